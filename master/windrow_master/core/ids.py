@@ -1,0 +1,26 @@
+"""Distinct types for the numbers and names that must never be mixed up."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+JobKey = NewType("JobKey", int)
+"""A job's number: counted, unique for ever over one state."""
+
+StepId = NewType("StepId", int)
+"""A step's number: counted, unique for ever over one state; below 2**31."""
+
+LeaseId = NewType("LeaseId", int)
+"""A lease's number: the attempt's key and token. High 31 bits: drawn at random by each master incarnation and distinct
+from all earlier ones; low 32 bits: counted. Positive in 63 bits. 0: none."""
+
+NodeId = NewType("NodeId", str)
+"""A node's host name."""
+
+LEASE_PREFIX_SHIFT = 32
+MINI_BATCH_SHIFT = 32
+
+
+def mini_batch_key(step_id: StepId, index: int) -> int:
+    """The key of a mini-batch over all steps: `step_id << 32 | index`."""
+    return step_id << MINI_BATCH_SHIFT | index

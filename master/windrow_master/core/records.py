@@ -1,0 +1,195 @@
+"""The durable rows that the core marks dirty, and that a store writes and loads.
+
+One NamedTuple a table; `Dirty` is what one group of commands changed. The core fills it, the store commits it in one
+transaction. Plain values only (int, float, str, bytes, None), so that a store binds them as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from windrow_master.core.ids import JobKey, LeaseId, StepId
+
+
+class JobRow(NamedTuple):
+    """A job. `document` is the effective job as submitted (docs/contracts.md, section 1)."""
+
+    job_key: JobKey
+    job_id: str
+    request_id: str
+    state: int
+    """core.states.JobState."""
+    generation: int
+    seq: int
+    queue: str
+    priority: int
+    weight: int
+    parent_key: JobKey | None
+    run_digest: str
+    document: bytes
+    message: str
+    warnings: bytes
+    """JSON list of str."""
+    create_time: float
+    """Seconds since 1970, wall clock: for people only."""
+    end_time: float | None
+
+
+class StepRow(NamedTuple):
+    """A step of a job, with its planning checkpoint and its kept counters."""
+
+    step_id: StepId
+    job_key: JobKey
+    ordinal: int
+    name: str
+    state: int
+    """core.states.StepState."""
+    message: str
+    paths: bytes
+    """JSON object: output name -> absolute path, and "inputs": input name -> absolute path, as resolved at start."""
+    reader: bytes | None
+    """JSON: how recipes are read; pinned by the planner's first group."""
+    checkpoint: bytes | None
+    """JSON: the planner's last committed checkpoint (docs/contracts.md, section 3)."""
+    counters: bytes
+    """JSON: core.counters.Counters."""
+    header: bytes | None
+    """Header line that the first accepted DataFrame brought."""
+    start_time: float | None
+    end_time: float | None
+
+
+class PlannedRows(NamedTuple):
+    """Newly planned mini-batches of one step, as the planner's packed records: inserted, in state QUEUED.
+
+    Their mini-batch ids are `step_id << 32 | index`, index counting up from `first_index`.
+    """
+
+    step_id: StepId
+    first_index: int
+    generation: int
+    records: bytes
+    """n x `<QIQI`: item_first, item_count, recipe_offset, recipe_length."""
+
+
+class OutcomeRow(NamedTuple):
+    """The present state of one mini-batch that changed: updated in place, keyed by (step_id, index)."""
+
+    step_id: StepId
+    index: int
+    state: int
+    """core.states.MiniBatchState."""
+    generation: int
+    item_count: int
+    ok_count: int
+    lease_id: LeaseId
+    """The attempt whose outcome counts; 0 while there is none."""
+    rows: int
+    """Index into the group's row blocks (`Dirty.row_blocks`); -1: this mini-batch has no rows."""
+    row_count: int
+    not_before: float
+
+
+class AttemptRow(NamedTuple):
+    """One attempt: upserted, keyed by lease_id."""
+
+    lease_id: LeaseId
+    step_id: StepId
+    index: int
+    generation: int
+    node_id: str
+    node_incarnation: str
+    process_number: int
+    state: int
+    """core.states.AttemptState; SUCCEEDED at most once a mini-batch and generation: the store holds a UNIQUE constraint."""
+    cause: int
+    """core.states.Cause; 0 while running or when it succeeded."""
+    start_unix_us: int
+    elapsed_us: int
+    run_us: int
+    cpu_us: int
+    item_count: int
+    result_count: int
+    peak_rss_kib: int
+    message: str
+    detail: str
+
+
+class ItemOutcomeRow(NamedTuple):
+    """Items that are not ok: a run of items of one mini-batch with one outcome."""
+
+    step_id: StepId
+    index: int
+    item_first: int
+    item_count: int
+    cause: int
+    message: str
+
+
+class NodeRow(NamedTuple):
+    """A node: upserted, keyed by node_id."""
+
+    node_id: str
+    node_incarnation: str
+    state: int
+    """core.states.NodeState."""
+    message: str
+    resources: bytes
+    """JSON object."""
+    labels: bytes
+    """JSON object."""
+    register_time: float
+
+
+class EventRow(NamedTuple):
+    """Something worth telling later (not one a mini-batch): appended."""
+
+    time: float
+    job_key: JobKey | None
+    kind: str
+    message: str
+
+
+class RowBlock(NamedTuple):
+    """Serialised rows of one accepted completion: either inline bytes, or a segment staged by UploadRows."""
+
+    step_id: StepId
+    rows: bytes
+    staged_segment: str
+    """Name of the staged segment, relative to the step's segments folder; "" when the rows are inline."""
+    length: int
+    crc32: int
+
+
+@dataclass
+class Dirty:
+    """All that one group of commands changed. Empty: nothing to commit."""
+
+    jobs: list[JobRow] = field(default_factory=list)
+    steps: list[StepRow] = field(default_factory=list)
+    planned: list[PlannedRows] = field(default_factory=list)
+    """Inserted before `outcomes` are applied."""
+    outcomes: list[OutcomeRow] = field(default_factory=list)
+    attempts: list[AttemptRow] = field(default_factory=list)
+    item_outcomes: list[ItemOutcomeRow] = field(default_factory=list)
+    item_outcomes_cleared: list[tuple[StepId, int]] = field(default_factory=list)
+    """Mini-batches (step, index) whose earlier item outcomes go (applied before `item_outcomes`)."""
+    nodes: list[NodeRow] = field(default_factory=list)
+    events: list[EventRow] = field(default_factory=list)
+    row_blocks: list[RowBlock] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return any(
+            (
+                self.jobs,
+                self.steps,
+                self.planned,
+                self.outcomes,
+                self.attempts,
+                self.item_outcomes,
+                self.item_outcomes_cleared,
+                self.nodes,
+                self.events,
+            )
+        )

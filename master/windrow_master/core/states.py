@@ -1,0 +1,87 @@
+"""The lifecycle enums of the core. Numbers are stored: never renumber."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class JobState(IntEnum):
+    """Equal to windrow.rpc.v1.JobState."""
+
+    QUEUED = 1
+    RUNNING = 2
+    PAUSED = 3
+    CANCELLING = 4
+    COMPLETED = 5
+    COMPLETED_WITH_FAILURES = 6
+    FAILED = 7
+    CANCELLED = 8
+
+
+class StepState(IntEnum):
+    """Equal to windrow.rpc.v1.StepState."""
+
+    WAITING = 1
+    RUNNING = 2
+    CONCATENATING = 3
+    COMPLETED = 4
+    FAILED = 5
+    CANCELLED = 6
+
+
+class MiniBatchState(IntEnum):
+    """QUEUED -> LEASED -> SUCCEEDED | FAILED | QUEUED; any open one -> CANCELLED. LEASED is never stored (leases are volatile)."""
+
+    QUEUED = 0
+    LEASED = 1
+    SUCCEEDED = 2
+    FAILED = 3
+    CANCELLED = 4
+
+
+class AttemptState(IntEnum):
+    """RUNNING -> SUCCEEDED | FAILED | ABANDONED (given back or superseded: charged to nobody)."""
+
+    RUNNING = 1
+    SUCCEEDED = 2
+    FAILED = 3
+    ABANDONED = 4
+
+
+class NodeState(IntEnum):
+    """Equal to windrow.rpc.v1.NodeState."""
+
+    READY = 1
+    DISCONNECTED = 2
+    DRAINING = 3
+    QUARANTINED = 4
+    LOST = 5
+
+
+class Cause(IntEnum):
+    """Equal to windrow.rpc.v1.Cause (docs/architecture.md, failure policy)."""
+
+    NONE = 0
+    EXCEPTION = 1
+    TIMEOUT = 2
+    BAD_RETURN = 3
+    CRASH = 4
+    OOM = 5
+    INIT_FAILED = 6
+    LOAD_FAILED = 7
+    INPUT_CHANGED = 8
+    NODE_FAULT = 9
+    NODE_LOST = 10
+    PREEMPTED = 11
+    ROWS_LOST = 12
+    CANCELLED = 13
+    NODE_KILLER = 14
+
+
+class Verdict(IntEnum):
+    """Equal to windrow.rpc.v1.Verdict."""
+
+    ACCEPTED = 1
+    SUPERSEDED = 2
+    JOB_ENDED = 3
+    UNKNOWN = 4
