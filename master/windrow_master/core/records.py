@@ -6,6 +6,7 @@ transaction. Plain values only (int, float, str, bytes, None), so that a store b
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -193,3 +194,37 @@ class Dirty:
                 self.events,
             )
         )
+
+
+@dataclass
+class StepSnapshot:
+    """One unfinished step as a store loads it. Arrays are indexed by mini-batch index."""
+
+    step: StepRow
+    states: bytearray
+    """MiniBatchState, one byte each."""
+    item_firsts: array[int]
+    """'Q'."""
+    item_counts: array[int]
+    """'I'."""
+    recipe_offsets: array[int]
+    """'Q'."""
+    recipe_lengths: array[int]
+    """'I'."""
+    lease_ids: array[int]
+    """'Q': the attempt whose outcome counts, 0 while there is none."""
+    attempts: list[tuple[int, LeaseId, int, int, str]] = field(default_factory=list)
+    """(index, lease_id, AttemptState, Cause, node_id) of the attempts of mini-batches that are still QUEUED, oldest first."""
+
+
+@dataclass
+class Snapshot:
+    """What a new master starts from."""
+
+    job_key_last: int = 0
+    step_id_last: int = 0
+    jobs: list[JobRow] = field(default_factory=list)
+    """Jobs that have not ended."""
+    steps: list[StepSnapshot] = field(default_factory=list)
+    """All steps of those jobs, by job and ordinal; arrays are empty for steps that have ended."""
+    nodes: list[NodeRow] = field(default_factory=list)
