@@ -75,10 +75,11 @@ class PlannedRows(NamedTuple):
 
 
 class OutcomeRow(NamedTuple):
-    """The present state of one mini-batch that changed: updated in place, keyed by (step_id, index)."""
+    """The present state of one mini-batch that changed: updated in place, keyed by (step_id, mini_batch)."""
 
     step_id: StepId
-    index: int
+    mini_batch: int
+    """Index of the mini-batch in its step, from 0."""
     state: int
     """core.states.MiniBatchState."""
     generation: int
@@ -97,13 +98,14 @@ class AttemptRow(NamedTuple):
 
     lease_id: LeaseId
     step_id: StepId
-    index: int
+    mini_batch: int
+    """Index of the mini-batch in its step, from 0."""
     generation: int
     node_id: str
     node_incarnation: str
     process_number: int
     state: int
-    """core.states.AttemptState; SUCCEEDED at most once a mini-batch and generation: the store holds a UNIQUE constraint."""
+    """core.states.AttemptState; SUCCEEDED at most once a mini-batch (UNIQUE in the store)."""
     cause: int
     """core.states.Cause; 0 while running or when it succeeded."""
     start_unix_us: int
@@ -121,7 +123,8 @@ class ItemOutcomeRow(NamedTuple):
     """Items that are not ok: a run of items of one mini-batch with one outcome."""
 
     step_id: StepId
-    index: int
+    mini_batch: int
+    """Index of the mini-batch in its step, from 0."""
     item_first: int
     item_count: int
     cause: int
@@ -175,7 +178,7 @@ class Dirty:
     attempts: list[AttemptRow] = field(default_factory=list)
     item_outcomes: list[ItemOutcomeRow] = field(default_factory=list)
     item_outcomes_cleared: list[tuple[StepId, int]] = field(default_factory=list)
-    """Mini-batches (step, index) whose earlier item outcomes go (applied before `item_outcomes`)."""
+    """Mini-batches (step, mini_batch) whose earlier item outcomes go (applied before `item_outcomes`)."""
     nodes: list[NodeRow] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     row_blocks: list[RowBlock] = field(default_factory=list)
@@ -214,7 +217,7 @@ class StepSnapshot:
     lease_ids: array[int]
     """'Q': the attempt whose outcome counts, 0 while there is none."""
     attempts: list[tuple[int, LeaseId, int, int, str]] = field(default_factory=list)
-    """(index, lease_id, AttemptState, Cause, node_id) of the attempts of mini-batches that are still QUEUED, oldest first."""
+    """(index, lease_id, AttemptState, Cause, node_id) of the attempts of QUEUED mini-batches, oldest first."""
 
 
 @dataclass

@@ -30,7 +30,10 @@ class StepState(IntEnum):
 
 
 class MiniBatchState(IntEnum):
-    """QUEUED -> LEASED -> SUCCEEDED | FAILED | QUEUED; any open one -> CANCELLED. LEASED is never stored (leases are volatile)."""
+    """QUEUED -> LEASED -> SUCCEEDED | FAILED | QUEUED; any open one -> CANCELLED.
+
+    LEASED is never stored: leases are volatile.
+    """
 
     QUEUED = 0
     LEASED = 1
