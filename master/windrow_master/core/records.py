@@ -179,6 +179,8 @@ class Dirty:
     item_outcomes: list[ItemOutcomeRow] = field(default_factory=list)
     item_outcomes_cleared: list[tuple[StepId, int]] = field(default_factory=list)
     """Mini-batches (step, mini_batch) whose earlier item outcomes go (applied before `item_outcomes`)."""
+    cancelled_steps: list[StepId] = field(default_factory=list)
+    """Steps whose mini-batches that are still QUEUED become CANCELLED (applied after `outcomes`)."""
     nodes: list[NodeRow] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     row_blocks: list[RowBlock] = field(default_factory=list)
@@ -193,6 +195,7 @@ class Dirty:
                 self.attempts,
                 self.item_outcomes,
                 self.item_outcomes_cleared,
+                self.cancelled_steps,
                 self.nodes,
                 self.events,
             )
@@ -217,7 +220,7 @@ class StepSnapshot:
     lease_ids: array[int]
     """'Q': the attempt whose outcome counts, 0 while there is none."""
     attempts: list[tuple[int, LeaseId, int, int, str]] = field(default_factory=list)
-    """(index, lease_id, AttemptState, Cause, node_id) of the attempts of QUEUED mini-batches, oldest first."""
+    """(mini_batch, lease_id, AttemptState, Cause, node_id) of the attempts of QUEUED mini-batches, oldest first."""
 
 
 @dataclass

@@ -416,6 +416,7 @@ class WorkResponse(google.protobuf.message.Message):
     ASSIGNMENTS_FIELD_NUMBER: builtins.int
     ACKNOWLEDGEMENTS_FIELD_NUMBER: builtins.int
     REVOKED_LEASE_IDS_FIELD_NUMBER: builtins.int
+    RECALLED_LEASE_IDS_FIELD_NUMBER: builtins.int
     ENDED_STEP_IDS_FIELD_NUMBER: builtins.int
     DRAIN_FIELD_NUMBER: builtins.int
     drain: builtins.bool
@@ -437,6 +438,10 @@ class WorkResponse(google.protobuf.message.Message):
         """Leases to give up: release the unstarted, kill the started, then name them in released_lease_ids."""
 
     @property
+    def recalled_lease_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Leases to give back if they have not started (another node is idle): released_lease_ids names those; the started run on."""
+
+    @property
     def ended_step_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Steps that ended: stop their workers (after `shutdown()`), drop their code."""
 
@@ -447,10 +452,11 @@ class WorkResponse(google.protobuf.message.Message):
         assignments: collections.abc.Iterable[windrow.rpc.v1.work_pb2.StepAssignments] | None = ...,
         acknowledgements: collections.abc.Iterable[windrow.rpc.v1.work_pb2.Acknowledgement] | None = ...,
         revoked_lease_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        recalled_lease_ids: collections.abc.Iterable[builtins.int] | None = ...,
         ended_step_ids: collections.abc.Iterable[builtins.int] | None = ...,
         drain: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["acknowledgements", b"acknowledgements", "assignments", b"assignments", "drain", b"drain", "ended_step_ids", b"ended_step_ids", "revoked_lease_ids", b"revoked_lease_ids", "steps", b"steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["acknowledgements", b"acknowledgements", "assignments", b"assignments", "drain", b"drain", "ended_step_ids", b"ended_step_ids", "recalled_lease_ids", b"recalled_lease_ids", "revoked_lease_ids", b"revoked_lease_ids", "steps", b"steps"]) -> None: ...
 
 global___WorkResponse = WorkResponse
 
