@@ -1,0 +1,384 @@
+"""Completions, releases and failures: where an attempt ends, and what that means for its mini-batch.
+
+State machine of an attempt (states.AttemptState), keyed by its lease:
+
+    (leased) -> RUNNING    the lease grew older than a heartbeat (written down with the next commit; nobody waits)
+    RUNNING  -> SUCCEEDED  its completion counts
+    RUNNING  -> FAILED     it failed, for a cause that is counted
+    RUNNING  -> ABANDONED  given back or taken away: charged to nobody
+
+Invariants:
+1. Every completion gets exactly one verdict, and the same lease the same verdict for as long as its job runs.
+2. Only a completion whose lease is live, is the sender's own and has the job's generation changes a mini-batch.
+3. A mini-batch gets one final outcome; a SUCCEEDED attempt exists at most once for each (UNIQUE in the store).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from windrow_master.core.commands import (
+    AttemptResult,
+    CompleteAttempts,
+    Moment,
+    ReleaseLeases,
+    ReportWorkerFailure,
+)
+from windrow_master.core.ids import LeaseId
+from windrow_master.core.leases import Lease
+from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, RowBlock
+from windrow_master.core.settings import (
+    CRASH_TRIES,
+    NODE_LOSSES_UNTIL_FAILED,
+    OOM_TRIES,
+)
+from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
+from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState, Verdict
+from windrow_master.core.steps import fail_step, settle_step, short_returns_fail
+
+NODE_SUSPECT_CAUSES = frozenset((Cause.CRASH, Cause.LOAD_FAILED, Cause.NODE_FAULT))
+"""Causes that may lie with the node; many in a row quarantine it."""
+
+CHARGED_CAUSES = frozenset((Cause.EXCEPTION, Cause.TIMEOUT, Cause.BAD_RETURN, Cause.LOAD_FAILED))
+"""Causes that use up max_retries."""
+
+FREE_CAUSES = frozenset((Cause.NODE_FAULT, Cause.PREEMPTED, Cause.CANCELLED, Cause.INIT_FAILED, Cause.ROWS_LOST))
+"""Causes charged to nobody."""
+
+
+def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Moment) -> dict[Verdict, list[int]]:
+    """Take the results of many attempts; answer each."""
+    verdicts: dict[Verdict, list[int]] = {}
+    touched: dict[int, Step] = {}
+    node = state.nodes.get(command.node_id)
+    leases, steps = state.leases, state.steps
+    for result in command.results:
+        lease = leases.get(LeaseId(result.lease_id))
+        if lease is None or lease.node_id != command.node_id or node is None:
+            verdict = _judge_claim(state, node, result.lease_id)
+        else:
+            step = steps[lease.step_id]
+            touched[lease.step_id] = step
+            state.drop_lease(lease, step)
+            if result.cause:
+                _fail_attempt(state, node, step, lease, result, now)
+            else:
+                _complete_attempt(state, node, step, lease, result, now)
+            verdict = Verdict.ACCEPTED
+        verdicts.setdefault(verdict, []).append(result.lease_id)
+    for step in touched.values():
+        step.progress_s = now.monotonic_s
+        state.touch_step(step)
+        settle_step(state, step, now)
+    if touched:
+        state.scheduling_wanted = True
+    return verdicts
+
+
+def _judge_claim(state: CoreState, node: Node | None, lease_id: int) -> Verdict:
+    """The verdict on a completion whose lease is not live: repeated, late, or of an earlier master."""
+    claim = node.claims.pop(LeaseId(lease_id), None) if node is not None else None
+    if claim is None:
+        return Verdict.SUPERSEDED
+    step_id, mini_batch = claim
+    step = state.steps.get(step_id)
+    if step is None:
+        return Verdict.UNKNOWN
+    if step.state in ENDED_STEPS:
+        return Verdict.JOB_ENDED
+    table = step.mini_batches
+    if not 0 <= mini_batch < len(table):
+        return Verdict.UNKNOWN
+    tries = table.tries.get(mini_batch)
+    if table.lease_ids[mini_batch] == lease_id or (tries is not None and lease_id in tries.lease_ids):
+        return Verdict.ACCEPTED
+    return Verdict.SUPERSEDED
+
+
+def _complete_attempt(
+    state: CoreState, node: Node, step: Step, lease: Lease, result: AttemptResult, now: Moment
+) -> None:
+    """`run()` returned: the outcome counts, its rows go into the output."""
+    if result.header != step.header and result.header:
+        if step.header is not None:
+            _fail_attempt(
+                state, node, step, lease, result, now, Cause.BAD_RETURN,
+                f"run() returned a DataFrame with other columns than before: header {result.header!r}, "
+                f"expected {step.header!r}. Return the same columns in the same order from every mini-batch.",
+            )  # fmt: skip
+            return
+        step.header = result.header
+    table, counters, mini_batch = step.mini_batches, step.counters, lease.mini_batch
+    node.failures = 0
+    planned_items = table.item_counts[mini_batch]
+    items = planned_items or result.item_count
+    ok = min(result.result_count, items)
+    short = items - ok
+    if not planned_items:
+        counters.items_total += items
+    counters.items_ok += ok
+    counters.items_failed += short
+    failed = short > 0 and short_returns_fail(step)
+    if failed:
+        counters.failed += 1
+        outcome = MiniBatchState.FAILED
+    else:
+        counters.succeeded += 1
+        outcome = MiniBatchState.SUCCEEDED
+    message = f"run() returned {result.result_count} results for {items} items" if short else ""
+    block = -1
+    if step.settings.append_row and result.rows_length:
+        blocks = state.dirty.row_blocks
+        block = len(blocks)
+        blocks.append(RowBlock(step.step_id, result.rows, result.staged_segment, result.rows_length, result.rows_crc32))
+        counters.rows += result.row_count
+        counters.output_bytes += result.rows_length
+    table.states[mini_batch] = outcome
+    table.lease_ids[mini_batch] = lease.lease_id
+    state.dirty.outcomes.append(
+        OutcomeRow(
+            step.step_id, mini_batch, outcome, lease.generation, items, ok, lease.lease_id, block,
+            result.row_count if block >= 0 else 0, 0.0,
+        )
+    )  # fmt: skip
+    _store_result(state, node, lease, result, AttemptState.SUCCEEDED, 0, message, "")
+    if short:
+        state.dirty.item_outcomes.append(
+            ItemOutcomeRow(
+                step.step_id, mini_batch, table.item_firsts[mini_batch], short, Cause.NONE,
+                message + "; which of them are missing is not known",
+            )
+        )  # fmt: skip
+    for misfit in result.misfits:
+        counters.add_misfits(misfit.column, misfit.count, misfit.example)
+
+
+def _fail_attempt(
+    state: CoreState,
+    node: Node,
+    step: Step,
+    lease: Lease,
+    result: AttemptResult,
+    now: Moment,
+    cause: Cause | None = None,
+    message: str = "",
+) -> None:
+    """An attempt failed: try again, or give the mini-batch up."""
+    cause = known_cause(result.cause) if cause is None else cause
+    message = message or result.message
+    step.counters.add_failure(cause, lease.mini_batch, message, result.detail, lease.node_id, result.process_number)
+    _store_result(state, node, lease, result, AttemptState.FAILED, cause, message, result.detail)
+    if cause in NODE_SUSPECT_CAUSES:
+        node.failures += 1
+        _suspect_node(state, node, message, now)
+    else:
+        node.failures = 0
+    delay = state.timing.node_fault_delay_s if cause == Cause.NODE_FAULT else 0.0
+    _after_failure(state, step, lease, cause, message, result.item_count, now, delay)
+
+
+def _store_result(
+    state: CoreState,
+    node: Node,
+    lease: Lease,
+    result: AttemptResult,
+    ending: AttemptState,
+    cause: int,
+    message: str,
+    detail: str,
+) -> None:
+    state.dirty.attempts.append(
+        AttemptRow(
+            lease.lease_id, lease.step_id, lease.mini_batch, lease.generation, lease.node_id, node.node_incarnation,
+            result.process_number, ending, cause, result.start_unix_us, result.elapsed_us, result.run_us,
+            result.cpu_us, result.item_count, result.result_count, result.peak_rss_kib, message, detail,
+        )
+    )  # fmt: skip
+
+
+def known_cause(number: int) -> Cause:
+    """A peer's cause; what we do not know counts as an exception."""
+    try:
+        return Cause(number)
+    except ValueError:
+        return Cause.EXCEPTION
+
+
+def _after_failure(
+    state: CoreState,
+    step: Step,
+    lease: Lease,
+    cause: Cause,
+    message: str,
+    item_count: int,
+    now: Moment,
+    delay_s: float = 0.0,
+) -> None:
+    """Queue the mini-batch again, or fail it when the budget of its cause is used up."""
+    tries = step.tries_of(lease.mini_batch)
+    tries.lease_ids.add(lease.lease_id)
+    if budget_left(step, tries_after(step, lease.mini_batch, cause), cause):
+        requeue(state, step, lease, now, delay_s)
+        return
+    table, counters, mini_batch = step.mini_batches, step.counters, lease.mini_batch
+    if cause == Cause.NODE_LOST:
+        cause = Cause.NODE_KILLER
+        message = f"{NODE_LOSSES_UNTIL_FAILED} nodes were lost while they held this mini-batch; it is given up."
+    planned_items = table.item_counts[mini_batch]
+    items = planned_items or item_count
+    if not planned_items:
+        counters.items_total += items
+    counters.items_failed += items
+    counters.failed += 1
+    table.states[mini_batch] = MiniBatchState.FAILED
+    table.lease_ids[mini_batch] = lease.lease_id
+    state.dirty.outcomes.append(
+        OutcomeRow(
+            step.step_id, mini_batch, MiniBatchState.FAILED, lease.generation, items, 0, lease.lease_id, -1, 0, 0.0
+        )
+    )
+    state.dirty.item_outcomes.append(
+        ItemOutcomeRow(step.step_id, mini_batch, table.item_firsts[mini_batch], items, cause, message)
+    )
+
+
+def tries_after(step: Step, mini_batch: int, cause: Cause) -> int:
+    """Count one more failure of this cause; return how many its budget has seen."""
+    tries = step.tries_of(mini_batch)
+    if cause in CHARGED_CAUSES:
+        tries.charged += 1
+        return tries.charged
+    if cause == Cause.CRASH:
+        tries.crashes += 1
+        return tries.crashes
+    if cause == Cause.OOM:
+        tries.ooms += 1
+        return tries.ooms
+    if cause == Cause.NODE_LOST:
+        tries.node_losses += 1
+        return tries.node_losses
+    return 0
+
+
+def budget_left(step: Step, failures: int, cause: Cause) -> bool:
+    """Whether a mini-batch that failed so often for this cause may be tried again (architecture, failure policy)."""
+    if cause in FREE_CAUSES:
+        return True
+    limits: dict[Cause, Callable[[], int]] = {
+        Cause.CRASH: lambda: CRASH_TRIES,
+        Cause.OOM: lambda: OOM_TRIES,
+        Cause.NODE_LOST: lambda: NODE_LOSSES_UNTIL_FAILED,
+        Cause.INPUT_CHANGED: lambda: 0,
+    }
+    limit = limits.get(cause, lambda: step.settings.max_retries + 1)()
+    return failures < limit
+
+
+def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: float = 0.0) -> None:
+    """Put the mini-batch of a lease that is dropped already back into the queue."""
+    table = step.mini_batches
+    table.states[lease.mini_batch] = MiniBatchState.QUEUED
+    table.attempts[lease.mini_batch] = lease.attempt
+    step.ready.put_back(lease.mini_batch, now.monotonic_s + delay_s if delay_s else 0.0)
+    state.scheduling_wanted = True
+
+
+def on_release_leases(state: CoreState, command: ReleaseLeases, now: Moment) -> None:
+    """Leases come back unstarted: charged to nobody, the attempt is not counted."""
+    node = state.nodes.get(command.node_id)
+    touched: dict[int, Step] = {}
+    for number in command.lease_ids:
+        lease_id = LeaseId(number)
+        if node is not None:
+            node.claims.pop(lease_id, None)
+        lease = state.leases.get(lease_id)
+        if lease is None or lease.node_id != command.node_id:
+            continue
+        step = state.steps[lease.step_id]
+        state.drop_lease(lease, step)
+        if lease.stored:
+            state.store_attempt(lease, AttemptState.ABANDONED, now, Cause.PREEMPTED)
+        lease.attempt -= 1
+        requeue(state, step, lease, now)
+        touched[step.step_id] = step
+    for step in touched.values():
+        state.touch_step(step)
+        fail_if_given_up(state, step, now)
+
+
+def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Moment, *, lost: bool) -> None:
+    """Take leases from a node that is gone (`lost`: counted against what it held) or that does not know of them."""
+    touched: dict[int, Step] = {}
+    for lease_id in lease_ids:
+        lease = state.leases[lease_id]
+        step = state.steps[lease.step_id]
+        touched[step.step_id] = step
+        state.drop_lease(lease, step)
+        if lost:
+            # Only what was old enough to be written down can have been running; the rest was in the node's queue.
+            message = f"Node {node.node_id} was lost."
+            if lease.stored:
+                state.store_attempt(lease, AttemptState.FAILED, now, Cause.NODE_LOST, message)
+                step.counters.add_failure(Cause.NODE_LOST, lease.mini_batch, message, "", node.node_id, 0)
+                _after_failure(state, step, lease, Cause.NODE_LOST, message, 0, now)
+                continue
+        elif lease.stored:
+            state.store_attempt(lease, AttemptState.ABANDONED, now, Cause.PREEMPTED)
+            lease.attempt -= 1
+        requeue(state, step, lease, now)
+    for step in touched.values():
+        state.touch_step(step)
+        settle_step(state, step, now)
+
+
+def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now: Moment) -> None:
+    """A worker could not be made ready. When every node has given a step up, the step fails (section 5.4)."""
+    step = state.steps.get(command.step_id)
+    node = state.nodes.get(command.node_id)
+    if step is None or node is None or step.state != StepState.RUNNING:
+        return
+    cause = known_cause(command.cause)
+    step.counters.add_failure(cause, -1, command.message, command.detail, command.node_id, command.process_number)
+    step.init_failures[command.node_id] = step.init_failures.get(command.node_id, 0) + 1
+    state.touch_step(step)
+    fail_if_given_up(state, step, now)
+
+
+def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
+    """Fail a step that every present node has given up after its workers failed to start there."""
+    if step.state != StepState.RUNNING or not step.init_failures or step.lease_ids:
+        return
+    present = [node for node in state.nodes.values() if node.state == NodeState.READY and step.step_id in node.offered]
+    gave_up = [
+        node for node in present if node.capacity.get(step.step_id) == 0 and step.init_failures.get(node.node_id)
+    ]
+    if present and len(gave_up) == len(present):
+        example = step.counters.examples.get(str(int(Cause.INIT_FAILED))) or step.counters.examples.get(
+            str(int(Cause.NODE_FAULT)), {}
+        )
+        failures = sum(step.init_failures.values())
+        fail_step(
+            state,
+            step,
+            f"no worker could be made ready ({failures} tries on {len(present)} nodes): {example.get('message', '')}",
+            now,
+        )
+
+
+def _suspect_node(state: CoreState, node: Node, message: str, now: Moment) -> None:
+    """Quarantine a node that fails again and again, as long as another one serves."""
+    if node.failures < state.timing.quarantine_failures or node.state != NodeState.READY:
+        return
+    others = [other for other in state.nodes.values() if other is not node and other.state == NodeState.READY]
+    if others:
+        node.state = NodeState.QUARANTINED
+        node.quarantined_until_s = now.monotonic_s + state.timing.quarantine_s
+        node.message = f"{node.failures} attempts in a row failed here, the last: {message}"
+        node.failures = 0
+        state.touch_node(node)
+        state.add_event(now, None, "node_quarantined", f"{node.node_id}: {node.message}")
+
+
+def job_is_open(state: CoreState, step: Step) -> bool:
+    """Whether mini-batches of this step may be leased."""
+    return step.state == StepState.RUNNING and state.jobs[step.job_key].state == JobState.RUNNING

@@ -1,0 +1,298 @@
+"""What can happen to the core. Imperative; everything a peer can send is refused, never raised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
+from windrow_master.core.settings import StepSettings
+
+
+class Moment(NamedTuple):
+    """The time of a command. `monotonic_s` decides everything; `wall_s` (since 1970) is for people only."""
+
+    monotonic_s: float
+    wall_s: float
+
+
+class MisfitReport(Protocol):
+    """Values that did not fit a column's pinned type; windrow.rpc.v1.Misfit has this shape."""
+
+    @property
+    def column(self) -> str: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def example(self) -> str: ...
+
+
+class AttemptResult(Protocol):
+    """The result of one attempt. windrow.rpc.v1.Completion has this shape and is passed as it is: no copy."""
+
+    @property
+    def lease_id(self) -> int: ...
+    @property
+    def cause(self) -> int: ...
+    @property
+    def item_count(self) -> int: ...
+    @property
+    def result_count(self) -> int: ...
+    @property
+    def row_count(self) -> int: ...
+    @property
+    def rows(self) -> bytes: ...
+    @property
+    def staged_segment(self) -> str: ...
+    @property
+    def rows_length(self) -> int: ...
+    @property
+    def rows_crc32(self) -> int: ...
+    @property
+    def header(self) -> bytes: ...
+    @property
+    def start_unix_us(self) -> int: ...
+    @property
+    def elapsed_us(self) -> int: ...
+    @property
+    def run_us(self) -> int: ...
+    @property
+    def cpu_us(self) -> int: ...
+    @property
+    def peak_rss_kib(self) -> int: ...
+    @property
+    def process_number(self) -> int: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def detail(self) -> str: ...
+    @property
+    def misfits(self) -> Sequence[MisfitReport]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitJob:
+    """Reply: JobKey, or Refused (JOB_EXISTS). The same request_id again: the first answer."""
+
+    job_id: str
+    request_id: str
+    document: bytes
+    run_digest: str
+    steps: tuple[StepSettings, ...]
+    priority: int = 0
+    weight: int = 1
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """Reply: JobKey, or Refused (JOB_UNKNOWN). A job that has ended stays as it is."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseJob:
+    """A command on this job raised: nothing more is leased. Reply: None."""
+
+    job_key: JobKey
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterNode:
+    """Reply: None, or Refused (NODE_ALREADY_LIVE)."""
+
+    node_id: NodeId
+    node_incarnation: str
+    replaced_incarnation: str
+    resources: bytes
+    labels: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatNode:
+    """Reply: bool (reopen the Work stream), or Refused (NODE_UNKNOWN)."""
+
+    node_id: NodeId
+    node_incarnation: str
+    lease_count: int
+    lease_digest: int
+
+
+class HeldLease(NamedTuple):
+    """A lease that an agent says it holds."""
+
+    lease_id: LeaseId
+    step_id: StepId
+    mini_batch: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWork:
+    """A Work stream begins. Reply: None, or Refused (NODE_UNKNOWN)."""
+
+    node_id: NodeId
+    node_incarnation: str
+    stream: int
+    held: tuple[HeldLease, ...]
+    step_ids: tuple[StepId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseWork:
+    """A Work stream ended. Reply: None."""
+
+    node_id: NodeId
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetCapacity:
+    """Absolute numbers of leases wanted, by step. Reply: None."""
+
+    node_id: NodeId
+    stream: int
+    capacities: tuple[tuple[StepId, int, int], ...]
+    """(step, leases_max, workers)."""
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteAttempts:
+    """Reply: dict Verdict -> lease ids; released when the outcomes are durable."""
+
+    node_id: NodeId
+    results: Sequence[AttemptResult]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseLeases:
+    """Leases given back unstarted or revoked; charged to nobody. Reply: None."""
+
+    node_id: NodeId
+    lease_ids: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportWorkerFailure:
+    """A worker that could not be made ready. Reply: None."""
+
+    node_id: NodeId
+    step_id: StepId
+    cause: int
+    message: str
+    detail: str
+    process_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrainNode:
+    """Reply: None, or Refused (NODE_UNKNOWN)."""
+
+    node_id: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class PlanGroup:
+    """The planner hands over a group. A compare-and-swap on the checkpoint.
+
+    Reply: True, or False when `start` is not the stored one.
+    """
+
+    step_id: StepId
+    start: bytes | None
+    """Canonical JSON of the checkpoint the planner went on from."""
+    end: bytes
+    first_mini_batch: int
+    records: bytes
+    """n x `<QIQI`: item_first, item_count, recipe_offset, recipe_length."""
+    done: bool
+    reader: bytes | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FailStep:
+    """Planning, resolving or finishing a step failed for good. Reply: None."""
+
+    step_id: StepId
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartStep:
+    """The shell has resolved the step's paths and made its folders. Reply: None."""
+
+    step_id: StepId
+    paths: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FinishStep:
+    """The step's output stands. Reply: None."""
+
+    step_id: StepId
+    generation: int
+    message: str = ""
+
+
+class LostRows(NamedTuple):
+    """A mini-batch whose committed rows could not be read again, with what it had added to the counters."""
+
+    mini_batch: int
+    lease_id: LeaseId
+    item_count: int
+    ok_count: int
+    row_count: int
+    rows_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueLostRows:
+    """Reply: None."""
+
+    step_id: StepId
+    generation: int
+    lost: tuple[LostRows, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passes. Reply: None."""
+
+    interval_s: float = 0.25
+    """How often ticks are meant to come; one later than two intervals moves all deadlines by the gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The reply to a command that the state does not allow. `reason` is an ErrorInfo reason of the protocol."""
+
+    reason: str
+    message: str
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+Command = (
+    SubmitJob
+    | CancelJob
+    | PauseJob
+    | RegisterNode
+    | HeartbeatNode
+    | OpenWork
+    | CloseWork
+    | SetCapacity
+    | CompleteAttempts
+    | ReleaseLeases
+    | ReportWorkerFailure
+    | DrainNode
+    | PlanGroup
+    | FailStep
+    | StartStep
+    | FinishStep
+    | RequeueLostRows
+    | Tick
+)

@@ -1,0 +1,70 @@
+"""The core: commands in, replies, effects and dirty rows out.
+
+reply = core.handle(command, now)      changes the state in memory at once; no I/O, no clock, no randomness
+core.pick(now)                         once a group: offers steps and hands out leases
+effects = core.take_effects()          what the world has to do; some of it only after the commit
+dirty = core.take_dirty()              what has to be durable before the group's replies are released
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windrow_master.core import attempts, commands, nodes, recovery, scheduling, steps
+from windrow_master.core.commands import Command, Moment
+from windrow_master.core.effects import Effect
+from windrow_master.core.records import Dirty, Snapshot
+from windrow_master.core.state import CoreState, Timing
+
+Handler = Callable[[CoreState, Any, Moment], Any]
+
+HANDLERS: dict[type, Handler] = {
+    commands.SubmitJob: steps.on_submit_job,
+    commands.CancelJob: steps.on_cancel_job,
+    commands.PauseJob: steps.on_pause_job,
+    commands.StartStep: steps.on_start_step,
+    commands.PlanGroup: steps.on_plan_group,
+    commands.FailStep: steps.on_fail_step,
+    commands.FinishStep: steps.on_finish_step,
+    commands.RequeueLostRows: steps.on_requeue_lost_rows,
+    commands.RegisterNode: nodes.on_register_node,
+    commands.HeartbeatNode: nodes.on_heartbeat_node,
+    commands.OpenWork: nodes.on_open_work,
+    commands.CloseWork: nodes.on_close_work,
+    commands.SetCapacity: nodes.on_set_capacity,
+    commands.DrainNode: nodes.on_drain_node,
+    commands.Tick: nodes.on_tick,
+    commands.CompleteAttempts: attempts.on_complete_attempts,
+    commands.ReleaseLeases: attempts.on_release_leases,
+    commands.ReportWorkerFailure: attempts.on_report_worker_failure,
+}
+
+
+class Core:
+    """The state machine of one master incarnation."""
+
+    def __init__(self, incarnation: int, lease_prefix: int, timing: Timing | None = None) -> None:
+        """`lease_prefix`: 31 bits, distinct from those of all earlier incarnations."""
+        self.state = CoreState(incarnation, lease_prefix, timing or Timing())
+
+    def load(self, snapshot: Snapshot, settings_of: recovery.SettingsOf, now: Moment) -> None:
+        """Start from what an earlier incarnation left."""
+        recovery.load(self.state, snapshot, settings_of, now)
+
+    def handle(self, command: Command, now: Moment) -> Any:
+        """Carry a command out; its reply is documented beside the command. Never raises for what a peer can send."""
+        return HANDLERS[type(command)](self.state, command, now)
+
+    def pick(self, now: Moment) -> None:
+        """Schedule, if anything asks for it."""
+        scheduling.pick(self.state, now)
+
+    def take_effects(self) -> list[Effect]:
+        """The effects gathered since the last call, in order."""
+        effects, self.state.effects = self.state.effects, []
+        return effects
+
+    def take_dirty(self) -> Dirty:
+        """The rows changed since the last call, as they are now."""
+        return self.state.take_dirty()

@@ -1,0 +1,81 @@
+"""The kept counters of a step: never computed by scanning, stored as JSON with the step."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+EXAMPLE_DETAIL_MAX = 8192
+MISFIT_COLUMNS_MAX = 200
+
+
+@dataclass(slots=True)
+class Counters:
+    """Numbers of one step.
+
+    Invariants, wherever no handler is at work:
+    1. queued + leased + succeeded + failed + cancelled = planned (queued is derived).
+    2. items_ok + items_failed + items_cancelled <= items_total, and equal once the step has ended.
+    """
+
+    planned: int = 0
+    leased: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    items_total: int = 0
+    items_ok: int = 0
+    items_failed: int = 0
+    items_cancelled: int = 0
+    rows: int = 0
+    output_bytes: int = 0
+    retries: int = 0
+    failed_attempts: dict[str, int] = field(default_factory=dict)
+    """Cause number (as text: it is a JSON key) -> failed attempts."""
+    examples: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Cause number -> the first failure: mini_batch, message, detail, node_id, process_number."""
+    misfits: dict[str, list[Any]] = field(default_factory=dict)
+    """Column -> [count, example]."""
+
+    @property
+    def queued(self) -> int:
+        """Mini-batches that wait for a lease."""
+        return self.planned - self.leased - self.succeeded - self.failed - self.cancelled
+
+    @property
+    def ended(self) -> int:
+        """Mini-batches with a final outcome."""
+        return self.succeeded + self.failed + self.cancelled
+
+    def add_failure(self, cause: int, mini_batch: int, message: str, detail: str, node_id: str, process: int) -> None:
+        """Count a failed attempt, and keep it as the example of its cause if it is the first."""
+        key = str(cause)
+        self.failed_attempts[key] = self.failed_attempts.get(key, 0) + 1
+        if key not in self.examples:
+            self.examples[key] = {
+                "mini_batch": mini_batch,
+                "message": message,
+                "detail": detail[-EXAMPLE_DETAIL_MAX:],
+                "node_id": node_id,
+                "process_number": process,
+            }
+
+    def add_misfits(self, column: str, count: int, example: str) -> None:
+        """Count values that did not fit a column's pinned type."""
+        entry = self.misfits.get(column)
+        if entry is not None:
+            entry[0] += count
+        elif len(self.misfits) < MISFIT_COLUMNS_MAX:
+            self.misfits[column] = [count, example]
+
+    def to_json(self) -> bytes:
+        """As stored."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Counters:
+        """From the stored form. Nothing is leased after a restart."""
+        counters = cls(**json.loads(text)) if text else cls()
+        counters.leased = 0
+        return counters

@@ -1,0 +1,41 @@
+"""The numbered invariants of the core as one check; tests and the simulation call it after every command."""
+
+from __future__ import annotations
+
+from windrow_master.core.state import ENDED_STEPS, CoreState
+from windrow_master.core.states import MiniBatchState, StepState
+
+
+def check(state: CoreState) -> None:
+    """Raise AssertionError when the state breaks one of the invariants written above the state machines."""
+    seen: set[tuple[int, int]] = set()
+    for lease_id, lease in state.leases.items():
+        step = state.steps[lease.step_id]
+        assert lease_id in step.lease_ids, f"CoreState 1: {lease} is not its step's"
+        assert lease_id in state.nodes[lease.node_id].lease_ids, f"CoreState 1: {lease} is not its node's"
+        assert step.mini_batches.states[lease.mini_batch] == MiniBatchState.LEASED, f"CoreState 2: {lease}"
+        assert (lease.step_id, lease.mini_batch) not in seen, f"CoreState 2: two leases on {lease}"
+        seen.add((lease.step_id, lease.mini_batch))
+    for node in state.nodes.values():
+        assert node.lease_ids <= state.leases.keys(), f"CoreState 1: {node.node_id} holds unknown leases"
+        for step_id, held in node.held.items():
+            mine = sum(state.leases[lease_id].step_id == step_id for lease_id in node.lease_ids)
+            assert held == mine, f"CoreState 1: held {held} of step {step_id} on {node.node_id}, leases {mine}"
+    for step in state.steps.values():
+        counters, table = step.counters, step.mini_batches
+        assert step.lease_ids <= state.leases.keys(), f"CoreState 1: step {step.step_id} holds unknown leases"
+        if step.state in ENDED_STEPS:
+            assert not step.lease_ids, f"step 1: {step.step_id} ended with leases"
+            assert counters.queued == 0 and counters.leased == 0, f"step 2: {step.step_id} {counters}"
+            continue
+        tally = [table.states.count(state_number) for state_number in range(5)]
+        assert counters.planned == len(table), f"counters 1: {counters}"
+        assert counters.leased == tally[MiniBatchState.LEASED] == len(step.lease_ids), f"counters 1: {counters} {tally}"
+        assert counters.succeeded == tally[MiniBatchState.SUCCEEDED], f"counters 1: {counters} {tally}"
+        assert counters.failed == tally[MiniBatchState.FAILED], f"counters 1: {counters} {tally}"
+        assert len(step.ready) == tally[MiniBatchState.QUEUED], f"mini-batch 3: {len(step.ready)} ready, {tally}"
+        if step.state == StepState.CONCATENATING:
+            assert counters.ended == counters.planned, f"step: {step.step_id} concatenates too early"
+        assert counters.items_ok + counters.items_failed + counters.items_cancelled <= counters.items_total, (
+            f"counters 2: {counters}"
+        )

@@ -1,0 +1,51 @@
+"""A lease: the right of one node to run one attempt of one mini-batch. Volatile: only old ones are written down."""
+
+from __future__ import annotations
+
+from windrow_master.core.ids import LeaseId, NodeId, StepId
+
+
+class Lease:
+    """One lease. Its id is its token: unique for ever, so that a late result can never be taken for another's."""
+
+    __slots__ = (
+        "attempt",
+        "exclusive",
+        "generation",
+        "granted_s",
+        "lease_id",
+        "mini_batch",
+        "node_id",
+        "recalled",
+        "step_id",
+        "stored",
+    )
+
+    def __init__(
+        self,
+        lease_id: LeaseId,
+        step_id: StepId,
+        mini_batch: int,
+        generation: int,
+        node_id: NodeId,
+        granted_s: float,
+        attempt: int = 1,
+        exclusive: bool = False,
+    ) -> None:
+        self.lease_id = lease_id
+        self.step_id = step_id
+        self.mini_batch = mini_batch
+        self.generation = generation
+        self.node_id = node_id
+        self.granted_s = granted_s
+        """Monotonic."""
+        self.attempt = attempt
+        """Counted from 1."""
+        self.exclusive = exclusive
+        self.stored = False
+        """An attempt row, RUNNING, is written or dirty."""
+        self.recalled = False
+        """Asked back, in favour of an idle node."""
+
+    def __repr__(self) -> str:
+        return f"Lease({self.lease_id:#x}, step {self.step_id}, mini-batch {self.mini_batch}, {self.node_id})"

@@ -1,0 +1,85 @@
+"""The mini-batches of one step, flat: some 33 bytes each, so that a million cost tens of megabytes.
+
+State machine of a mini-batch (states.MiniBatchState):
+
+    QUEUED    -> LEASED     scheduling.pick
+    LEASED    -> SUCCEEDED  attempts.complete: `run()` returned
+    LEASED    -> QUEUED     released, node lost, or failed with tries left
+    LEASED    -> FAILED     failed, no tries left
+    SUCCEEDED -> QUEUED     its committed rows could not be read again (rows_lost)
+    QUEUED, LEASED -> CANCELLED  the step failed or was cancelled
+
+Invariants:
+1. A mini-batch is LEASED exactly when one lease in `CoreState.leases` names it.
+2. `lease_ids[i]` is not 0 exactly when an attempt's outcome counts for i: SUCCEEDED, or FAILED by an attempt.
+3. QUEUED exactly when its index is in the step's ready queue (as long as the step runs).
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from dataclasses import dataclass, field
+
+from windrow_master.core.states import MiniBatchState
+
+PLAN_RECORD = struct.Struct("<QIQI")
+"""item_first, item_count, recipe_offset, recipe_length: as in docs/contracts.md, section 3."""
+
+
+@dataclass(slots=True)
+class Tries:
+    """What went wrong with one mini-batch so far. Kept only for those with trouble."""
+
+    charged: int = 0
+    """Failures that use up max_retries."""
+    crashes: int = 0
+    ooms: int = 0
+    node_losses: int = 0
+    lease_ids: set[int] = field(default_factory=set)
+    """Attempts that failed: a repeated completion of one gets the same answer."""
+
+
+@dataclass(slots=True)
+class MiniBatches:
+    """Columns, indexed by mini-batch index."""
+
+    states: bytearray = field(default_factory=bytearray)
+    item_firsts: array[int] = field(default_factory=lambda: array("Q"))
+    item_counts: array[int] = field(default_factory=lambda: array("I"))
+    recipe_offsets: array[int] = field(default_factory=lambda: array("Q"))
+    recipe_lengths: array[int] = field(default_factory=lambda: array("I"))
+    lease_ids: array[int] = field(default_factory=lambda: array("Q"))
+    tries: dict[int, Tries] = field(default_factory=dict)
+    attempts: dict[int, int] = field(default_factory=dict)
+    """Attempts started before the present one, for those that were started before."""
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def append(self, records: bytes) -> int:
+        """Append planned mini-batches (packed PLAN_RECORDs), all QUEUED; return the number of their items."""
+        count = len(records) // PLAN_RECORD.size
+        if not count:
+            return 0
+        firsts, counts, offsets, lengths = zip(*PLAN_RECORD.iter_unpack(records), strict=True)
+        self.item_firsts.extend(firsts)
+        self.item_counts.extend(counts)
+        self.recipe_offsets.extend(offsets)
+        self.recipe_lengths.extend(lengths)
+        self.lease_ids.frombytes(bytes(8 * count))
+        self.states.extend(bytes(count))  # MiniBatchState.QUEUED is 0
+        return sum(counts)
+
+    def queued_ranges(self) -> list[tuple[int, int]]:
+        """Runs [start, stop) of QUEUED mini-batches, ascending."""
+        ranges: list[tuple[int, int]] = []
+        states, size, at = self.states, len(self.states), 0
+        queued = bytes([MiniBatchState.QUEUED])
+        while (start := states.find(queued, at)) >= 0:
+            stop = start + 1
+            while stop < size and states[stop] == MiniBatchState.QUEUED:
+                stop += 1
+            ranges.append((start, stop))
+            at = stop
+        return ranges

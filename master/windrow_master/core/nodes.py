@@ -1,0 +1,323 @@
+"""Nodes: registered, heard of, connected, drained, lost.
+
+State machine of a node (states.NodeState), one incarnation:
+
+    (none)       -> DISCONNECTED  registered
+    DISCONNECTED -> READY         its Work stream opens
+    READY        -> DISCONNECTED  its Work stream ends
+    READY        -> DRAINING      it says so, or is told to
+    READY        -> QUARANTINED   it fails again and again; back to READY after a while
+    any but LOST -> LOST          silent for longer than its leases live, or replaced by its next incarnation
+    LOST         -> (none)        forgotten; the agent registers anew
+
+Invariants:
+1. One live incarnation a node; another one is refused until this one is lost, or proves that it is dead.
+2. One Work stream a node; what an older stream still says is ignored.
+3. A LOST node holds no lease.
+"""
+
+from __future__ import annotations
+
+from windrow_master.core import effects as fx
+from windrow_master.core.attempts import fail_if_given_up, lose_leases
+from windrow_master.core.commands import (
+    CloseWork,
+    DrainNode,
+    HeartbeatNode,
+    Moment,
+    OpenWork,
+    Refused,
+    RegisterNode,
+    SetCapacity,
+    Tick,
+)
+from windrow_master.core.ids import LeaseId
+from windrow_master.core.leases import Lease
+from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Node
+from windrow_master.core.states import AttemptState, MiniBatchState, NodeState
+from windrow_master.core.steps import fail_step
+
+DIGEST_MISMATCHES_MAX = 4
+"""So many heartbeats in a row with another view of the leases held, and the stream is opened anew."""
+
+ENDED_JOB_KEPT_S = 60.0
+"""How long an ended job stays in memory, for late results and watchers."""
+
+
+def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Refused | None:
+    """Admit an incarnation of a node."""
+    known = state.nodes.get(command.node_id)
+    if known is not None and known.node_incarnation != command.node_incarnation:
+        if known.node_incarnation != command.replaced_incarnation and known.state != NodeState.LOST and known.seen:
+            wait_s = max(0.0, known.expires_s - now.monotonic_s)
+            return Refused(
+                "NODE_ALREADY_LIVE",
+                f"A node named {command.node_id} is here already, from another process. "
+                f"If that one is dead, this one gets its place in {wait_s:.1f} s; if not, give this one another name.",
+            )
+        lose_node(state, known, "Replaced by its next incarnation.", now)
+        known = None
+    if known is None:
+        known = state.nodes[command.node_id] = Node(command.node_id, command.node_incarnation)
+        known.register_time = now.wall_s
+        state.add_event(now, None, "node_registered", command.node_id)
+    known.resources, known.labels = command.resources, command.labels
+    _hear(state, known, now)
+    state.touch_node(known)
+    return None
+
+
+def _hear(state: CoreState, node: Node, now: Moment) -> None:
+    """A sign of life."""
+    node.seen = True
+    ttl = state.timing.lease_ttl_s
+    node.expires_s = max(node.expires_s, now.monotonic_s + ttl) if node.stream else now.monotonic_s + ttl
+
+
+def _find(state: CoreState, node_id: str, node_incarnation: str) -> Node | Refused:
+    node = state.nodes.get(node_id)  # type: ignore[call-overload]
+    if node is None or node.node_incarnation != node_incarnation or node.state == NodeState.LOST:
+        return Refused(
+            "NODE_UNKNOWN", f"Node {node_id} is not registered (any more). The agent registers again by itself."
+        )
+    assert isinstance(node, Node)
+    return node
+
+
+def on_heartbeat_node(state: CoreState, command: HeartbeatNode, now: Moment) -> bool | Refused:
+    """A sign of life, with the agent's view of what it holds."""
+    node = _find(state, command.node_id, command.node_incarnation)
+    if isinstance(node, Refused):
+        return node
+    _hear(state, node, now)
+    if not node.stream:
+        return False
+    digest = 0
+    for lease_id in node.lease_ids:
+        digest ^= lease_id
+    # Leases on their way make the views differ all the time; only a difference that stands still is one.
+    digests = (digest, command.lease_digest)
+    standing = digests == node.digests and digest != command.lease_digest
+    node.digests = digests
+    node.digest_mismatches = node.digest_mismatches + 1 if standing else 0
+    if node.digest_mismatches >= DIGEST_MISMATCHES_MAX:
+        node.digest_mismatches = 0
+        return True
+    return False
+
+
+def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | None:
+    """A Work stream begins: both sides agree on what the node holds."""
+    node = _find(state, command.node_id, command.node_incarnation)
+    if isinstance(node, Refused):
+        return node
+    if node.stream:
+        state.effects.append(fx.CloseStream(node.node_id, node.stream))
+    node.stream = command.stream
+    node.greeted = True
+    node.capacity.clear()
+    node.workers.clear()
+    node.offered = set()
+    node.claims.clear()
+    node.digest_mismatches = 0
+    node.draining = False
+    if node.state in (NodeState.DISCONNECTED, NodeState.DRAINING):
+        node.state = NodeState.READY
+    _hear(state, node, now)
+    state.touch_node(node)
+    revoked: list[LeaseId] = []
+    named = set()
+    for held in command.held:
+        named.add(held.lease_id)
+        lease = state.leases.get(held.lease_id)
+        if lease is not None and lease.node_id == node.node_id:
+            continue
+        if not _adopt(state, node, held.lease_id, held.step_id, held.mini_batch, held.generation, now):
+            node.claims[held.lease_id] = (held.step_id, held.mini_batch)
+            revoked.append(held.lease_id)
+    lose_leases(
+        state, node, [lease_id for lease_id in sorted(node.lease_ids) if lease_id not in named], now, lost=False
+    )
+    if revoked:
+        state.effects.append(fx.RevokeLeases(node.node_id, node.stream, revoked, started_too=True))
+    for step_id in command.step_ids:
+        step = state.steps.get(step_id)
+        if step is None or step.state in ENDED_STEPS:
+            state.effects.append(fx.EndStep(node.node_id, node.stream, step_id))
+    state.scheduling_wanted = True
+    return None
+
+
+def _adopt(
+    state: CoreState, node: Node, lease_id: LeaseId, step_id: int, mini_batch: int, generation: int, now: Moment
+) -> bool:
+    """Let a node keep a lease that an earlier master gave it, when its mini-batch is still open and nobody else's."""
+    step = state.steps.get(step_id)  # type: ignore[call-overload]
+    if step is None or step.state in ENDED_STEPS or not 0 <= mini_batch < len(step.mini_batches):
+        return False
+    table = step.mini_batches
+    tries = table.tries.get(mini_batch)
+    if (
+        table.states[mini_batch] != MiniBatchState.QUEUED
+        or state.jobs[step.job_key].generation != generation
+        or (tries is not None and lease_id in tries.lease_ids)
+    ):
+        return False
+    if not step.ready.remove(mini_batch):
+        return False
+    attempt = table.attempts.get(mini_batch, 0) + 1
+    lease = Lease(lease_id, step.step_id, mini_batch, generation, node.node_id, now.monotonic_s, attempt)
+    table.states[mini_batch] = MiniBatchState.LEASED
+    state.add_lease(lease, node, step)
+    state.unstored.append(lease_id)
+    return True
+
+
+def on_close_work(state: CoreState, command: CloseWork, now: Moment) -> None:
+    """A Work stream ended. A node that had been draining and holds nothing has left."""
+    node = state.nodes.get(command.node_id)
+    if node is None or node.stream != command.stream:
+        return
+    node.stream = 0
+    node.capacity.clear()
+    node.workers.clear()
+    if node.draining and not node.lease_ids:
+        lose_node(state, node, "Left.", now)
+        return
+    if node.state == NodeState.READY:
+        node.state = NodeState.DISCONNECTED
+    node.expires_s = min(node.expires_s, now.monotonic_s + state.timing.disconnected_ttl_s)
+    state.touch_node(node)
+
+
+def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None:
+    """Absolute numbers of leases wanted."""
+    node = state.nodes.get(command.node_id)
+    if node is None or node.stream != command.stream:
+        return
+    for step_id, leases_max, workers in command.capacities:
+        node.capacity[step_id] = leases_max
+        node.workers[step_id] = workers
+        step = state.steps.get(step_id)
+        if step is not None and not leases_max:
+            fail_if_given_up(state, step, now)
+        elif step is not None and workers:
+            step.init_failures.pop(node.node_id, None)
+    if command.draining and not node.draining:
+        node.draining = True
+        node.state = NodeState.DRAINING
+        node.message = "Takes nothing new; finishes what it holds."
+        state.touch_node(node)
+    state.scheduling_wanted = True
+
+
+def on_drain_node(state: CoreState, command: DrainNode, now: Moment) -> Refused | None:
+    """Ask a node to leave."""
+    node = state.nodes.get(command.node_id)
+    if node is None:
+        return Refused("NODE_UNKNOWN", f"There is no node named {command.node_id}. `windrow node list` names them.")
+    node.state = NodeState.DRAINING
+    node.message = "Asked to drain."
+    state.touch_node(node)
+    if node.stream:
+        state.effects.append(fx.SendDrain(node.node_id, node.stream))
+    return None
+
+
+def lose_node(state: CoreState, node: Node, message: str, now: Moment) -> None:
+    """Give a node up: its leases go back, the node is forgotten (node invariant 3)."""
+    node.state = NodeState.LOST
+    node.message = message
+    lose_leases(state, node, sorted(node.lease_ids), now, lost=True)
+    if node.stream:
+        state.effects.append(fx.CloseStream(node.node_id, node.stream))
+        node.stream = 0
+    state.dirty.nodes.append(node.row())
+    state.add_event(now, None, "node_lost", f"{node.node_id}: {message}")
+    del state.nodes[node.node_id]
+    state.dirty_nodes.discard(node.node_id)
+    state.scheduling_wanted = True
+
+
+def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
+    """Time passes: leases grow old enough to be written down, silent nodes are lost, deadlines end."""
+    last, state.tick_s = state.tick_s, now.monotonic_s
+    if last is not None and now.monotonic_s - last > 2 * command.interval_s:
+        _shift_deadlines(state, now.monotonic_s - last - command.interval_s)
+    _store_old_leases(state, now)
+    for node in list(state.nodes.values()):
+        if now.monotonic_s > node.expires_s:
+            lose_node(state, node, "Silent for longer than its leases live.", now)
+        elif node.state == NodeState.QUARANTINED and now.monotonic_s > node.quarantined_until_s:
+            node.state = NodeState.READY if node.stream else NodeState.DISCONNECTED
+            node.message = ""
+            state.touch_node(node)
+            state.scheduling_wanted = True
+    _end_overdue_steps(state, now)
+    _forget_ended_jobs(state, now)
+    if state.settle_until_s or any(step.ready.delayed for step in state.steps.values()):
+        state.scheduling_wanted = True
+
+
+def _shift_deadlines(state: CoreState, gap_s: float) -> None:
+    """Nobody could act during the gap (laptop asleep, master paused, disk stalled): it counts against no deadline."""
+    for node in state.nodes.values():
+        node.expires_s += gap_s
+        node.quarantined_until_s += gap_s
+    for step in state.steps.values():
+        step.started_s += gap_s
+        step.progress_s += gap_s
+        step.ready.shift(gap_s)
+    if state.settle_until_s:
+        state.settle_until_s += gap_s
+
+
+def _store_old_leases(state: CoreState, now: Moment) -> None:
+    """Write down leases older than a heartbeat, so that try counts and blame survive a restart of the master."""
+    oldest = now.monotonic_s - 2 * state.timing.heartbeat_s
+    while state.unstored:
+        lease = state.leases.get(state.unstored[0])
+        if lease is not None and not lease.stored:
+            if lease.granted_s > oldest:
+                return
+            state.store_attempt(lease, AttemptState.RUNNING, now)
+        state.unstored.popleft()
+
+
+def _end_overdue_steps(state: CoreState, now: Moment) -> None:
+    for step in list(state.steps.values()):
+        if step.state in ENDED_STEPS or not step.started_s:
+            continue
+        settings = step.settings
+        if not len(step.mini_batches) and not step.planned:
+            if now.monotonic_s - step.started_s > settings.first_task_creation_timeout_s:
+                fail_step(
+                    state,
+                    step,
+                    f"No mini-batch was made within first_task_creation_timeout "
+                    f"({settings.first_task_creation_timeout_s:g} s). Raise it, or look why listing the input is slow.",
+                    now,
+                )
+        elif (
+            settings.progress_update_timeout_s is not None
+            and step.counters.leased
+            and now.monotonic_s - step.progress_s > settings.progress_update_timeout_s
+        ):
+            fail_step(
+                state,
+                step,
+                f"No progress update in {now.monotonic_s - step.progress_s:.0f} seconds, more than "
+                f"progress_update_timeout allows ({settings.progress_update_timeout_s:g} s).",
+                now,
+            )
+
+
+def _forget_ended_jobs(state: CoreState, now: Moment) -> None:
+    for job in list(state.jobs.values()):
+        if job.state in ENDED_JOBS and job.end_time is not None and now.wall_s - job.end_time > ENDED_JOB_KEPT_S:
+            if job.job_key in state.dirty_jobs:
+                continue
+            for step in job.steps:
+                del state.steps[step.step_id]
+            del state.jobs[job.job_key]
+            del state.job_keys[job.job_id]

@@ -1,0 +1,98 @@
+"""The ready queue of one step: ranges of mini-batches never leased, and those that came back."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class ReadyQueue:
+    """Indices of QUEUED mini-batches. What came back goes first; the fresh ones follow in order."""
+
+    fresh: deque[tuple[int, int]] = field(default_factory=deque)
+    """Runs [start, stop)."""
+    returned: list[int] = field(default_factory=list)
+    """Heap of indices that may run at once."""
+    delayed: list[tuple[float, int]] = field(default_factory=list)
+    """Heap of (not before, index)."""
+    size: int = 0
+
+    def __len__(self) -> int:
+        return self.size
+
+    def add_fresh(self, start: int, stop: int) -> None:
+        """Add a run of mini-batches behind all others."""
+        if stop > start:
+            if self.fresh and self.fresh[-1][1] == start:
+                self.fresh[-1] = (self.fresh[-1][0], stop)
+            else:
+                self.fresh.append((start, stop))
+            self.size += stop - start
+
+    def put_back(self, index: int, not_before: float = 0.0) -> None:
+        """Add one that was leased before."""
+        if not_before:
+            heapq.heappush(self.delayed, (not_before, index))
+        else:
+            heapq.heappush(self.returned, index)
+        self.size += 1
+
+    def ready_count(self, now: float) -> int:
+        """How many may run now."""
+        self._release_due(now)
+        return self.size - len(self.delayed)
+
+    def take(self, count: int, now: float) -> list[int]:
+        """Remove and return up to `count` indices that may run now."""
+        self._release_due(now)
+        taken: list[int] = []
+        while self.returned and len(taken) < count:
+            taken.append(heapq.heappop(self.returned))
+        while self.fresh and len(taken) < count:
+            start, stop = self.fresh.popleft()
+            middle = min(stop, start + count - len(taken))
+            taken.extend(range(start, middle))
+            if middle < stop:
+                self.fresh.appendleft((middle, stop))
+        self.size -= len(taken)
+        return taken
+
+    def remove(self, index: int) -> bool:
+        """Take one particular index out; False when it is not here."""
+        for at, (start, stop) in enumerate(self.fresh):
+            if start <= index < stop:
+                del self.fresh[at]
+                for part in ((index + 1, stop), (start, index)):
+                    if part[0] < part[1]:
+                        self.fresh.insert(at, part)
+                self.size -= 1
+                return True
+        if index in self.returned:
+            self.returned.remove(index)
+            heapq.heapify(self.returned)
+            self.size -= 1
+            return True
+        kept = [entry for entry in self.delayed if entry[1] != index]
+        if len(kept) < len(self.delayed):
+            self.delayed = kept
+            heapq.heapify(self.delayed)
+            self.size -= 1
+            return True
+        return False
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.fresh.clear()
+        self.returned.clear()
+        self.delayed.clear()
+        self.size = 0
+
+    def shift(self, gap_s: float) -> None:
+        """Move all delays: the clock made a jump that nobody could use."""
+        self.delayed = [(due + gap_s, index) for due, index in self.delayed]
+
+    def _release_due(self, now: float) -> None:
+        while self.delayed and self.delayed[0][0] <= now:
+            heapq.heappush(self.returned, heapq.heappop(self.delayed)[1])

@@ -1,0 +1,126 @@
+"""What a new master makes of the stored rows: the state its predecessor would have had, with every lease in doubt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from windrow_master.core import effects as fx
+from windrow_master.core.attempts import tries_after
+from windrow_master.core.commands import Moment
+from windrow_master.core.counters import Counters
+from windrow_master.core.ids import NodeId
+from windrow_master.core.leases import Lease
+from windrow_master.core.mini_batches import MiniBatches
+from windrow_master.core.records import JobRow, Snapshot, StepSnapshot
+from windrow_master.core.settings import StepSettings
+from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
+from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
+from windrow_master.core.steps import begin_steps, planned_in_checkpoint, settle_step
+
+SettingsOf = Callable[[bytes], tuple[StepSettings, ...]]
+"""Reads the settings of a job's steps from its stored document."""
+
+
+def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Moment) -> None:
+    """Enter a snapshot into an empty state, and gather the effects that are still owed."""
+    state.job_key_last = snapshot.job_key_last
+    state.step_id_last = snapshot.step_id_last
+    for row in snapshot.nodes:
+        if row.state != NodeState.LOST:
+            node = state.nodes[NodeId(row.node_id)] = Node(NodeId(row.node_id), row.node_incarnation)
+            node.resources, node.labels, node.register_time = row.resources, row.labels, row.register_time
+            node.seen = node.greeted = False
+            node.expires_s = now.monotonic_s + state.timing.adoption_grace_s
+    if state.nodes:
+        state.settle_until_s = now.monotonic_s + state.timing.settle_s
+    for row in snapshot.jobs:
+        job = _job(row)
+        state.jobs[job.job_key] = job
+        state.job_keys[job.job_id] = job.job_key
+        settings = settings_of(row.document)
+        for loaded in (step for step in snapshot.steps if step.step.job_key == row.job_key):
+            step = _step(loaded, settings[loaded.step.ordinal], now)
+            job.steps.append(step)
+            state.steps[step.step_id] = step
+            if step.state not in ENDED_STEPS:
+                _restore_attempts(state, job, step, loaded, now)
+    for job in list(state.jobs.values()):
+        _owe_effects(state, job, now)
+    state.scheduling_wanted = True
+
+
+def _job(row: JobRow) -> Job:
+    return Job(
+        row.job_key,
+        row.job_id,
+        row.request_id,
+        row.run_digest,
+        row.document,
+        [],
+        JobState(row.state),
+        row.generation,
+        row.seq,
+        row.queue,
+        row.priority,
+        row.weight,
+        row.message,
+        list(json.loads(row.warnings or b"[]")),
+        row.create_time,
+        row.end_time,
+    )
+
+
+def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
+    row = loaded.step
+    step = Step(row.step_id, row.job_key, row.ordinal, settings, StepState(row.state), row.message, row.paths)
+    step.reader, step.checkpoint, step.header = row.reader, row.checkpoint, row.header
+    step.planned = planned_in_checkpoint(row.checkpoint)
+    step.counters = Counters.from_json(row.counters)
+    step.start_time, step.end_time = row.start_time, row.end_time
+    if step.state not in ENDED_STEPS:
+        step.started_s = step.progress_s = now.monotonic_s
+        step.mini_batches = MiniBatches(
+            loaded.states,
+            loaded.item_firsts,
+            loaded.item_counts,
+            loaded.recipe_offsets,
+            loaded.recipe_lengths,
+            loaded.lease_ids,
+        )
+    return step
+
+
+def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapshot, now: Moment) -> None:
+    """Tries, blame, and the leases that were old enough to be written down."""
+    table = step.mini_batches
+    running: list[Lease] = []
+    for mini_batch, lease_id, attempt_state, cause, node_id in loaded.attempts:
+        if attempt_state == AttemptState.FAILED:
+            table.attempts[mini_batch] = table.attempts.get(mini_batch, 0) + 1
+            tries_after(step, mini_batch, Cause(cause))
+            step.tries_of(mini_batch).lease_ids.add(lease_id)
+        elif attempt_state == AttemptState.RUNNING and node_id in state.nodes:
+            attempt = table.attempts.get(mini_batch, 0) + 1
+            running.append(
+                Lease(lease_id, step.step_id, mini_batch, job.generation, NodeId(node_id), now.monotonic_s, attempt)
+            )
+    for lease in running:
+        if table.states[lease.mini_batch] == MiniBatchState.QUEUED:
+            table.states[lease.mini_batch] = MiniBatchState.LEASED
+            lease.stored = True
+            state.add_lease(lease, state.nodes[lease.node_id], step)
+    for start, stop in table.queued_ranges():
+        step.ready.add_fresh(start, stop)
+
+
+def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:
+    """The effects that the predecessor may not have carried out: each may be repeated."""
+    for step in job.steps:
+        if step.state == StepState.RUNNING:
+            state.effects.append(fx.PrepareStep(step.step_id))
+            if step.planned:
+                settle_step(state, step, now)
+        elif step.state == StepState.CONCATENATING:
+            state.effects.append(fx.ConcatenateRows(step.step_id, job.generation))
+    begin_steps(state, job, now)

@@ -1,0 +1,35 @@
+"""What the core has to know of a step's settings. Reference: parallel-job.md, sections 1.2, 2.2 and 5."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CRASH_TRIES = 3
+"""Tries of a mini-batch whose worker process ends by itself; apart from `max_retries`."""
+
+OOM_TRIES = 3
+"""Tries of a mini-batch whose worker is killed for lack of memory; apart from `max_retries`."""
+
+NODE_LOSSES_UNTIL_EXCLUSIVE = 3
+"""After so many lost nodes a mini-batch runs alone on its node."""
+
+NODE_LOSSES_UNTIL_FAILED = 10
+"""After so many lost nodes a mini-batch is taken for their killer."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSettings:
+    """Settings of one step, validated before they get here.
+
+    Counts and thresholds as in the reference; -1 switches a threshold off; all compare with "greater than".
+    """
+
+    name: str
+    depends_on: tuple[str, ...] = ()
+    append_row: bool = True
+    error_threshold: int = -1
+    mini_batch_error_threshold: int = -1
+    allowed_failed_percent: float = 100.0
+    max_retries: int = 2
+    first_task_creation_timeout_s: float = 600.0
+    progress_update_timeout_s: float | None = None

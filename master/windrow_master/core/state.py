@@ -1,0 +1,315 @@
+"""The state of the core. Handlers (the other files of this folder) change it; nobody outside does."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass, field
+
+from windrow_master.core.commands import Moment
+from windrow_master.core.counters import Counters
+from windrow_master.core.effects import Effect, NotifyJob
+from windrow_master.core.ids import LEASE_PREFIX_SHIFT, JobKey, LeaseId, NodeId, StepId
+from windrow_master.core.leases import Lease
+from windrow_master.core.mini_batches import MiniBatches, Tries
+from windrow_master.core.ready import ReadyQueue
+from windrow_master.core.records import (
+    AttemptRow,
+    Dirty,
+    EventRow,
+    JobRow,
+    NodeRow,
+    StepRow,
+)
+from windrow_master.core.settings import StepSettings
+from windrow_master.core.states import AttemptState, JobState, NodeState, StepState
+
+ENDED_JOBS = frozenset((JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES, JobState.FAILED, JobState.CANCELLED))
+ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.CANCELLED))
+
+
+@dataclass(slots=True)
+class Timing:
+    """Intervals that decide about nodes, in seconds."""
+
+    heartbeat_s: float = 0.5
+    lease_ttl_s: float = 4.5
+    """A node silent for longer loses its leases. Above 3 s: such a stall must cost nothing."""
+    disconnected_ttl_s: float = 1.5
+    """The same for a node whose connection was closed (not merely silent): its process is most likely dead."""
+    adoption_grace_s: float = 15.0
+    """After a start of the master: how long leases of nodes that have not come back yet are kept for them."""
+    settle_s: float = 1.5
+    """After a start of the master: how long known nodes may take to say what they hold before work is handed out."""
+    quarantine_s: float = 30.0
+    quarantine_failures: int = 10
+    """So many failures in a row, none of the script's own making, quarantine a node while another serves."""
+    node_fault_delay_s: float = 2.0
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of a job. Its row is `row()`; arrays are dropped when the step has ended."""
+
+    step_id: StepId
+    job_key: JobKey
+    ordinal: int
+    settings: StepSettings
+    state: StepState = StepState.WAITING
+    message: str = ""
+    paths: bytes = b"{}"
+    reader: bytes | None = None
+    checkpoint: bytes | None = None
+    planned: bool = False
+    counters: Counters = field(default_factory=Counters)
+    header: bytes | None = None
+    start_time: float | None = None
+    end_time: float | None = None
+    mini_batches: MiniBatches = field(default_factory=MiniBatches)
+    ready: ReadyQueue = field(default_factory=ReadyQueue)
+    lease_ids: set[LeaseId] = field(default_factory=set)
+    init_failures: dict[NodeId, int] = field(default_factory=dict)
+    """Workers that failed before they were ready, by node, since the last one that was."""
+    started_s: float = 0.0
+    progress_s: float = 0.0
+
+    def row(self) -> StepRow:
+        """As stored."""
+        return StepRow(
+            self.step_id,
+            self.job_key,
+            self.ordinal,
+            self.settings.name,
+            self.state,
+            self.message,
+            self.paths,
+            self.reader,
+            self.checkpoint,
+            self.counters.to_json(),
+            self.header,
+            self.start_time,
+            self.end_time,
+        )
+
+    def tries_of(self, mini_batch: int) -> Tries:
+        """The trouble record of a mini-batch, made when there is none."""
+        tries = self.mini_batches.tries.get(mini_batch)
+        if tries is None:
+            tries = self.mini_batches.tries[mini_batch] = Tries()
+        return tries
+
+
+@dataclass(slots=True)
+class Job:
+    """One job."""
+
+    job_key: JobKey
+    job_id: str
+    request_id: str
+    run_digest: str
+    document: bytes
+    steps: list[Step]
+    state: JobState = JobState.QUEUED
+    generation: int = 1
+    seq: int = 1
+    queue: str = "default"
+    priority: int = 0
+    weight: int = 1
+    message: str = ""
+    warnings: list[str] = field(default_factory=list)
+    create_time: float = 0.0
+    end_time: float | None = None
+
+    def row(self) -> JobRow:
+        """As stored."""
+        return JobRow(
+            self.job_key,
+            self.job_id,
+            self.request_id,
+            self.state,
+            self.generation,
+            self.seq,
+            self.queue,
+            self.priority,
+            self.weight,
+            None,
+            self.run_digest,
+            self.document,
+            self.message,
+            json.dumps(self.warnings).encode(),
+            self.create_time,
+            self.end_time,
+        )
+
+
+@dataclass(slots=True)
+class Node:
+    """One node, in its present incarnation."""
+
+    node_id: NodeId
+    node_incarnation: str
+    state: NodeState = NodeState.DISCONNECTED
+    message: str = ""
+    resources: bytes = b"{}"
+    labels: bytes = b"{}"
+    register_time: float = 0.0
+    expires_s: float = 0.0
+    """Monotonic: when it counts as lost unless it is heard of."""
+    stream: int = 0
+    """The Work stream that is open; 0: none."""
+    draining: bool = False
+    seen: bool = True
+    """False: known from an earlier master, not heard of yet."""
+    greeted: bool = True
+    """False: known from an earlier master, has not said yet what it holds."""
+    capacity: dict[StepId, int] = field(default_factory=dict)
+    workers: dict[StepId, int] = field(default_factory=dict)
+    held: dict[StepId, int] = field(default_factory=dict)
+    offered: set[StepId] = field(default_factory=set)
+    lease_ids: set[LeaseId] = field(default_factory=set)
+    claims: dict[LeaseId, tuple[StepId, int]] = field(default_factory=dict)
+    """Leases it named at the start of the stream that are not (no longer) its: a completion of one is answered, not counted."""
+    failures: int = 0
+    """Failures in a row that may be the node's own fault."""
+    quarantined_until_s: float = 0.0
+    digests: tuple[int, int] = (0, 0)
+    """The master's and the agent's view of the leases held, at the last heartbeat."""
+    digest_mismatches: int = 0
+
+    def row(self) -> NodeRow:
+        """As stored."""
+        return NodeRow(
+            self.node_id,
+            self.node_incarnation,
+            self.state,
+            self.message,
+            self.resources,
+            self.labels,
+            self.register_time,
+        )
+
+
+@dataclass(slots=True)
+class CoreState:
+    """All that the core knows.
+
+    Invariants:
+    1. `leases`, the steps' and the nodes' `lease_ids` and `held` name the same leases.
+    2. A lease's mini-batch is LEASED, and no two leases name one mini-batch.
+    3. Lease ids are never given twice: the prefix belongs to this incarnation, the rest is counted.
+    """
+
+    incarnation: int
+    lease_prefix: int
+    timing: Timing = field(default_factory=Timing)
+    jobs: dict[JobKey, Job] = field(default_factory=dict)
+    """Jobs that have not ended, and those that ended under this incarnation until they are forgotten."""
+    job_keys: dict[str, JobKey] = field(default_factory=dict)
+    steps: dict[StepId, Step] = field(default_factory=dict)
+    """Steps of jobs that have not ended."""
+    nodes: dict[NodeId, Node] = field(default_factory=dict)
+    leases: dict[LeaseId, Lease] = field(default_factory=dict)
+    unstored: deque[LeaseId] = field(default_factory=deque)
+    """Leases without an attempt row, oldest first (some may be gone already)."""
+    job_key_last: int = 0
+    step_id_last: int = 0
+    lease_count: int = 0
+    settle_until_s: float = 0.0
+    tick_s: float | None = None
+    dirty: Dirty = field(default_factory=Dirty)
+    dirty_jobs: set[JobKey] = field(default_factory=set)
+    dirty_steps: set[StepId] = field(default_factory=set)
+    dirty_nodes: set[NodeId] = field(default_factory=set)
+    effects: list[Effect] = field(default_factory=list)
+    scheduling_wanted: bool = False
+
+    def next_lease_id(self) -> LeaseId:
+        """A lease id that was never given before."""
+        self.lease_count += 1
+        return LeaseId(self.lease_prefix << LEASE_PREFIX_SHIFT | self.lease_count)
+
+    def touch_job(self, job: Job) -> None:
+        """Mark a job changed and wake who watches it."""
+        if job.job_key not in self.dirty_jobs:
+            job.seq += 1
+            self.dirty_jobs.add(job.job_key)
+            self.effects.append(NotifyJob(job.job_key, job.state in ENDED_JOBS))
+
+    def touch_step(self, step: Step) -> None:
+        """Mark a step, and with it its job, changed."""
+        self.dirty_steps.add(step.step_id)
+        self.touch_job(self.jobs[step.job_key])
+
+    def touch_node(self, node: Node) -> None:
+        """Mark a node changed."""
+        self.dirty_nodes.add(node.node_id)
+
+    def add_event(self, now: Moment, job_key: JobKey | None, kind: str, message: str) -> None:
+        """Write down something worth telling later."""
+        self.dirty.events.append(EventRow(now.wall_s, job_key, kind, message))
+
+    def add_lease(self, lease: Lease, node: Node, step: Step) -> None:
+        """Enter a lease everywhere (CoreState invariant 1)."""
+        self.leases[lease.lease_id] = lease
+        node.lease_ids.add(lease.lease_id)
+        node.held[lease.step_id] = node.held.get(lease.step_id, 0) + 1
+        step.lease_ids.add(lease.lease_id)
+        step.counters.leased += 1
+
+    def drop_lease(self, lease: Lease, step: Step) -> None:
+        """Remove a lease everywhere (CoreState invariant 1)."""
+        del self.leases[lease.lease_id]
+        step.lease_ids.discard(lease.lease_id)
+        step.counters.leased -= 1
+        node = self.nodes.get(lease.node_id)
+        if node is not None:
+            node.lease_ids.discard(lease.lease_id)
+            node.held[lease.step_id] -= 1
+
+    def store_attempt(
+        self,
+        lease: Lease,
+        state: AttemptState,
+        now: Moment,
+        cause: int = 0,
+        message: str = "",
+        *,
+        process_number: int = 0,
+    ) -> None:
+        """Mark an attempt row dirty for a lease that brought no result of its own."""
+        node = self.nodes.get(lease.node_id)
+        self.dirty.attempts.append(
+            AttemptRow(
+                lease.lease_id,
+                lease.step_id,
+                lease.mini_batch,
+                lease.generation,
+                lease.node_id,
+                node.node_incarnation if node is not None else "",
+                process_number,
+                state,
+                cause,
+                int((now.wall_s - (now.monotonic_s - lease.granted_s)) * 1e6),
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                message,
+                "",
+            )
+        )
+        lease.stored = True
+
+    def take_dirty(self) -> Dirty:
+        """The rows that changed since the last call, as they are now."""
+        dirty = self.dirty
+        dirty.jobs = [self.jobs[key].row() for key in sorted(self.dirty_jobs)]
+        dirty.steps = [self.steps[step_id].row() for step_id in sorted(self.dirty_steps) if step_id in self.steps]
+        dirty.nodes = [self.nodes[node_id].row() for node_id in sorted(self.dirty_nodes) if node_id in self.nodes]
+        self.dirty = Dirty()
+        self.dirty_jobs.clear()
+        self.dirty_steps.clear()
+        self.dirty_nodes.clear()
+        return dirty

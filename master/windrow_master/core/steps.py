@@ -1,0 +1,368 @@
+"""Jobs and steps: submitted, planned, finished, failed, cancelled.
+
+State machine of a step (states.StepState):
+
+    WAITING       -> RUNNING        all steps it depends on are COMPLETED
+    RUNNING       -> CONCATENATING  planned to the end, and every mini-batch has an outcome
+    CONCATENATING -> COMPLETED      its output stands
+    CONCATENATING -> RUNNING        committed rows were lost: their mini-batches run again
+    any open one  -> FAILED         a threshold passed, planning failed, no node can run it
+    any open one  -> CANCELLED      the job is cancelled, or another of its steps failed
+
+State machine of a job (states.JobState):
+
+    QUEUED -> RUNNING -> COMPLETED | COMPLETED_WITH_FAILURES | FAILED
+    any open one -> CANCELLING -> CANCELLED   (CANCELLING lasts until every lease has come back or its node is gone)
+    RUNNING -> PAUSED   a command on it raised; only cancelling leads out
+
+Invariants:
+1. A step that is not RUNNING has no lease, but for one whose revocation is under way; results of those count no more.
+2. An ended step has no queued mini-batch: each is SUCCEEDED, FAILED or CANCELLED.
+3. A job ends when all of its steps have, and never changes afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+
+from windrow_master.core import effects as fx
+from windrow_master.core.commands import (
+    CancelJob,
+    FailStep,
+    FinishStep,
+    Moment,
+    PauseJob,
+    PlanGroup,
+    Refused,
+    RequeueLostRows,
+    StartStep,
+    SubmitJob,
+)
+from windrow_master.core.ids import JobKey, LeaseId, StepId
+from windrow_master.core.records import AttemptRow, OutcomeRow, PlannedRows
+from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
+from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
+
+
+def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey | Refused:
+    """Accept a job and begin the steps that wait for nothing."""
+    known = state.job_keys.get(command.job_id)
+    if known is not None:
+        if state.jobs[known].request_id == command.request_id:
+            return known
+        return Refused("JOB_EXISTS", f"A job named {command.job_id!r} exists already. Give this one another name.")
+    state.job_key_last += 1
+    job = Job(
+        JobKey(state.job_key_last),
+        command.job_id,
+        command.request_id,
+        command.run_digest,
+        command.document,
+        [],
+        state=JobState.RUNNING,
+        priority=command.priority,
+        weight=command.weight,
+        warnings=list(command.warnings),
+        create_time=now.wall_s,
+    )
+    for ordinal, settings in enumerate(command.steps):
+        state.step_id_last += 1
+        step = Step(StepId(state.step_id_last), job.job_key, ordinal, settings)
+        job.steps.append(step)
+        state.steps[step.step_id] = step
+        state.dirty_steps.add(step.step_id)
+    state.jobs[job.job_key] = job
+    state.job_keys[job.job_id] = job.job_key
+    state.touch_job(job)
+    state.add_event(now, job.job_key, "submitted", "")
+    begin_steps(state, job, now)
+    return job.job_key
+
+
+def begin_steps(state: CoreState, job: Job, now: Moment) -> None:
+    """Begin every step whose predecessors are done."""
+    done = {step.settings.name for step in job.steps if step.state == StepState.COMPLETED}
+    for step in job.steps:
+        if step.state == StepState.WAITING and done.issuperset(step.settings.depends_on):
+            step.state = StepState.RUNNING
+            step.started_s = step.progress_s = now.monotonic_s
+            state.touch_step(step)
+            state.effects.append(fx.PrepareStep(step.step_id))
+
+
+def on_start_step(state: CoreState, command: StartStep, now: Moment) -> None:
+    """The paths of a step are resolved."""
+    step = state.steps.get(command.step_id)
+    if step is not None and step.state == StepState.RUNNING and step.paths != command.paths:
+        step.paths = command.paths
+        state.touch_step(step)
+
+
+def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
+    """Take over a group of mini-batches, exactly once: the checkpoint it went on from must be the stored one."""
+    step = state.steps.get(command.step_id)
+    if step is None or step.state != StepState.RUNNING or step.planned or step.checkpoint != command.start:
+        return False
+    if command.first_mini_batch != len(step.mini_batches) or (command.reader is None and step.reader is None):
+        return False
+    job = state.jobs[step.job_key]
+    items = step.mini_batches.append(command.records)
+    count = len(step.mini_batches) - command.first_mini_batch
+    if command.reader is not None:
+        step.reader = command.reader
+    step.checkpoint = command.end
+    step.planned = command.done
+    step.counters.planned += count
+    step.counters.items_total += items
+    step.ready.add_fresh(command.first_mini_batch, command.first_mini_batch + count)
+    step.progress_s = now.monotonic_s
+    if count:
+        state.dirty.planned.append(PlannedRows(step.step_id, command.first_mini_batch, job.generation, command.records))
+    for warning in command.warnings:
+        if warning not in job.warnings:
+            job.warnings.append(warning)
+    state.touch_step(step)
+    state.scheduling_wanted = True
+    if command.done:
+        settle_step(state, step, now)
+    return True
+
+
+def settle_step(state: CoreState, step: Step, now: Moment) -> None:
+    """Look whether a step has passed a threshold or come to its end."""
+    if step.state != StepState.RUNNING:
+        return
+    counters, settings = step.counters, step.settings
+    short = short_returns_fail(step)
+    if settings.error_threshold >= 0 and counters.items_failed > settings.error_threshold:
+        fail_step(
+            state,
+            step,
+            f"{counters.items_failed} items failed, more than error_threshold allows ({settings.error_threshold}).",
+            now,
+        )
+        return
+    if settings.mini_batch_error_threshold >= 0 and counters.failed > settings.mini_batch_error_threshold:
+        fail_step(
+            state,
+            step,
+            f"{counters.failed} mini-batches failed, more than mini_batch_error_threshold allows "
+            f"({settings.mini_batch_error_threshold})." + (" A short return counts as one." if short else ""),
+            now,
+        )
+        return
+    if not step.planned:
+        return
+    if counters.planned and counters.failed * 100.0 > settings.allowed_failed_percent * counters.planned:
+        fail_step(
+            state,
+            step,
+            f"{counters.failed} of {counters.planned} mini-batches failed, "
+            f"more than allowed_failed_percent allows ({settings.allowed_failed_percent:g} %).",
+            now,
+        )
+        return
+    if counters.ended < counters.planned:
+        return
+    if settings.append_row and counters.items_ok == 0:
+        fail_step(
+            state,
+            step,
+            "no succeeded mini batch item returned from run(): append_row has nothing to write. "
+            "Return a list or a pandas DataFrame with one element for each item.",
+            now,
+        )
+        return
+    step.state = StepState.CONCATENATING
+    state.touch_step(step)
+    state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
+
+
+def short_returns_fail(step: Step) -> bool:
+    """Whether a return with fewer results than items makes its mini-batch failed (parallel-job.md, section 5.3)."""
+    return step.settings.error_threshold >= 0
+
+
+def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
+    """The output of a step stands."""
+    step = state.steps.get(command.step_id)
+    if step is None or step.state != StepState.CONCATENATING:
+        return
+    job = state.jobs[step.job_key]
+    if command.generation != job.generation:
+        return
+    step.message = command.message
+    _end_step(state, step, StepState.COMPLETED, now)
+    begin_steps(state, job, now)
+    _settle_job(state, job, now)
+
+
+def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment) -> None:
+    """Committed rows cannot be read again: their mini-batches go back to the queue, charged to nobody."""
+    step = state.steps.get(command.step_id)
+    if step is None or step.state != StepState.CONCATENATING:
+        return
+    job = state.jobs[step.job_key]
+    if command.generation != job.generation:
+        return
+    counters, table = step.counters, step.mini_batches
+    for lost in command.lost:
+        if table.lease_ids[lost.mini_batch] != lost.lease_id:
+            continue
+        if table.states[lost.mini_batch] == MiniBatchState.SUCCEEDED:
+            counters.succeeded -= 1
+        else:
+            counters.failed -= 1
+        counters.items_ok -= lost.ok_count
+        counters.items_failed -= lost.item_count - lost.ok_count
+        if not table.item_counts[lost.mini_batch]:
+            counters.items_total -= lost.item_count
+        counters.rows -= lost.row_count
+        counters.output_bytes -= lost.rows_length
+        counters.retries += 1
+        message = "Its committed rows failed their checksum or could not be read; the mini-batch runs again."
+        counters.add_failure(Cause.ROWS_LOST, lost.mini_batch, message, "", "", 0)
+        table.states[lost.mini_batch] = MiniBatchState.QUEUED
+        table.lease_ids[lost.mini_batch] = 0
+        table.attempts[lost.mini_batch] = table.attempts.get(lost.mini_batch, 0) + 1
+        step.ready.put_back(lost.mini_batch)
+        state.dirty.attempts.append(
+            AttemptRow(
+                LeaseId(lost.lease_id), step.step_id, lost.mini_batch, job.generation, "", "", 0,
+                AttemptState.FAILED, Cause.ROWS_LOST, 0, 0, 0, 0, lost.item_count, lost.ok_count, 0, message, "",
+            )
+        )  # fmt: skip
+        state.dirty.item_outcomes_cleared.append((step.step_id, lost.mini_batch))
+        state.dirty.outcomes.append(
+            OutcomeRow(
+                step.step_id, lost.mini_batch, MiniBatchState.QUEUED, job.generation, 0, 0, LeaseId(0), -1, 0, 0.0
+            )
+        )
+    step.state = StepState.RUNNING
+    step.progress_s = now.monotonic_s
+    state.touch_step(step)
+    state.add_event(
+        now, job.job_key, "rows_lost", f"{len(command.lost)} mini-batches of {step.settings.name} run again"
+    )
+    state.scheduling_wanted = True
+    settle_step(state, step, now)
+
+
+def on_fail_step(state: CoreState, command: FailStep, now: Moment) -> None:
+    """A step cannot go on."""
+    step = state.steps.get(command.step_id)
+    if step is not None and step.state not in ENDED_STEPS:
+        fail_step(state, step, command.message, now)
+
+
+def fail_step(state: CoreState, step: Step, message: str, now: Moment) -> None:
+    """End a step as FAILED, and with it its job."""
+    job = state.jobs[step.job_key]
+    step.message = message
+    _end_step(state, step, StepState.FAILED, now)
+    if job.state not in ENDED_JOBS and job.state != JobState.CANCELLING:
+        job.message = f"Step {step.settings.name!r} failed: {message}"
+        for other in job.steps:
+            if other.state not in ENDED_STEPS:
+                other.message = f"Step {step.settings.name!r} failed."
+                _end_step(state, other, StepState.CANCELLED, now)
+    _settle_job(state, job, now)
+
+
+def on_cancel_job(state: CoreState, command: CancelJob, now: Moment) -> JobKey | Refused:
+    """Cancel a job; one that has ended stays as it is."""
+    key = state.job_keys.get(command.job_id)
+    if key is None:
+        return Refused("JOB_UNKNOWN", f"There is no job named {command.job_id!r}. `windrow job list` names them.")
+    job = state.jobs[key]
+    if job.state in ENDED_JOBS or job.state == JobState.CANCELLING:
+        return key
+    job.state = JobState.CANCELLING
+    job.message = "Cancelled on request."
+    state.touch_job(job)
+    state.add_event(now, key, "cancelled", "")
+    for step in job.steps:
+        if step.state not in ENDED_STEPS:
+            _end_step(state, step, StepState.CANCELLED, now)
+    _settle_job(state, job, now)
+    return key
+
+
+def on_pause_job(state: CoreState, command: PauseJob, now: Moment) -> None:
+    """Hold a job that a command raised on; nothing more of it is leased."""
+    job = state.jobs.get(command.job_key)
+    if job is not None and job.state in (JobState.QUEUED, JobState.RUNNING):
+        job.state = JobState.PAUSED
+        job.message = command.message
+        state.touch_job(job)
+        state.add_event(now, job.job_key, "paused", command.message)
+
+
+def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> None:
+    """Bring a step to its end: open mini-batches are cancelled, leases revoked (step invariants 1 and 2)."""
+    open_states = (MiniBatchState.QUEUED, MiniBatchState.LEASED)
+    counters, table = step.counters, step.mini_batches
+    step.state = ending
+    step.end_time = now.wall_s
+    _revoke_all(state, step, now)
+    if ending != StepState.COMPLETED:
+        known = sum(count for count, at in zip(table.item_counts, table.states, strict=True) if at in open_states)
+        counters.items_cancelled += known
+        counters.cancelled = counters.planned - counters.succeeded - counters.failed
+        state.dirty.cancelled_steps.append(step.step_id)
+    step.ready.clear()
+    step.mini_batches = type(table)()
+    state.touch_step(step)
+    state.effects.append(fx.StopPlanner(step.step_id))
+    for node in state.nodes.values():
+        node.capacity.pop(step.step_id, None)
+        node.workers.pop(step.step_id, None)
+        if step.step_id in node.offered:
+            node.offered.discard(step.step_id)
+            if node.stream:
+                state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id))
+
+
+def _revoke_all(state: CoreState, step: Step, now: Moment) -> None:
+    """Take every lease of a step back at once: what the nodes still say of them no longer counts."""
+    by_node: dict[str, list[LeaseId]] = {}
+    for lease_id in sorted(step.lease_ids):
+        lease = state.leases[lease_id]
+        by_node.setdefault(lease.node_id, []).append(lease_id)
+        if lease.stored:
+            state.store_attempt(lease, AttemptState.ABANDONED, now, Cause.CANCELLED)
+        state.drop_lease(lease, step)
+    for node in state.nodes.values():
+        taken = by_node.get(node.node_id)
+        if taken:
+            for lease_id in taken:
+                node.claims[lease_id] = (step.step_id, -1)
+            if node.stream:
+                state.effects.append(fx.RevokeLeases(node.node_id, node.stream, taken, started_too=True))
+
+
+def _settle_job(state: CoreState, job: Job, now: Moment) -> None:
+    """End a job when all of its steps have ended."""
+    if job.state in ENDED_JOBS or any(step.state not in ENDED_STEPS for step in job.steps):
+        return
+    if job.state == JobState.CANCELLING:
+        job.state = JobState.CANCELLED
+    elif any(step.state == StepState.FAILED for step in job.steps):
+        job.state = JobState.FAILED
+    elif any(step.counters.failed or step.counters.items_failed for step in job.steps):
+        job.state = JobState.COMPLETED_WITH_FAILURES
+        items = sum(step.counters.items_failed for step in job.steps)
+        failed = sum(step.counters.failed for step in job.steps)
+        job.message = f"{items} items and {failed} mini-batches failed; the thresholds allow it."
+    else:
+        job.state = JobState.COMPLETED
+    job.end_time = now.wall_s
+    state.touch_job(job)
+    # Woken even when the job was touched earlier in this group: the waiters must hear of its end.
+    state.effects.append(fx.NotifyJob(job.job_key, True))
+    state.add_event(now, job.job_key, "ended", job.state.name)
+
+
+def planned_in_checkpoint(checkpoint: bytes | None) -> bool:
+    """Whether a stored checkpoint says that the input is divided to its end."""
+    return bool(checkpoint) and bool(json.loads(checkpoint or b"{}").get("done"))
