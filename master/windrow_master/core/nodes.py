@@ -31,7 +31,7 @@ from windrow_master.core.commands import (
     SetCapacity,
     Tick,
 )
-from windrow_master.core.ids import LeaseId
+from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Node
 from windrow_master.core.states import AttemptState, MiniBatchState, NodeState
@@ -74,13 +74,10 @@ def _hear(state: CoreState, node: Node, now: Moment) -> None:
     node.expires_s = max(node.expires_s, now.monotonic_s + ttl) if node.stream else now.monotonic_s + ttl
 
 
-def _find(state: CoreState, node_id: str, node_incarnation: str) -> Node | Refused:
-    node = state.nodes.get(node_id)  # type: ignore[call-overload]
+def _find(state: CoreState, node_id: NodeId, node_incarnation: str) -> Node | Refused:
+    node = state.nodes.get(node_id)
     if node is None or node.node_incarnation != node_incarnation or node.state == NodeState.LOST:
-        return Refused(
-            "NODE_UNKNOWN", f"Node {node_id} is not registered (any more). The agent registers again by itself."
-        )
-    assert isinstance(node, Node)
+        return Refused("NODE_UNKNOWN", f"Node {node_id} is not registered (any more). Its agent registers again.")
     return node
 
 
@@ -149,10 +146,10 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
 
 
 def _adopt(
-    state: CoreState, node: Node, lease_id: LeaseId, step_id: int, mini_batch: int, generation: int, now: Moment
+    state: CoreState, node: Node, lease_id: LeaseId, step_id: StepId, mini_batch: int, generation: int, now: Moment
 ) -> bool:
     """Let a node keep a lease that an earlier master gave it, when its mini-batch is still open and nobody else's."""
-    step = state.steps.get(step_id)  # type: ignore[call-overload]
+    step = state.steps.get(step_id)
     if step is None or step.state in ENDED_STEPS or not 0 <= mini_batch < len(step.mini_batches):
         return False
     table = step.mini_batches

@@ -26,10 +26,10 @@ def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Mom
     """Enter a snapshot into an empty state, and gather the effects that are still owed."""
     state.job_key_last = snapshot.job_key_last
     state.step_id_last = snapshot.step_id_last
-    for row in snapshot.nodes:
-        if row.state != NodeState.LOST:
-            node = state.nodes[NodeId(row.node_id)] = Node(NodeId(row.node_id), row.node_incarnation)
-            node.resources, node.labels, node.register_time = row.resources, row.labels, row.register_time
+    for known in snapshot.nodes:
+        if known.state != NodeState.LOST:
+            node = state.nodes[NodeId(known.node_id)] = Node(NodeId(known.node_id), known.node_incarnation)
+            node.resources, node.labels, node.register_time = known.resources, known.labels, known.register_time
             node.seen = node.greeted = False
             node.expires_s = now.monotonic_s + state.timing.adoption_grace_s
     if state.nodes:

@@ -99,7 +99,7 @@ def _recall(state: CoreState, step: Step, serving: list[Node]) -> None:
     if surplus <= 0:
         return
     mine = sorted(lease_id for lease_id in hoarder.lease_ids if state.leases[lease_id].step_id == step_id)
-    newest = [lease_id for lease_id in mine if not state.leases[lease_id].recalled][-(-(-surplus // 2)) :]
+    newest = [lease_id for lease_id in mine if not state.leases[lease_id].recalled][-((surplus + 1) // 2) :]
     if newest:
         for lease_id in newest:
             state.leases[lease_id].recalled = True

@@ -168,7 +168,7 @@ class Node:
     offered: set[StepId] = field(default_factory=set)
     lease_ids: set[LeaseId] = field(default_factory=set)
     claims: dict[LeaseId, tuple[StepId, int]] = field(default_factory=dict)
-    """Leases it named at the start of the stream that are not (no longer) its: a completion of one is answered, not counted."""
+    """Leases it named that are not its (any more): a completion of one is answered, not counted."""
     failures: int = 0
     """Failures in a row that may be the node's own fault."""
     quarantined_until_s: float = 0.0
