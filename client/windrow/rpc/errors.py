@@ -1,0 +1,146 @@
+"""Errors that cross gRPC: `google.rpc.Status` with one `ErrorInfo`, written by servicers and read by clients.
+
+The reason says what happened, for programs; the message says it for people: what happened, to what, why, and what to
+do next.
+Reasons are named in the comments of proto/windrow/rpc/v1; the constants below are all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn, Protocol
+
+import grpc
+
+DOMAIN: Final = "windrow"
+"""`ErrorInfo.domain` of every error of ours."""
+
+DETAILS_KEY: Final = "grpc-status-details-bin"
+"""Metadata key under which gRPC carries a serialised `google.rpc.Status`."""
+
+# What was asked for is not there.
+JOB_UNKNOWN: Final = "JOB_UNKNOWN"
+LOG_UNKNOWN: Final = "LOG_UNKNOWN"
+OUTPUT_UNKNOWN: Final = "OUTPUT_UNKNOWN"
+OUTPUT_NOT_READY: Final = "OUTPUT_NOT_READY"
+ARTIFACT_MISSING: Final = "ARTIFACT_MISSING"
+NODE_UNKNOWN: Final = "NODE_UNKNOWN"
+# What was asked for is refused.
+JOB_INVALID: Final = "JOB_INVALID"
+JOB_EXISTS: Final = "JOB_EXISTS"
+PAGE_TOKEN_INVALID: Final = "PAGE_TOKEN_INVALID"
+REQUEST_INVALID: Final = "REQUEST_INVALID"
+NODE_INVALID: Final = "NODE_INVALID"
+NODE_ALREADY_LIVE: Final = "NODE_ALREADY_LIVE"
+LEASE_NOT_LIVE: Final = "LEASE_NOT_LIVE"
+ROWS_EMPTY: Final = "ROWS_EMPTY"
+OFFSET_MISMATCH: Final = "OFFSET_MISMATCH"
+DIGEST_MISMATCH: Final = "DIGEST_MISMATCH"
+# Who asks is not known.
+JOIN_TOKEN_INVALID: Final = "JOIN_TOKEN_INVALID"
+CREDENTIAL_INVALID: Final = "CREDENTIAL_INVALID"
+# The master cannot at the moment.
+STORAGE_FULL: Final = "STORAGE_FULL"
+INTERNAL: Final = "INTERNAL"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed call as its caller sees it."""
+
+    code: grpc.StatusCode
+    reason: str
+    """One of the constants above; "" when the error is not one of ours (the connection, a proxy, a deadline)."""
+    message: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+class AbortableContext(Protocol):
+    """What `abort` needs of a `grpc.aio.ServicerContext`."""
+
+    async def abort(self, code: grpc.StatusCode, details: str = ..., trailing_metadata: Any = ...) -> NoReturn:
+        """Ends the call with an error; raises."""
+
+
+class AbortableSyncContext(Protocol):
+    """What `abort_sync` needs of a `grpc.ServicerContext`."""
+
+    def abort_with_status(self, status: Any) -> NoReturn:
+        """Ends the call with an error; raises."""
+
+
+class ErrorStatus(grpc.Status):
+    """`grpc.Status` of an error with its details, for `abort_with_status`."""
+
+    def __init__(self, code: grpc.StatusCode, message: str, details: bytes) -> None:
+        self.code = code
+        self.details = message
+        self.trailing_metadata = ((DETAILS_KEY, details),)
+
+
+def status_details(
+    code: grpc.StatusCode, reason: str, message: str, metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """The serialised `google.rpc.Status` with an `ErrorInfo`: the value of the metadata key `DETAILS_KEY`."""
+    # Only an error needs these; a cold start does not wait for them.
+    from google.protobuf import any_pb2
+    from google.rpc import error_details_pb2, status_pb2
+
+    info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=dict(metadata or {}))
+    detail = any_pb2.Any()
+    detail.Pack(info)
+    status: bytes = status_pb2.Status(code=code.value[0], message=message, details=[detail]).SerializeToString()
+    return status
+
+
+async def abort(
+    context: AbortableContext,
+    code: grpc.StatusCode,
+    reason: str,
+    message: str,
+    metadata: Mapping[str, str] | None = None,
+) -> NoReturn:
+    """Ends a call of an aio servicer with an error that clients can read. `message`: what, to what, why, what to do."""
+    await context.abort(code, message, ((DETAILS_KEY, status_details(code, reason, message, metadata)),))
+    raise AssertionError("abort raises")
+
+
+def abort_sync(
+    context: AbortableSyncContext,
+    code: grpc.StatusCode,
+    reason: str,
+    message: str,
+    metadata: Mapping[str, str] | None = None,
+) -> NoReturn:
+    """`abort` for a servicer of a threaded server."""
+    context.abort_with_status(ErrorStatus(code, message, status_details(code, reason, message, metadata)))
+    raise AssertionError("abort_with_status raises")
+
+
+def read_failure(error: grpc.RpcError) -> Failure:
+    """What a failed call tells, whether it comes from our servicers or from gRPC itself. Never raises."""
+    code = error.code() if hasattr(error, "code") else grpc.StatusCode.UNKNOWN
+    message = (error.details() if hasattr(error, "details") else "") or str(error)
+    trailing: Any = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
+    for key, value in trailing or ():
+        if key == DETAILS_KEY:
+            info = _error_info(value if isinstance(value, bytes) else value.encode())
+            if info is not None:
+                return Failure(code, info[0], message, info[1])
+    return Failure(code, "", message)
+
+
+def _error_info(details: bytes) -> tuple[str, dict[str, str]] | None:
+    from google.protobuf.message import DecodeError
+    from google.rpc import error_details_pb2, status_pb2
+
+    try:
+        status = status_pb2.Status.FromString(details)
+        for detail in status.details:
+            info = error_details_pb2.ErrorInfo()
+            if detail.Unpack(info) and info.domain == DOMAIN:
+                return info.reason, dict(info.metadata)
+    except DecodeError:
+        return None
+    return None
