@@ -75,7 +75,5 @@ class Counters:
 
     @classmethod
     def from_json(cls, text: bytes) -> Counters:
-        """From the stored form. Nothing is leased after a restart."""
-        counters = cls(**json.loads(text)) if text else cls()
-        counters.leased = 0
-        return counters
+        """From the stored form."""
+        return cls(**json.loads(text)) if text else cls()

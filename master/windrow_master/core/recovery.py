@@ -77,6 +77,7 @@ def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
     step.reader, step.checkpoint, step.header = row.reader, row.checkpoint, row.header
     step.planned = planned_in_checkpoint(row.checkpoint)
     step.counters = Counters.from_json(row.counters)
+    step.counters.leased = 0  # leases are volatile; those written down are entered below
     step.start_time, step.end_time = row.start_time, row.end_time
     if step.state not in ENDED_STEPS:
         step.started_s = step.progress_s = now.monotonic_s

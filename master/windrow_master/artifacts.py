@@ -1,0 +1,84 @@
+"""Content-addressed archives on the master's disk: received in pieces, verified, then durable under their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+DIGEST = re.compile(r"[0-9a-f]{64}")
+ARTIFACT_BYTES_MAX = 16 << 30
+
+
+class ArtifactError(Exception):
+    """An upload that cannot be taken; `reason` is an ErrorInfo reason of the protocol."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ArtifactFolder:
+    """`state/artifacts`. All methods block on the disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def path(self, digest: str) -> Path | None:
+        """Where a complete artifact is; None when there is none."""
+        if not DIGEST.fullmatch(digest):
+            return None
+        path = self._folder / digest
+        return path if path.exists() else None
+
+    def length(self, digest: str) -> tuple[int, bool]:
+        """(bytes received, whether that is all)."""
+        path = self.path(digest)
+        if path is not None:
+            return path.stat().st_size, True
+        try:
+            return self._partial(digest).stat().st_size, False
+        except (FileNotFoundError, ArtifactError):
+            return 0, False
+
+    def begin(self, digest: str, length: int, offset: int) -> int:
+        """Open an upload at `offset`; return a file descriptor. Raises ArtifactError."""
+        if length > ARTIFACT_BYTES_MAX:
+            raise ArtifactError("ARTIFACT_TOO_LARGE", f"The artifact has {length} bytes; at most 16 GiB are taken.")
+        partial = self._partial(digest)
+        here = partial.stat().st_size if partial.exists() else 0
+        if offset not in (0, here):
+            raise ArtifactError("OFFSET_MISMATCH", f"{here} bytes of {digest} are here; the upload begins at {offset}.")
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.ftruncate(descriptor, offset)
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return descriptor
+
+    def finish(self, digest: str, length: int) -> None:
+        """Verify a whole upload and make it durable under its digest. Raises ArtifactError; then it is gone."""
+        partial = self._partial(digest)
+        hasher = hashlib.sha256()
+        with partial.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                hasher.update(chunk)
+            size = file.tell()
+            if size != length or hasher.hexdigest() != digest:
+                partial.unlink()
+                raise ArtifactError(
+                    "DIGEST_MISMATCH",
+                    f"The {size} bytes received for {digest} are not what they should be. Upload them anew.",
+                )
+            os.fsync(file.fileno())
+        partial.rename(self._folder / digest)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _partial(self, digest: str) -> Path:
+        if not DIGEST.fullmatch(digest):
+            raise ArtifactError("DIGEST_INVALID", f"{digest[:80]!r} is no sha256 digest (64 hexadecimal digits).")
+        return self._folder / f"{digest}.partial"

@@ -1,0 +1,74 @@
+"""What a master is told on its command line."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+
+
+@dataclass(frozen=True)
+class MasterConfig:
+    """Where the state is, where to listen, what may be read."""
+
+    state: Path
+    listen: str
+    embedded: bool = False
+    datastores: dict[str, Path] = field(default_factory=dict)
+    join_token_file: Path | None = None
+
+    @property
+    def outputs(self) -> Path:
+        """Default place of outputs: the default datastore, where there is one."""
+        default = self.datastores.get("default")
+        return (default if default is not None else self.state) / "outputs"
+
+    def join_token(self) -> str:
+        """The secret that admits nodes; "" when none is asked for."""
+        return self.join_token_file.read_text().strip() if self.join_token_file is not None else ""
+
+
+def parse(arguments: list[str]) -> MasterConfig:
+    """Read the command line; exits with 2 and a message when it is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="windrow master",
+        description="Runs the master: it owns the queue of mini-batches and gathers their rows.",
+        epilog="example: windrow master --state /var/lib/windrow --listen 127.0.0.1:8470 --datastore default=/data",
+    )
+    parser.add_argument("--state", required=True, type=Path, help="folder of the durable state; a local file system")
+    parser.add_argument("--listen", default="127.0.0.1:8470", help="host:port or unix:/path [%(default)s]")
+    parser.add_argument("--embedded", action="store_true", help="serve one machine through a unix socket")
+    parser.add_argument(
+        "--datastore", action="append", default=[], metavar="NAME=PATH", help="folder whose data jobs may name"
+    )
+    parser.add_argument("--join-token-file", type=Path, help="agents must bring what this file holds")
+    given = parser.parse_args(arguments)
+    datastores: dict[str, Path] = {}
+    for item in given.datastore:
+        name, _, path = item.partition("=")
+        if not name or not path or not Path(path).is_dir():
+            parser.error(f"--datastore {item}: say NAME=PATH with a folder that exists")
+        datastores[name] = Path(path).resolve()
+    if given.join_token_file is not None and not given.join_token_file.is_file():
+        parser.error(f"--join-token-file {given.join_token_file}: there is no such file")
+    return MasterConfig(given.state.absolute(), given.listen, given.embedded, datastores, given.join_token_file)
+
+
+def guard_process(*, embedded: bool) -> None:
+    """Hide this process's memory and environment from user scripts; embedded, die with the one who started it."""
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    if embedded:
+        parent = os.getppid()
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:
+            sys.exit(0)

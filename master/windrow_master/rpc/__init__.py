@@ -1,0 +1,1 @@
+"""Thin gRPC servicers: they turn requests into commands and replies into messages, and decide nothing."""

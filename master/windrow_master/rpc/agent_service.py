@@ -1,0 +1,290 @@
+"""AgentService: what node agents say."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf import json_format
+from windrow.rpc import errors
+from windrow.rpc.v1 import agent_service_pb2 as pb
+from windrow.rpc.v1 import agent_service_pb2_grpc, node_pb2
+
+from windrow_master.core import commands
+from windrow_master.core.commands import HeldLease, Refused
+from windrow_master.core.ids import LeaseId, NodeId, StepId
+from windrow_master.reports.worker_logs import WorkerLogs
+from windrow_master.rpc.names import NAME
+from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
+from windrow_master.writer import Writer
+
+CREDENTIAL_KEY = "windrow-credential"
+INLINE_ROWS_BYTES_MAX = 256 << 10
+UNACKNOWLEDGED_MESSAGES_MAX = 16
+"""So many messages with completions may wait for their commit before the stream is read on."""
+
+GRPC_CODES = {
+    "NODE_ALREADY_LIVE": grpc.StatusCode.ALREADY_EXISTS,
+    "NODE_UNKNOWN": grpc.StatusCode.NOT_FOUND,
+}
+
+
+class Sessions(Protocol):
+    """Where open Work streams are known."""
+
+    def open_session(self, node_id: NodeId, session: WorkSession) -> None:
+        """A stream begins."""
+
+    def close_session(self, node_id: NodeId, session: WorkSession) -> None:
+        """A stream ended."""
+
+    def staging_folder(self, lease_id: LeaseId) -> Path | None:
+        """Where large rows of a live lease are staged; None: the lease is not live."""
+
+
+class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
+    """Thin: turns requests into commands for the writer."""
+
+    def __init__(
+        self, writer: Writer, sessions: Sessions, logs: WorkerLogs, addresses: list[str], join_token: str, log: Any
+    ) -> None:
+        """`join_token` "": whoever reaches the socket may join (embedded mode)."""
+        self._writer = writer
+        self._sessions = sessions
+        self._logs = logs
+        self._addresses = addresses
+        self._join_token = join_token
+        self._log = log
+        self._streams = itertools.count(1)
+        self._credentials: dict[str, tuple[NodeId, str]] = {}
+        self.usage: dict[NodeId, pb.HeartbeatRequest] = {}
+        """The last heartbeat of each node, for who lists nodes."""
+
+    async def Register(
+        self, request: pb.RegisterRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.RegisterResponse:
+        """Admit a node."""
+        if self._join_token and not secrets.compare_digest(request.join_token, self._join_token):
+            self._log.warning("a node with a wrong join token was refused", node=request.node_id, peer=context.peer())
+            await errors.abort(
+                context,
+                grpc.StatusCode.UNAUTHENTICATED,
+                "JOIN_TOKEN_INVALID",
+                f"The join token of node {request.node_id!r} is not this master's. "
+                f"Give its agent the master's join token file.",
+            )
+        if not NAME.fullmatch(request.node_id) or not 0 < len(request.node_incarnation) <= 64:
+            await errors.abort(
+                context,
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "NODE_INVALID",
+                f"{request.node_id!r} is no node name: letters, digits, '_', '.', '-', at most 64 in all.",
+            )
+        node_id = NodeId(request.node_id)
+        reply = await self._writer.submit(
+            commands.RegisterNode(
+                node_id,
+                request.node_incarnation,
+                request.replaced_incarnation,
+                json_format.MessageToJson(request.resources, indent=None).encode(),
+                json.dumps({**dict(request.labels), "windrow_version": request.windrow_version}).encode(),
+            )
+        )
+        await self._refuse(context, reply)
+        credential = secrets.token_hex(32)
+        for known, owner in list(self._credentials.items()):
+            if owner[0] == node_id:
+                del self._credentials[known]
+        self._credentials[credential] = (node_id, request.node_incarnation)
+        self._log.info("node registered", node=node_id, cpus=request.resources.cpu_count, slots=request.resources.slots)
+        timing = self._writer.core.state.timing
+        response = pb.RegisterResponse(
+            node_credential=credential,
+            master_incarnation=self._writer.core.state.incarnation,
+            master_addresses=self._addresses,
+            message_bytes_max=RESPONSE_BYTES_MAX,
+            inline_rows_bytes_max=INLINE_ROWS_BYTES_MAX,
+        )
+        response.heartbeat_interval.FromMilliseconds(int(timing.heartbeat_s * 1000))
+        response.lease_ttl.FromMilliseconds(int(timing.lease_ttl_s * 1000))
+        return response
+
+    async def Heartbeat(
+        self, request: pb.HeartbeatRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.HeartbeatResponse:
+        """A sign of life."""
+        node_id, incarnation = await self._identify(context)
+        reply = await self._writer.submit(
+            commands.HeartbeatNode(node_id, incarnation, request.lease_count, request.lease_digest)
+        )
+        await self._refuse(context, reply)
+        self.usage[node_id] = request
+        return pb.HeartbeatResponse(master_incarnation=self._writer.core.state.incarnation, reopen_work=bool(reply))
+
+    async def Work(  # type: ignore[override]  # a coroutine that writes to its context
+        self, request_iterator: AsyncIterator[pb.WorkRequest], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        """The one stream of a node."""
+        node_id, incarnation = await self._identify(context)
+        requests = aiter(request_iterator)
+        first = await anext(requests, None)
+        if first is None:
+            return
+        session = WorkSession(next(self._streams))
+        self._sessions.open_session(node_id, session)
+        held = tuple(
+            HeldLease(LeaseId(lease.lease_id), StepId(lease.step_id), lease.mini_batch_index, lease.generation)
+            for lease in first.hello.held_leases
+        )
+        try:
+            reply = await self._writer.submit(
+                commands.OpenWork(node_id, incarnation, session.stream, held, tuple(map(StepId, first.hello.step_ids)))
+            )
+            await self._refuse(context, reply)
+            reader = asyncio.create_task(self._read(first, requests, node_id, session))
+            try:
+                while (response := await session.next_response()) is not None:
+                    await context.write(response)
+            finally:
+                reader.cancel()
+                await asyncio.gather(reader, return_exceptions=True)
+        finally:
+            self._sessions.close_session(node_id, session)
+            self._writer.submit(commands.CloseWork(node_id, session.stream))
+
+    async def _read(
+        self,
+        first: pb.WorkRequest,
+        requests: AsyncIterator[pb.WorkRequest],
+        node_id: NodeId,
+        session: WorkSession,
+    ) -> None:
+        """Take in what the agent says until it ends the stream."""
+        waiting: set[asyncio.Future[Any]] = set()
+        request: pb.WorkRequest | None = first
+        try:
+            while request is not None:
+                self._take(request, node_id, session, waiting)
+                while len(waiting) >= UNACKNOWLEDGED_MESSAGES_MAX:
+                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                request = await anext(requests, None)
+            if waiting:
+                await asyncio.wait(waiting)
+        finally:
+            session.close()
+
+    def _take(
+        self, request: pb.WorkRequest, node_id: NodeId, session: WorkSession, waiting: set[asyncio.Future[Any]]
+    ) -> None:
+        submit = self._writer.submit
+        if request.completions:
+            future = submit(commands.CompleteAttempts(node_id, request.completions))
+            waiting.add(future)
+
+            def acknowledge(done: asyncio.Future[Any]) -> None:
+                waiting.discard(done)
+                # A failure is a bug in the core, reported there; the agent resends with its next stream.
+                if not done.cancelled() and done.exception() is None:
+                    session.send_acknowledgements(done.result())
+
+            future.add_done_callback(acknowledge)
+        if request.released_lease_ids:
+            submit(commands.ReleaseLeases(node_id, list(request.released_lease_ids)))
+        for failure in request.worker_failures:
+            submit(
+                commands.ReportWorkerFailure(
+                    node_id,
+                    StepId(failure.step_id),
+                    failure.cause,
+                    failure.message,
+                    failure.detail,
+                    failure.process_number,
+                )
+            )
+        if request.capacities or request.draining:
+            capacities = tuple(
+                (StepId(capacity.step_id), capacity.leases_max, capacity.workers) for capacity in request.capacities
+            )
+            submit(commands.SetCapacity(node_id, session.stream, capacities, request.draining))
+
+    async def UploadRows(
+        self, request_iterator: AsyncIterator[pb.UploadRowsRequest], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.UploadRowsResponse:
+        """Stage large rows of a live lease in a segment of their own."""
+        node_id, _ = await self._identify(context)
+        from windrow_master.output.staging import StagedSegment
+
+        staged: StagedSegment | None = None
+        loop = asyncio.get_running_loop()
+        try:
+            async for request in request_iterator:
+                if staged is None:
+                    lease_id = LeaseId(request.lease_id)
+                    lease = self._writer.core.state.leases.get(lease_id)
+                    folder = self._sessions.staging_folder(lease_id)
+                    if lease is None or lease.node_id != node_id or folder is None:
+                        await errors.abort(
+                            context,
+                            grpc.StatusCode.FAILED_PRECONDITION,
+                            "LEASE_NOT_LIVE",
+                            f"Lease {lease_id:#x} is not (any more) one of node {node_id}. Drop its rows.",
+                        )
+                    staged = await loop.run_in_executor(None, StagedSegment, folder, lease_id)
+                if request.chunk:
+                    await loop.run_in_executor(None, staged.write, request.chunk)
+            if staged is None:
+                await errors.abort(
+                    context, grpc.StatusCode.INVALID_ARGUMENT, "ROWS_EMPTY", "The upload named no lease."
+                )
+            await loop.run_in_executor(None, staged.finish)
+        except OSError as error:
+            await errors.abort(
+                context,
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                "STORAGE_FULL",
+                f"The master cannot store large rows: {error.strerror}. The agent tries again.",
+            )
+        finally:
+            if staged is not None:
+                staged.close()
+        return pb.UploadRowsResponse(staged_segment=staged.name, length=staged.length, crc32=staged.crc32)
+
+    async def PushLogs(
+        self, request: pb.PushLogsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.PushLogsResponse:
+        """Append increments of log files."""
+        node_id, incarnation = await self._identify(context)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._logs.append, node_id, incarnation, list(request.chunks))
+        return pb.PushLogsResponse()
+
+    def nodes(self) -> list[node_pb2.Node]:
+        """All nodes as they are now, by name."""
+        from windrow_master.rpc.views import node_message
+
+        state = self._writer.core.state
+        return [node_message(node, self.usage.get(node_id)) for node_id, node in sorted(state.nodes.items())]
+
+    async def _identify(self, context: grpc.aio.ServicerContext[Any, Any]) -> tuple[NodeId, str]:
+        metadata = dict(context.invocation_metadata() or ())
+        owner = self._credentials.get(str(metadata.get(CREDENTIAL_KEY, "")))
+        if owner is None:
+            # After a restart of the master no credential is known: the agent registers again, which is what it must do.
+            await errors.abort(
+                context,
+                grpc.StatusCode.UNAUTHENTICATED,
+                "CREDENTIAL_INVALID",
+                "The call brings no valid node credential. The agent registers again by itself.",
+            )
+        return owner
+
+    async def _refuse(self, context: grpc.aio.ServicerContext[Any, Any], reply: Any) -> None:
+        if isinstance(reply, Refused):
+            code = GRPC_CODES.get(reply.reason, grpc.StatusCode.FAILED_PRECONDITION)
+            await errors.abort(context, code, reply.reason, reply.message)

@@ -1,0 +1,264 @@
+"""JobService: what clients say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import windrow
+from windrow.rpc import errors
+from windrow.rpc.v1 import job_pb2, job_service_pb2_grpc, node_pb2
+from windrow.rpc.v1 import job_service_pb2 as pb
+
+from windrow_master.core import commands
+from windrow_master.core.commands import Refused
+from windrow_master.core.records import JobRow, StepRow
+from windrow_master.core.state import ENDED_JOBS
+from windrow_master.jobs import Jobs
+from windrow_master.preparation import StepPaths, logs_folder
+from windrow_master.rpc.files import read_file_chunks, walk_files
+from windrow_master.rpc.views import job_message
+from windrow_master.submission import SubmissionInvalid, Submissions
+from windrow_master.watchers import Watchers
+from windrow_master.writer import Writer
+
+WATCH_INTERVAL_S = 0.1
+FOLLOW_INTERVAL_S = 0.25
+JOBS_PAGE, JOBS_PAGE_MAX = 50, 200
+LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
+NODES_PAGE, NODES_PAGE_MAX = 200, 1_000
+
+CODES = {
+    "JOB_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
+    "JOB_UNKNOWN": grpc.StatusCode.NOT_FOUND,
+    "JOB_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
+    "STORAGE_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class JobService(job_service_pb2_grpc.JobServiceServicer):
+    """Thin: commands to the writer, rows to messages."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        jobs: Jobs,
+        submissions: Submissions,
+        watchers: Watchers,
+        nodes: Callable[[], list[node_pb2.Node]],
+        state_folder: Path,
+        *,
+        embedded: bool,
+        datastores: dict[str, Path],
+    ) -> None:
+        self._writer = writer
+        self._jobs = jobs
+        self._submissions = submissions
+        self._watchers = watchers
+        self._nodes = nodes
+        self._state_folder = state_folder
+        self._embedded = embedded
+        self._datastores = datastores
+
+    async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
+        """Submit a job; the same request_id again brings the first answer."""
+        try:
+            command = self._submissions.command(request.request_id, request.document)
+        except SubmissionInvalid as error:
+            code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
+            await errors.abort(context, code, error.reason, str(error), error.metadata)
+        if isinstance(command, commands.SubmitJob):
+            reply = await self._writer.submit(command)
+            await _refuse(context, reply)
+            job_id = command.job_id
+        else:
+            job_id = command
+        return pb.SubmitJobResponse(job=await self._job(job_id, context))
+
+    async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
+        """One job."""
+        job, steps = await self._find(request.job_id, context)
+        return pb.GetJobResponse(job=job_message(job, steps), document=job.document)
+
+    async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
+        """Jobs, newest first."""
+        size = min(request.page_size or JOBS_PAGE, JOBS_PAGE_MAX)
+        before = await _page_number(request.page_token, context)
+        found = self._jobs.page(size + 1, before)
+        response = pb.ListJobsResponse(jobs=[job_message(job, steps) for job, steps in found[:size]])
+        if len(found) > size:
+            response.next_page_token = str(found[size - 1][0].job_key)
+        return response
+
+    async def WatchJob(self, request: pb.WatchJobRequest, context: Context) -> AsyncIterator[pb.WatchJobResponse]:
+        """The job now and whenever it changes, until it has ended."""
+        job, steps = await self._find(request.job_id, context)
+        seq = request.after_seq
+        with self._watchers.watch(job.job_key) as changed:
+            while True:
+                changed.clear()
+                job, steps = await self._find(request.job_id, context)
+                if job.seq > seq:
+                    seq = job.seq
+                    yield pb.WatchJobResponse(job=job_message(job, steps))
+                if job.state in ENDED_JOBS:
+                    return
+                await changed.wait()
+                if job.state not in ENDED_JOBS:
+                    await asyncio.sleep(WATCH_INTERVAL_S)
+
+    async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
+        """Cancel a job; one that has ended stays as it is."""
+        job, steps = await self._find(request.job_id, context)
+        if job.state not in ENDED_JOBS:
+            await _refuse(context, await self._writer.submit(commands.CancelJob(request.job_id)))
+            job, steps = await self._find(request.job_id, context)
+        return pb.CancelJobResponse(job=job_message(job, steps))
+
+    async def ListLogs(self, request: pb.ListLogsRequest, context: Context) -> pb.ListLogsResponse:
+        """Names of a job's log files."""
+        job, _ = await self._find(request.job_id, context)
+        size = min(request.page_size or LOGS_PAGE, LOGS_PAGE_MAX)
+        root = logs_folder(self._state_folder, job.job_id)
+        files = [
+            pb.LogFile(path=path, length=length)
+            for path, length in walk_files(root)
+            if not request.page_token or path > request.page_token
+        ]
+        response = pb.ListLogsResponse(files=files[:size])
+        if len(files) > size:
+            response.next_page_token = files[size - 1].path
+        return response
+
+    async def ReadLog(self, request: pb.ReadLogRequest, context: Context) -> AsyncIterator[pb.ReadLogResponse]:
+        """One log file from an offset; with `follow`, until the job has ended."""
+        job, _ = await self._find(request.job_id, context)
+        path = logs_folder(self._state_folder, job.job_id) / request.path
+        known = {name for name, _ in walk_files(logs_folder(self._state_folder, job.job_id))}
+        if request.path not in known and not request.follow:
+            await errors.abort(
+                context,
+                grpc.StatusCode.NOT_FOUND,
+                "LOG_UNKNOWN",
+                f"Job {job.job_id} has no log file {request.path!r}. `windrow job logs {job.job_id}` names them.",
+            )
+        offset = request.offset
+        while True:
+            job, _ = await self._find(request.job_id, context)
+            ended = job.state in ENDED_JOBS
+            if request.path in known or request.path in {name for name, _ in walk_files(path.parents[-1])}:
+                for chunk in read_file_chunks(path, offset):
+                    yield pb.ReadLogResponse(offset=offset, content=chunk)
+                    offset += len(chunk)
+            if ended or not request.follow:
+                return
+            await asyncio.sleep(FOLLOW_INTERVAL_S)
+            known = {name for name, _ in walk_files(logs_folder(self._state_folder, job.job_id))}
+
+    async def DownloadOutput(
+        self, request: pb.DownloadOutputRequest, context: Context
+    ) -> AsyncIterator[pb.DownloadOutputResponse]:
+        """An output: one file, or all files of a folder."""
+        job, steps = await self._find(request.job_id, context)
+        place = self._output_place(job, steps, request.output)
+        if place is None or not place.exists():
+            names = ", ".join(sorted(self._output_names(job, steps))) or "(none)"
+            await errors.abort(
+                context,
+                grpc.StatusCode.NOT_FOUND,
+                "OUTPUT_UNKNOWN",
+                f"Job {job.job_id} has no output {request.output!r} that stands yet. Its outputs: {names}.",
+            )
+            return
+        files = [("", place.stat().st_size)] if place.is_file() else walk_files(place)
+        wanted = request.path.decode(errors="surrogateescape")
+        for name, length in files:
+            if wanted and name != wanted:
+                continue
+            offset = request.offset if wanted else 0
+            begins = True
+            for chunk in read_file_chunks(place / name if name else place, offset):
+                yield pb.DownloadOutputResponse(
+                    path=name.encode(errors="surrogateescape") if begins else b"",
+                    begins=begins,
+                    length=length if begins else 0,
+                    content=chunk,
+                )
+                begins = False
+            if begins:
+                yield pb.DownloadOutputResponse(path=name.encode(errors="surrogateescape"), begins=True, length=length)
+
+    async def ListNodes(self, request: pb.ListNodesRequest, context: Context) -> pb.ListNodesResponse:
+        """Nodes, by name."""
+        size = min(request.page_size or NODES_PAGE, NODES_PAGE_MAX)
+        nodes = [node for node in self._nodes() if not request.page_token or node.node_id > request.page_token]
+        response = pb.ListNodesResponse(nodes=nodes[:size])
+        if len(nodes) > size:
+            response.next_page_token = nodes[size - 1].node_id
+        return response
+
+    async def GetMaster(self, request: pb.GetMasterRequest, context: Context) -> pb.GetMasterResponse:
+        """What this master is."""
+        return pb.GetMasterResponse(
+            master_incarnation=self._writer.core.state.incarnation,
+            windrow_version=windrow.__version__,
+            read_only_reason=self._writer.read_only_reason,
+            embedded=self._embedded,
+            datastores={name: str(path) for name, path in self._datastores.items()},
+        )
+
+    async def _job(self, job_id: str, context: Context) -> job_pb2.Job:
+        return job_message(*await self._find(job_id, context))
+
+    async def _find(self, job_id: str, context: Context) -> tuple[JobRow, list[StepRow]]:
+        found = self._jobs.find(job_id)
+        if found is None:
+            await errors.abort(
+                context,
+                grpc.StatusCode.NOT_FOUND,
+                "JOB_UNKNOWN",
+                f"There is no job named {job_id!r} here. `windrow job list` names them.",
+            )
+        return found
+
+    def _output_names(self, job: JobRow, steps: list[StepRow]) -> dict[str, tuple[str, str]]:
+        """Every name that DownloadOutput takes -> (step, output)."""
+        names = {
+            f"{step.name}.{output}": (step.name, output)
+            for step in steps
+            for output in StepPaths.from_json(step.paths).outputs
+        }
+        names.update(self._jobs.pipeline_outputs(job))
+        return names
+
+    def _output_place(self, job: JobRow, steps: list[StepRow], name: str) -> Path | None:
+        bound = self._output_names(job, steps).get(name)
+        if bound is None:
+            return None
+        step = next(step for step in steps if step.name == bound[0])
+        path = StepPaths.from_json(step.paths).outputs.get(bound[1])
+        return Path(path) if path is not None else None
+
+
+async def _refuse(context: Context, reply: Any) -> None:
+    if isinstance(reply, Refused):
+        code = CODES.get(reply.reason, grpc.StatusCode.FAILED_PRECONDITION)
+        await errors.abort(context, code, reply.reason, reply.message, reply.metadata)
+
+
+async def _page_number(token: str, context: Context) -> int | None:
+    if not token:
+        return None
+    if not token.isdecimal():
+        await errors.abort(
+            context,
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "PAGE_TOKEN_INVALID",
+            f"{token[:80]!r} is no page token. Begin with an empty one.",
+        )
+    return int(token)

@@ -1,0 +1,49 @@
+"""What an agent is told of a step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from windrow.rpc.v1 import work_pb2
+from windrow.spec.effective import EffectiveStep, resolve_arguments
+
+from windrow_master.core.state import Job, Step
+from windrow_master.preparation import StepPaths
+
+
+def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:
+    """The message for a step whose paths are resolved and whose reader is pinned."""
+    output_path = ""
+    if effective.append_row_to is not None and paths.append_row is not None:
+        output_path = str(Path(paths.append_row).parent)
+    elif paths.outputs:
+        name, path = next(iter(paths.outputs.items()))
+        output_path = str(Path(path).parent) if effective.outputs[name].type == "uri_file" else path
+    spec = work_pb2.StepSpec(
+        step_id=step.step_id,
+        job_id=job.job_id,
+        step_name=effective.name,
+        generation=job.generation,
+        code_digest=effective.code_digest,
+        entry_script=effective.entry_script,
+        arguments=resolve_arguments(effective, paths.inputs, paths.outputs),
+        environment_variables=effective.environment_variables,
+        reader=step.reader or b"{}",
+        rows=json.dumps(
+            {
+                "action": "append_row" if effective.append_row_to is not None else "summary_only",
+                "dataframe_to_csv": effective.rows.dataframe_to_csv,
+                "dataframe_header": effective.rows.dataframe_header,
+            }
+        ).encode(),
+        max_concurrency_per_instance=effective.max_concurrency_per_instance or 0,
+        logging_level=effective.logging_level,
+        output_path=output_path,
+        output_folders=[output_path] if output_path else [],
+        priority=job.priority,
+        weight=job.weight,
+    )
+    spec.run_invocation_timeout.FromMilliseconds(int(effective.run_invocation_timeout_s * 1000))
+    spec.task_overhead_timeout.FromMilliseconds(int(effective.task_overhead_timeout_s * 1000))
+    return spec

@@ -1,0 +1,122 @@
+"""The core's and the store's rows as messages of the protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from google.protobuf import json_format
+from google.protobuf.timestamp_pb2 import Timestamp
+from windrow.rpc.v1 import agent_service_pb2, job_pb2, node_pb2
+
+from windrow_master.core.counters import Counters
+from windrow_master.core.records import JobRow, StepRow
+from windrow_master.core.state import Node
+from windrow_master.core.states import StepState
+from windrow_master.core.steps import planned_in_checkpoint
+from windrow_master.preparation import StepPaths
+
+
+def timestamp(seconds: float | None) -> Timestamp | None:
+    """Seconds since 1970 as a message; None stays unset."""
+    if seconds is None:
+        return None
+    stamp = Timestamp()
+    stamp.FromNanoseconds(int(seconds * 1e9))
+    return stamp
+
+
+def job_message(job: JobRow, steps: Iterable[StepRow]) -> job_pb2.Job:
+    """A job with its steps."""
+    document = json.loads(job.document)
+    return job_pb2.Job(
+        job_id=job.job_id,
+        display_name=document.get("display_name") or job.job_id,
+        state=job.state,  # type: ignore[arg-type]
+        message=job.message,
+        steps=[step_message(step) for step in steps],
+        create_time=timestamp(job.create_time),
+        end_time=timestamp(job.end_time),
+        seq=job.seq,
+        generation=job.generation,
+        run_digest=job.run_digest,
+        warnings=json.loads(job.warnings),
+        experiment_name=document.get("experiment_name", ""),
+    )
+
+
+def step_message(step: StepRow) -> job_pb2.Step:
+    """A step with its counters."""
+    counters = Counters.from_json(step.counters)
+    paths = StepPaths.from_json(step.paths)
+    return job_pb2.Step(
+        step_id=step.step_id,
+        name=step.name,
+        state=step.state,  # type: ignore[arg-type]
+        message=step.message,
+        planned=planned_in_checkpoint(step.checkpoint),
+        mini_batches=job_pb2.MiniBatchCounts(
+            total=counters.planned,
+            queued=counters.queued,
+            leased=counters.leased,
+            succeeded=counters.succeeded,
+            failed=counters.failed,
+            cancelled=counters.cancelled,
+        ),
+        items=job_pb2.ItemCounts(
+            total=counters.items_total,
+            ok=counters.items_ok,
+            failed=counters.items_failed,
+            cancelled=counters.items_cancelled,
+        ),
+        failed_attempts=[
+            job_pb2.CauseCount(cause=int(cause), count=count)  # type: ignore[arg-type]
+            for cause, count in sorted(counters.failed_attempts.items(), key=lambda entry: int(entry[0]))
+        ],
+        retries=counters.retries,
+        rows=counters.rows,
+        output_bytes=counters.output_bytes,
+        outputs=[
+            job_pb2.StepOutput(
+                name=name,
+                path=path,
+                append_row=paths.append_row is not None and paths.append_row.startswith(path),
+                ready=step.state == StepState.COMPLETED,
+            )
+            for name, path in paths.outputs.items()
+        ],
+        start_time=timestamp(step.start_time),
+        end_time=timestamp(step.end_time),
+        failure_examples=[
+            job_pb2.FailureExample(
+                cause=int(cause),  # type: ignore[arg-type]
+                mini_batch_index=max(0, example["mini_batch"]),
+                message=example["message"],
+                detail=example["detail"],
+                node_id=example["node_id"],
+                process_number=example["process_number"],
+            )
+            for cause, example in counters.examples.items()
+        ],
+    )
+
+
+def node_message(node: Node, heartbeat: agent_service_pb2.HeartbeatRequest | None) -> node_pb2.Node:
+    """A node with what its last heartbeat told."""
+    labels = json.loads(node.labels or b"{}")
+    version = labels.pop("windrow_version", "")
+    message = node_pb2.Node(
+        node_id=node.node_id,
+        node_incarnation=node.node_incarnation,
+        state=int(node.state),  # type: ignore[arg-type]
+        message=node.message,
+        lease_count=len(node.lease_ids),
+        register_time=timestamp(node.register_time),
+        windrow_version=version,
+        labels=labels,
+    )
+    json_format.Parse(node.resources or b"{}", message.resources)
+    if heartbeat is not None and heartbeat.node_incarnation == node.node_incarnation:
+        message.usage.CopyFrom(heartbeat.usage)
+        message.workers.extend(heartbeat.workers)
+    return message

@@ -1,0 +1,187 @@
+"""The master process: everything put together, started, and ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+from windrow.rpc.v1 import agent_service_pb2_grpc, artifact_service_pb2_grpc, job_service_pb2_grpc
+
+from windrow_master.artifacts import ArtifactFolder
+from windrow_master.carrier import Carrier
+from windrow_master.committer import Committer
+from windrow_master.config import MasterConfig
+from windrow_master.core.commands import Tick
+from windrow_master.core.core import Core
+from windrow_master.finishing import Finisher
+from windrow_master.jobs import Jobs
+from windrow_master.log import open_log
+from windrow_master.output.segments import SegmentWriter
+from windrow_master.preparation import step_folder
+from windrow_master.reports.worker_logs import WorkerLogs
+from windrow_master.rpc.agent_service import AgentService
+from windrow_master.rpc.artifact_service import ArtifactService
+from windrow_master.rpc.job_service import JobService
+from windrow_master.store.sqlite import SqliteStore
+from windrow_master.submission import Submissions, settings_of
+from windrow_master.watchers import Watchers
+from windrow_master.writer import Writer, moment
+
+MESSAGE_BYTES_HARD_MAX = 64 << 20
+TICK_S = 0.25
+STOP_GRACE_S = 2.0
+
+SERVER_OPTIONS = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_HARD_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_HARD_MAX),
+    # Both ends must agree on pings, else the connection is closed with "too_many_pings".
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.so_reuseport", 0),
+]
+
+
+class MasterService:
+    """One master over one state folder."""
+
+    def __init__(self, config: MasterConfig) -> None:
+        self._config = config
+        self._log: Any = open_log(config.state / "master.log")
+        self._stop = asyncio.Event()
+        self._fatal: BaseException | None = None
+
+    async def run(self) -> int:
+        """Serve until told to stop; return the exit code."""
+        config = self._config
+        store = SqliteStore.open(config.state)
+        try:
+            return await self._serve(store)
+        finally:
+            store.close()
+            self._log.info("master ended", exit_code=1 if self._fatal else 0)
+
+    async def _serve(self, store: SqliteStore) -> int:
+        config, log = self._config, self._log
+        core = Core(store.incarnation, store.lease_prefix)
+        now = moment()
+        core.load(store.load(), settings_of, now)
+        watchers = Watchers()
+        state = core.state
+
+        def segments_of(step_id: int) -> Path:
+            step = state.steps[step_id]  # type: ignore[index]
+            return step_folder(config.state, state.jobs[step.job_key].job_id, step_id) / "segments"
+
+        segments = SegmentWriter(store.incarnation, segments_of)
+        finisher = Finisher(store.reader(), store.incarnation, log)
+        carrier = Carrier(core, config.state, config.outputs, finisher, watchers, log)
+        writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die, log=log)
+        carrier.attach(writer.submit)
+        jobs = Jobs(core, store.reader())
+        artifacts = ArtifactFolder(config.state / "artifacts")
+        submissions = Submissions(jobs, artifacts, embedded=config.embedded, datastores=config.datastores)
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        address = self._bind(server)
+        agents = AgentService(writer, carrier, WorkerLogs(carrier.logs_of), [address], config.join_token(), log)
+        agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
+        artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactService(artifacts), server)
+        job_service_pb2_grpc.add_JobServiceServicer_to_server(
+            JobService(
+                writer,
+                jobs,
+                submissions,
+                watchers,
+                agents.nodes,
+                config.state,
+                embedded=config.embedded,
+                datastores=config.datastores,
+            ),
+            server,
+        )
+        self._add_standard_services(server)
+        writer.start()
+        await server.start()
+        store.record_address(address)
+        log.info("master serves", address=address, incarnation=store.incarnation, pid=os.getpid())
+        print(json.dumps({"ready": True, "address": address, "incarnation": store.incarnation}), flush=True)
+        self._handle_signals()
+        ticker = asyncio.create_task(self._tick(writer))
+        await self._stop.wait()
+        log.info("master stops")
+        ticker.cancel()
+        await server.stop(STOP_GRACE_S)
+        await carrier.close()
+        if self._fatal is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(writer.drain(), STOP_GRACE_S)
+        await asyncio.get_running_loop().run_in_executor(None, writer.close)
+        segments.close()
+        return 1 if self._fatal else 0
+
+    def _bind(self, server: grpc.aio.Server) -> str:
+        """Bind the listening address. Raises OSError when it is in use."""
+        listen = self._config.listen
+        try:
+            port = server.add_insecure_port(listen)
+        except RuntimeError as error:
+            raise OSError(
+                f"The address {listen} cannot be used: is another process listening there, or may this one not? "
+                f"Choose another with --listen."
+            ) from error
+        if listen.startswith("unix:"):
+            return listen
+        host = listen.rpartition(":")[0]
+        return f"{host}:{port}"
+
+    def _add_standard_services(self, server: grpc.aio.Server) -> None:
+        """Health and reflection, where others than our own processes may ask for them."""
+        if self._config.embedded:
+            return
+        from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+        from grpc_reflection.v1alpha import reflection
+        from windrow.rpc.v1 import agent_service_pb2, artifact_service_pb2, job_service_pb2
+
+        names = [
+            module.DESCRIPTOR.services_by_name[name].full_name
+            for module, name in (
+                (job_service_pb2, "JobService"),
+                (artifact_service_pb2, "ArtifactService"),
+                (agent_service_pb2, "AgentService"),
+            )
+        ]
+        servicer = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        for name in ("", *names):
+            servicer._server_status[name] = health_pb2.HealthCheckResponse.SERVING
+        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+
+    def _die(self, error: BaseException) -> None:
+        """Nothing may be acknowledged any more: end, and let the next incarnation recover from what is on disk."""
+        self._log.error("the state could not be written; the master ends, start it again", error=repr(error))
+        print(
+            f"windrow master: the state in {self._config.state} could not be written: {error}. "
+            f"The master ends; start it again when the cause is mended. Nothing acknowledged is lost.",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._fatal = error
+        self._stop.set()
+
+    async def _tick(self, writer: Writer) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            writer.submit(Tick(TICK_S))
