@@ -1,15 +1,24 @@
 # Everything a developer or CI runs has a target here; each sets up `.venv` by itself.
-PYTHON ?= python3
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
+  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; exit; }; done; echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(shell cd proto && find . -name '*.proto' | sed 's,^\./,,' | sort)
+# Where `make proto` writes the stubs.
+STUBS ?= client
+# pytest's own choice of tests and switches, as in: make test PYTEST="tests/worker -x"
+PYTEST ?=
+# Test processes side by side: most tests wait for processes of their own.
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 $(VENV)/.ready: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Windrow needs Python 3.11 or newer; '$(PYTHON)' is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Windrow needs Python 3.11 or newer; '$(PYTHON)' is older or missing. Try: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Setting up $(VENV) (once) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
@@ -18,18 +27,40 @@ $(VENV)/.ready: pyproject.toml
 .PHONY: setup
 setup: $(VENV)/.ready ## Set up .venv
 
+.PHONY: demo
+demo: setup ## Run an example end to end and show the first lines of its output
+	@$(BIN)/python examples/digits/train.py
+	$(BIN)/windrow run examples/digits/job.yml
+	@echo && echo "examples/digits/output/digits.csv begins (image, digit, confidence):"
+	@head -n 5 examples/digits/output/digits.csv
+
+.PHONY: test
+test: check-stubs lint ## Lint, types, import rules, stubs, and all tests
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST)
+
+.PHONY: bench
+bench: setup ## Measure everything beside multiprocessing.Pool and concurrent.futures
+	$(BIN)/python -m benchmarks $(BENCH)
+
 .PHONY: proto
 proto: setup ## Generate the gRPC stubs from proto/
-	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=client --grpc_python_out=client \
+	@$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=$(STUBS) --grpc_python_out=$(STUBS) \
 	  --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
-	  --mypy_out=quiet:client --mypy_grpc_out=quiet:client $(PROTOS)
+	  --mypy_out=quiet:$(STUBS) --mypy_grpc_out=quiet:$(STUBS) $(PROTOS)
+
+.PHONY: check-stubs
+check-stubs: setup ## Fail when the committed stubs are not what proto/ generates
+	@rm -rf build/stubs && mkdir -p build/stubs
+	@$(MAKE) --no-print-directory proto STUBS=build/stubs
+	@diff -r -x __pycache__ -x __init__.py build/stubs/windrow/rpc/v1 client/windrow/rpc/v1 >build/stubs.diff || \
+	  { cat build/stubs.diff; echo "client/windrow/rpc/v1 is not what proto/ generates: run 'make proto' and commit the result" >&2; exit 1; }
 
 .PHONY: lint
 lint: setup ## Lint, types, import rules
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check . || { echo "Run 'make format' and commit the result" >&2; exit 1; }
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
 
 .PHONY: format
 format: setup ## Format the code
