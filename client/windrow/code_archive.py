@@ -1,0 +1,305 @@
+"""Code folders as archives: packed by the client, addressed by their sha256, unpacked by agents.
+
+Format: docs/contracts.md, section 1. A gzipped tar of regular files in the order of their names, with every field that
+is not content fixed, so that equal folders give equal digests on every machine. The packing side decides what belongs
+in it; the unpacking side trusts nothing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+ALWAYS_LEFT_OUT = frozenset(
+    {".git", "__pycache__", ".windrow", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+)
+"""Names of folders that never belong to a job's code: they change from run to run without the code having changed."""
+
+IGNORE_FILES = (".amlignore", ".gitignore")
+"""The first of these in the folder's root says, with git's patterns, what is left out."""
+
+_CHUNK = 1024 * 1024
+_COMPRESSION = 6
+
+
+class CodeArchiveError(Exception):
+    """A folder that cannot be packed, or an archive that is refused; the text says what, where and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLimits:
+    """What an archive may hold.
+
+    `files_max` counts files, `bytes_max` their content in total; `ratio_max` is how many times larger than the archive
+    the content may be, once it is beyond `ratio_free_bytes` (small files of one letter compress a thousandfold and
+    harm nobody).
+    """
+
+    files_max: int = 50_000
+    bytes_max: int = 2 * 1024**3
+    ratio_max: float = 200.0
+    ratio_free_bytes: int = 64 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class CodeArchive:
+    """A packed folder: sha256 of the archive in hexadecimal, its length in bytes, and what went in."""
+
+    digest: str
+    length: int
+    file_count: int
+    content_bytes: int
+
+
+DEFAULT_LIMITS = ArchiveLimits()
+
+
+def pack(
+    folder: str | os.PathLike[str],
+    archive: str | os.PathLike[str],
+    *,
+    required: Sequence[str] = (),
+    limits: ArchiveLimits = DEFAULT_LIMITS,
+) -> CodeArchive:
+    """Packs a code folder into the file `archive` (made anew, streamed) and returns its digest.
+
+    `required` are paths relative to the folder (the entry script) that must not be left out. Links to files inside the
+    folder are packed as the files they lead to. Raises CodeArchiveError for links that lead elsewhere, special files,
+    missing required files and folders beyond the limits; OSError for what cannot be read.
+    """
+    root = Path(folder)
+    files = list(_files(root, limits))
+    names = {name for name, _ in files}
+    for name in required:
+        if name not in names:
+            raise CodeArchiveError(
+                f"{root / name} is left out of the code archive, but the job needs it; check "
+                f"{' and '.join(IGNORE_FILES)} in {root}."
+            )
+    content_bytes = 0
+    with Path(archive).open("wb") as raw:
+        out = _Hashing(raw)
+        # mtime and file name in the gzip header would make equal folders differ.
+        with (
+            gzip.GzipFile(filename="", mode="wb", compresslevel=_COMPRESSION, fileobj=out, mtime=0) as zipped,
+            tarfile.open(fileobj=zipped, mode="w|", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            for name, path in files:
+                content_bytes += _add(tar, name, path)
+                if content_bytes > limits.bytes_max:
+                    raise CodeArchiveError(_too_large(root, limits))
+    return CodeArchive(out.digest.hexdigest(), out.length, len(files), content_bytes)
+
+
+def unpack(
+    archive: str | os.PathLike[str], folder: str | os.PathLike[str], limits: ArchiveLimits = DEFAULT_LIMITS
+) -> None:
+    """Unpacks an archive into `folder`, which must not exist yet or be empty.
+
+    Only regular files with relative names are accepted, each once; anything else, and an archive beyond the limits,
+    raises CodeArchiveError. What was unpacked until then stays: the caller removes the folder. Content is limited
+    while it is read, whatever the headers say.
+    """
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    if any(target.iterdir()):
+        raise CodeArchiveError(f"{target} is not empty; code is only unpacked into a fresh folder.")
+    with Path(archive).open("rb") as raw:
+        allowed = max(limits.ratio_free_bytes, int(os.fstat(raw.fileno()).st_size * limits.ratio_max))
+        try:
+            with (
+                gzip.GzipFile(fileobj=raw, mode="rb") as zipped,
+                tarfile.open(fileobj=_Bounded(zipped, limits, allowed), mode="r|") as tar,
+            ):
+                _unpack_members(tar, target, limits)
+        except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile, UnicodeError, ValueError) as error:
+            raise CodeArchiveError(
+                f"the code archive {archive} is damaged or no archive of Windrow's: {error}"
+            ) from error
+
+
+def _files(root: Path, limits: ArchiveLimits) -> Iterator[tuple[str, Path]]:
+    """Names (relative, with `/`) and paths of all files to pack, sorted by the bytes of their names."""
+    if not root.is_dir():
+        raise CodeArchiveError(f"the code folder {root} is not there, or is no folder.")
+    found = sorted(_walk(root, "", _ignored_by(root), root.resolve()), key=lambda entry: os.fsencode(entry[0]))
+    if len(found) > limits.files_max:
+        raise CodeArchiveError(
+            f"the code folder {root} holds more than {limits.files_max} files; leave data out of it, "
+            f"with a {IGNORE_FILES[0]} file or by a narrower `code`."
+        )
+    yield from found
+
+
+def _walk(folder: Path, prefix: str, ignored: Callable[[str], bool], root: Path) -> Iterator[tuple[str, Path]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = prefix + entry.name
+            if entry.name in ALWAYS_LEFT_OUT or entry.name.endswith(".pyc"):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if not ignored(name + "/"):
+                    yield from _walk(Path(entry.path), name + "/", ignored, root)
+            elif not ignored(name):
+                yield name, _regular_file(Path(entry.path), name, root)
+
+
+def _regular_file(path: Path, name: str, root: Path) -> Path:
+    """The file itself, links followed as long as they stay inside the folder."""
+    if not path.is_symlink():
+        if not path.is_file():
+            raise CodeArchiveError(
+                f"{path} is neither a file nor a folder (a socket, pipe or device); remove it, or list it "
+                f"in {IGNORE_FILES[0]}."
+            )
+        return path
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise CodeArchiveError(f"the link {path} leads nowhere; remove it, or list it in {IGNORE_FILES[0]}.") from None
+    if not target.is_relative_to(root):
+        raise CodeArchiveError(
+            f"the link {path} leads out of the code folder, to {target}; copy the file in, or list "
+            f"{name} in {IGNORE_FILES[0]}."
+        )
+    if not target.is_file():
+        raise CodeArchiveError(
+            f"the link {path} leads to {target}, which is no file; only links to files are followed. "
+            f"List {name} in {IGNORE_FILES[0]}."
+        )
+    return target
+
+
+def _ignored_by(root: Path) -> Callable[[str], bool]:
+    """Whether a name (a folder's with a `/` at its end) is left out by the folder's ignore file."""
+    for file_name in IGNORE_FILES:
+        try:
+            lines = (root / file_name).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        except FileNotFoundError:
+            continue
+        # Only folders with an ignore file pay for the import.
+        from pathspec import GitIgnoreSpec
+
+        return GitIgnoreSpec.from_lines(lines).match_file
+    return lambda _name: False
+
+
+def _add(tar: tarfile.TarFile, name: str, path: Path) -> int:
+    """Adds one file as it is at this moment.
+
+    Its length is taken from the open file, so that one that grows cannot tear the archive.
+    """
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise CodeArchiveError(
+                f"{path} is no regular file any more; do not change the code folder while a job is submitted."
+            )
+        info = tarfile.TarInfo(name)
+        info.size = status.st_size
+        info.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
+        try:
+            tar.addfile(info, file)
+        except OSError as error:
+            if "unexpected end of data" not in str(error):
+                raise
+            raise CodeArchiveError(
+                f"{path} became shorter while it was packed; do not change the code folder while a job is submitted."
+            ) from error
+        return info.size
+
+
+def _unpack_members(tar: tarfile.TarFile, target: Path, limits: ArchiveLimits) -> None:
+    content_bytes = 0
+    for count, member in enumerate(tar, 1):
+        content_bytes += member.size
+        if count > limits.files_max or content_bytes > limits.bytes_max:
+            raise CodeArchiveError(
+                f"the code archive is refused: it holds more than {limits.files_max} files or {limits.bytes_max} bytes."
+            )
+        parts = member.name.split("/")
+        if member.type not in tarfile.REGULAR_TYPES or member.issparse() or member.linkname:
+            raise CodeArchiveError(f"the code archive is refused: {member.name!r} is no regular file.")
+        if member.name.startswith("/") or any(part in ("", ".", "..") for part in parts) or "\0" in member.name:
+            raise CodeArchiveError(
+                f"the code archive is refused: {member.name!r} is no name of a file below the folder."
+            )
+        path = target.joinpath(*parts)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # O_EXCL: a name that comes twice is refused, and nothing that lies there is ever followed or overwritten.
+            descriptor = os.open(
+                path,
+                os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW,
+                0o755 if member.mode & stat.S_IXUSR else 0o644,
+            )
+        except (FileExistsError, NotADirectoryError):
+            raise CodeArchiveError(
+                f"the code archive is refused: {member.name!r} comes twice, or is a file and a folder at once."
+            ) from None
+        source = tar.extractfile(member)
+        with os.fdopen(descriptor, "wb") as out:
+            left = member.size
+            while left and source:
+                chunk = source.read(min(left, _CHUNK))
+                if not chunk:
+                    raise EOFError(f"{member.name!r} ends too early")
+                out.write(chunk)
+                left -= len(chunk)
+
+
+def _too_large(root: Path, limits: ArchiveLimits) -> str:
+    return (
+        f"the code folder {root} holds more than {limits.bytes_max // 1024**2} MiB; give data as "
+        f"inputs, and leave it out with a {IGNORE_FILES[0]} file or by a narrower `code`."
+    )
+
+
+class _Hashing(io.RawIOBase):
+    """A file written through, its sha256 and length kept."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self.digest = hashlib.sha256()
+        self.length = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        view = memoryview(data)  # type: ignore[arg-type]
+        self._raw.write(view)
+        self.digest.update(view)
+        self.length += view.nbytes
+        return view.nbytes
+
+
+class _Bounded(io.RawIOBase):
+    """A decompressed stream that ends with an error where a bomb would go on."""
+
+    def __init__(self, stream: gzip.GzipFile, limits: ArchiveLimits, allowed: int) -> None:
+        self._stream = stream
+        # Headers and padding of many small files come on top of the content.
+        self._left = min(limits.bytes_max, allowed) + limits.files_max * 4096
+        self._allowed = allowed
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = self._stream.read(-1 if size is None else size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise CodeArchiveError(
+                "the code archive is refused: unpacked it is far larger than packed, as no code is (a bomb)."
+            )
+        return data

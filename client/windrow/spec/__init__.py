@@ -1,0 +1,71 @@
+"""The job file: Azure ML's pipeline YAML with `type: parallel` steps, read, checked and turned into the effective job.
+
+`load_job` reads a file, `build_effective` makes the job that a client submits, `EffectiveJob.from_json` is how the
+master reads it. This package runs before the first `run()` of every job, so it imports the standard library and PyYAML
+only, and YAML only where a file is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windrow.spec.effective import (
+    DEFAULT_ROWS_FILE,
+    DataInput,
+    EffectiveJob,
+    EffectiveStep,
+    LiteralInput,
+    OutputInput,
+    PipelineOutput,
+    Rows,
+    StepInput,
+    StepOutput,
+    resolve_arguments,
+)
+
+if TYPE_CHECKING:
+    from windrow.spec.effective_json import DocumentError
+    from windrow.spec.load import load_job
+    from windrow.spec.pipeline import LoadedJob, build_effective
+    from windrow.spec.problems import JobFileError, Problem
+    from windrow.spec.reading import Origin
+
+__all__ = [
+    "DEFAULT_ROWS_FILE",
+    "DataInput",
+    "DocumentError",
+    "EffectiveJob",
+    "EffectiveStep",
+    "JobFileError",
+    "LiteralInput",
+    "LoadedJob",
+    "Origin",
+    "OutputInput",
+    "PipelineOutput",
+    "Problem",
+    "Rows",
+    "StepInput",
+    "StepOutput",
+    "build_effective",
+    "load_job",
+    "resolve_arguments",
+]
+
+_LAZY = {
+    "DocumentError": "effective_json",
+    "JobFileError": "problems",
+    "LoadedJob": "pipeline",
+    "Origin": "reading",
+    "Problem": "problems",
+    "build_effective": "pipeline",
+    "load_job": "load",
+}
+
+
+def __getattr__(name: str) -> object:
+    """What reads files is imported at first use: master and agent need only the effective job, and no YAML."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"windrow.spec.{_LAZY[name]}"), name)

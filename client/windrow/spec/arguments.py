@@ -1,0 +1,116 @@
+"""The runtime's own arguments inside `program_arguments`.
+
+They are read here and stay visible to the script. Reference: parallel-job.md, sections 2.1 to 2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from windrow.spec.fields import INT_MAX, Field, threshold, timeout
+
+
+class RuntimeArgument(NamedTuple):
+    """One argument.
+
+    `sets` is the key in the step's settings it overrides (empty: none); see `Field.effect` for those without effect.
+    """
+
+    field: Field
+    sets: str = ""
+
+
+class FoundArgument(NamedTuple):
+    """A runtime argument in the arguments: as `written`, by its full `name`; `value` is None where none follows."""
+
+    name: str
+    written: str
+    value: str | None
+
+
+_TO_SCRIPT = "Azure ML's runtime claims this name; Windrow hands it to the script and does nothing else with it"
+_MONITOR = "resources are not dumped to files yet"
+_PARENT = "metrics are shown by Windrow itself; there is no workspace run to copy them to"
+
+RUNTIME_ARGUMENTS: dict[str, RuntimeArgument] = {
+    # Documented (2.2).
+    "error_threshold": RuntimeArgument(threshold(), "error_threshold"),
+    "allowed_failed_percent": RuntimeArgument(Field("number", 0, 100, default=100.0), "allowed_failed_percent"),
+    "task_overhead_timeout": RuntimeArgument(timeout(600), "task_overhead_timeout_s"),
+    "progress_update_timeout": RuntimeArgument(timeout(None), "progress_update_timeout_s"),
+    "first_task_creation_timeout": RuntimeArgument(timeout(600), "first_task_creation_timeout_s"),
+    "copy_logs_to_parent": RuntimeArgument(
+        Field("bool", default=False, effect="logs of all steps lie in one place already")
+    ),
+    "resource_monitor_interval": RuntimeArgument(Field("int", 0, INT_MAX, effect=_MONITOR, unit="seconds")),
+    "metrics_name_prefix": RuntimeArgument(Field("text", effect=_PARENT)),
+    "push_metrics_to_parent": RuntimeArgument(Field("bool", default=False, effect=_PARENT)),
+    "append_row_dataframe_header": RuntimeArgument(Field("bool", default=False), "dataframe_header"),
+    "profiling_module": RuntimeArgument(
+        Field("choice", choices=("cProfile", "profile"), effect="profiles are not written yet")
+    ),
+    "process_count_per_node": RuntimeArgument(Field("int", 1, INT_MAX), "max_concurrency_per_instance"),
+    "run_invocation_timeout": RuntimeArgument(timeout(60), "run_invocation_timeout_s"),
+    "rank_mini_batch_count": RuntimeArgument(Field("int", -INT_MAX, INT_MAX, default=0), "rank_mini_batch_count"),
+    # Of the command line that v1 builds (2.1), where the meaning is plain.
+    "mini_batch_error_threshold": RuntimeArgument(threshold(), "mini_batch_error_threshold"),
+    "allowed_failed_count": RuntimeArgument(threshold(), "mini_batch_error_threshold"),
+    "run_max_try": RuntimeArgument(Field("int", 1, INT_MAX), "run_max_try"),
+    "mini_batch_size": RuntimeArgument(Field("size"), "mini_batch_size"),
+    "logging_level": RuntimeArgument(Field("choice", choices=("WARNING", "INFO", "DEBUG")), "logging_level"),
+    "append_row_file_name": RuntimeArgument(Field("text"), "append_row_file_name"),
+}
+
+EXACT_ONLY: dict[str, RuntimeArgument] = {
+    # Reserved in v1 (2.1): a script of today may use these names for itself, so only a full match is even remarked on.
+    "output": RuntimeArgument(Field("text")),
+    "output_action": RuntimeArgument(Field("text", effect=_TO_SCRIPT)),
+    "partition_keys": RuntimeArgument(Field("text", effect=_TO_SCRIPT)),
+    # Seen in shipped components (2.3).
+    "resume_from": RuntimeArgument(
+        Field("text", effect="earlier results of another job are not taken over; all mini-batches run")
+    ),
+    "append_row_safe_output": RuntimeArgument(Field("bool")),  # rows are always whole
+    "amlbi_async_mode": RuntimeArgument(Field("bool"), "amlbi_async_mode"),
+    "amlbi_dataframe_mixed_types": RuntimeArgument(
+        Field("text", effect="types are decided by the rules of the MLTable file")
+    ),
+    "amlbi_file_format": RuntimeArgument(Field("text"), "amlbi_file_format"),
+    "amlbi_mini_batch_rows": RuntimeArgument(Field("text", effect="mini-batches are cut by mini_batch_size")),
+    "amlbi_pf_enabled": RuntimeArgument(Field("text", effect=_TO_SCRIPT)),
+    "amlbi_pf_run_mode": RuntimeArgument(Field("text", effect=_TO_SCRIPT)),
+}
+
+
+def find_runtime_arguments(arguments: Sequence[str]) -> Iterator[FoundArgument]:
+    """Runtime arguments among split arguments, in order.
+
+    As argparse reads them: `--name value` and `--name=value`, an exact name or a unique prefix of one; what is
+    ambiguous is the script's. Nothing behind a bare `--` is one.
+    """
+    for index, written in enumerate(arguments):
+        if written == "--":
+            return
+        if not written.startswith("--"):
+            continue
+        option, equals, value = written.partition("=")
+        name = full_name(option[2:])
+        if name is None:
+            continue
+        if equals:
+            yield FoundArgument(name, option, value)
+            continue
+        following = arguments[index + 1] if index + 1 < len(arguments) else None
+        yield FoundArgument(name, option, None if following is None or following.startswith("--") else following)
+
+
+def full_name(written: str) -> str | None:
+    """The runtime argument that `written` (without dashes) names, exactly or as the unique prefix of one.
+
+    None if there is none.
+    """
+    if written in RUNTIME_ARGUMENTS or written in EXACT_ONLY:
+        return written
+    matches = [name for table in (RUNTIME_ARGUMENTS, EXACT_ONLY) for name in table if name.startswith(written)]
+    return matches[0] if written and len(matches) == 1 and matches[0] in RUNTIME_ARGUMENTS else None

@@ -1,0 +1,167 @@
+"""Steps and the components they name, brought together: the step's own keys win.
+
+Reference: parallel-job.md, section 1.2 (component); client.md, rules 3 and 4 (dumped pipelines).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from windrow.spec.locations import absolute, parse_location
+from windrow.spec.nodes import Mapping, Node, Scalar, is_null, read_yaml, shown
+from windrow.spec.reading import Context, as_mapping, check_keys
+from windrow.spec.schema import COMPONENT, STEP
+
+MERGED_KEYS = (
+    "input_data",
+    "output_data",
+    "mini_batch_size",
+    "partition_keys",
+    "resources",
+    "max_concurrency_per_instance",
+    "logging_level",
+    "error_threshold",
+    "mini_batch_error_threshold",
+    "retry_settings",
+    "environment_variables",
+    "identity",
+    "task",
+)
+
+
+class StepNodes(NamedTuple):
+    """A step as written.
+
+    `settings` are those of step and component, merged; inputs and outputs are as given by the step and as declared by
+    the component.
+
+    `inline_component` is the mark of a dumped pipeline, in which empty outputs are missing.
+    """
+
+    place: Node
+    settings: Mapping
+    inputs: dict[str, Node]
+    outputs: dict[str, Node]
+    declared_inputs: dict[str, Node] | None
+    declared_outputs: dict[str, Node]
+    inline_component: bool
+
+
+class Components:
+    """Reads each component file once, however many steps name it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._read: dict[str, Mapping | None] = {}
+
+    def step_nodes(self, step: Mapping, key: str) -> StepNodes | None:
+        """Merges a step with its component.
+
+        None, with an error, if the step is no parallel one or its component cannot be had.
+        """
+        context = self._context
+        component_node = step.entries.get("component")
+        written_type = step.entries.get("type")
+        step_type = written_type.text.strip().casefold() if isinstance(written_type, Scalar) else ""
+        if step_type and step_type != "parallel":
+            context.problems.error(written_type or step, f"{key}.type", _other_type(step_type))
+            return None
+        if not step_type and is_null(component_node):
+            context.problems.error(step, f"{key}.type", 'is missing; a step needs "type: parallel".')
+            return None
+        check_keys(step, STEP, key, context)
+        component: Mapping | None = None
+        if component_node is not None and not is_null(component_node):
+            component = self._component(component_node, f"{key}.component")
+            if component is None:
+                return None
+        return self._merge(step, component, isinstance(component_node, Mapping), key)
+
+    def _merge(self, step: Mapping, component: Mapping | None, inline_component: bool, key: str) -> StepNodes:
+        entries = dict(step.entries)
+        for name in MERGED_KEYS if component else ():
+            given, own = component.entries.get(name) if component else None, entries.get(name)
+            if given is None or is_null(given):
+                continue
+            if is_null(own):
+                entries[name] = given
+            elif isinstance(own, Mapping) and own.place.source.kind == "--set" and isinstance(given, Mapping):
+                # --set names single keys below it; those alone replace what the component says.
+                entries[name] = Mapping(
+                    given.place, {**given.entries, **own.entries}, {**given.key_places, **own.key_places}
+                )
+        if component and not is_null(entries.get("identity")) and "identity" not in step.entries:
+            self._context.problems.warn(
+                entries["identity"], f"{key}.identity", f"has no effect: {STEP['identity'].effect}."
+            )
+
+        def names(owner: Mapping | None, name: str) -> dict[str, Node]:
+            where = key if owner is step else f"{key}.component"
+            mapping = as_mapping(owner.entries.get(name), f"{where}.{name}", self._context) if owner else None
+            return mapping.entries if mapping else {}
+
+        return StepNodes(
+            place=step,
+            settings=Mapping(step.place, entries, step.key_places),
+            inputs=names(step, "inputs"),
+            outputs=names(step, "outputs"),
+            declared_inputs=names(component, "inputs") if component else None,
+            declared_outputs=names(component, "outputs"),
+            inline_component=inline_component,
+        )
+
+    def _component(self, node: Node, key: str) -> Mapping | None:
+        if isinstance(node, Mapping):
+            return self._checked(node, key)
+        if not isinstance(node, Scalar):
+            self._context.problems.error(
+                node, key, f"is {shown(node)}; allowed is the path of a component file, or the component itself."
+            )
+            return None
+        location = parse_location(node.text)
+        if location.kind != "local":
+            self._context.problems.error(
+                node,
+                key,
+                f"{shown(node)} is not a local file, and Windrow has no registry of components; give the "
+                "path of the component's YAML file.",
+            )
+            return None
+        path = absolute(location.value, node.place.source.folder)
+        if str(path) not in self._read:
+            self._read[str(path)] = self._file(path, node, key)
+        return self._read[str(path)]
+
+    def _file(self, file: Path, node: Scalar, key: str) -> Mapping | None:
+        if not file.is_file():
+            what = "is a folder" if file.is_dir() else "does not exist"
+            self._context.problems.error(
+                node,
+                key,
+                f"{shown(node)} {what} ({file}); give the path of the component's YAML file, relative to this file.",
+            )
+            return None
+        root = read_yaml(file, "component", self._context.problems)
+        return self._checked(root, key) if root is not None else None
+
+    def _checked(self, node: Node, key: str) -> Mapping | None:
+        component = as_mapping(node, key, self._context)
+        if component is None:
+            return None
+        written_type = component.entries.get("type")
+        component_type = written_type.text.strip().casefold() if isinstance(written_type, Scalar) else "parallel"
+        if component_type != "parallel":
+            self._context.problems.error(written_type or component, f"{key}.type", _other_type(component_type))
+            return None
+        check_keys(component, COMPONENT, key, self._context)
+        return component
+
+
+def _other_type(step_type: str) -> str:
+    if step_type in ("command", "sweep", "automl", "spark", "pipeline", "import", "data_transfer", "finetuning"):
+        return (
+            f'steps of type "{step_type}" are not carried out yet, only "parallel"; run that step by '
+            "hand and give its result as an input."
+        )
+    return f'"{step_type}" is no step type; use "parallel".'

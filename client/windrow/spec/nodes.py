@@ -1,0 +1,275 @@
+"""YAML as a tree in which every value knows where it was written.
+
+Errors with line and column, the origin of each setting and paths relative to the file that holds them all need the
+place of a value; `yaml.safe_load` throws it away. Trees are never changed: `sets.apply_sets` builds new ones.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import yaml
+
+from windrow.spec.problems import Problems
+
+FILE_BYTES_MAX = 4 * 1024 * 1024
+"""A job or component file may be so large. The document made of it must fit the same limit of the protocol."""
+
+DEPTH_MAX = 64
+"""Mappings and lists may be nested so deep; no setting needs more than ten."""
+
+ScalarValue: TypeAlias = str | int | float | bool | None
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Source(NamedTuple):
+    """Where values come from.
+
+    `kind` is `job`, `component` or `--set`; relative paths among them start at `folder`; `label` is shown.
+    """
+
+    kind: str
+    label: str
+    folder: Path
+
+
+class Place(NamedTuple):
+    """A position in a source; `line` and `column` count from 1, 0 for `--set`."""
+
+    source: Source
+    line: int = 0
+    column: int = 0
+
+    @property
+    def place(self) -> Place:
+        """Itself, so that a problem can be noted at a node or at a place alike."""
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.source.label}:{self.line}" if self.line else self.source.label
+
+
+class Scalar(NamedTuple):
+    """A single value as YAML 1.1 reads it, and its `text` as written (quotes and folding resolved)."""
+
+    place: Place
+    value: ScalarValue
+    text: str
+
+
+class Sequence(NamedTuple):
+    """A list."""
+
+    place: Place
+    items: tuple[Node, ...]
+
+
+class Mapping(NamedTuple):
+    """A mapping; `key_places` tells where each key was written."""
+
+    place: Place
+    entries: dict[str, Node]
+    key_places: dict[str, Place]
+
+
+Node: TypeAlias = Scalar | Sequence | Mapping
+
+
+def shown(node: Node) -> str:
+    """A value for a message: text in quotes, anything else as written, long ones shortened."""
+    match node:
+        case Scalar(value=None):
+            return "nothing"
+        case Scalar(value=str()):
+            return '"' + (node.text if len(node.text) <= 120 else node.text[:117] + "…") + '"'
+        case Scalar():
+            return node.text
+        case Sequence():
+            return "a list"
+        case Mapping():
+            return "a mapping"
+
+
+def is_null(node: Node | None) -> bool:
+    """There is no value: the key is absent, or written with nothing behind it."""
+    return node is None or (isinstance(node, Scalar) and node.value is None)
+
+
+def to_plain(node: Node) -> object:
+    """The value without its places, as `yaml.safe_load` would give it (dates stay text)."""
+    match node:
+        case Scalar():
+            return node.value
+        case Sequence():
+            return [to_plain(item) for item in node.items]
+        case Mapping():
+            return {key: to_plain(value) for key, value in node.entries.items()}
+
+
+def source_label(path: Path) -> str:
+    """How a file is shown: relative to the working folder where it lies below it, else absolute."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+def read_yaml(path: Path, kind: str, problems: Problems) -> Node | None:
+    """Reads a YAML file.
+
+    What is wrong with it as a whole (not there, not YAML, duplicate keys) goes to `problems`, then the result is None.
+    """
+    source = Source(kind, source_label(path), path.parent)
+    start = Place(source)
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        problems.error(start, "", "there is no such file; check the path.")
+        return None
+    except IsADirectoryError:
+        problems.error(start, "", "is a folder; name the YAML file in it.")
+        return None
+    except OSError as error:
+        problems.error(start, "", f"cannot be read: {error.strerror}.")
+        return None
+    if len(content) > FILE_BYTES_MAX:
+        problems.error(
+            start,
+            "",
+            f"is larger than {FILE_BYTES_MAX // 1024**2} MiB, too large for a job file; is it the right file?",
+        )
+        return None
+    try:
+        text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        problems.error(Place(source, line, 1), "", "is not UTF-8 text here; save the file as UTF-8.")
+        return None
+    node = parse_yaml(text, source, problems)
+    if node is None and not problems.errors:
+        problems.error(start, "", "is empty.")
+    return node
+
+
+def parse_yaml(text: str, source: Source, problems: Problems) -> Node | None:
+    """The one document in `text`; None if there is none, or if it is no YAML (then `problems` tells why)."""
+    before = len(problems.errors)
+    try:
+        loader = _Loader(text)
+        try:
+            root = loader.get_single_node()
+            node = None if root is None else _Converter(source, loader, problems).convert(root, 0)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = Place(source, mark.line + 1, mark.column + 1) if mark else Place(source)
+        context = f" {error.context}" if error.context else ""
+        hint = " YAML is indented with blanks, never with tabs." if error.problem and "'\\t'" in error.problem else ""
+        problems.error(place, "", f"is not valid YAML{context}: {error.problem}.{hint}")
+    except yaml.YAMLError as error:
+        problems.error(Place(source), "", f"is not valid YAML: {' '.join(str(error).split())}.")
+    except RecursionError:
+        problems.error(Place(source), "", f"is nested deeper than {DEPTH_MAX} levels.")
+    return node if len(problems.errors) == before else None
+
+
+class _Converter:
+    """Turns composed YAML nodes into ours, an aliased node only once, so that aliases of aliases cost nothing."""
+
+    def __init__(self, source: Source, loader: yaml.SafeLoader, problems: Problems) -> None:
+        self._source = source
+        self._loader = loader
+        self._problems = problems
+        self._done: dict[int, Node] = {}
+        self._open: set[int] = set()
+
+    def convert(self, node: yaml.Node, depth: int) -> Node:
+        known = self._done.get(id(node))
+        if known is not None:
+            return known
+        place = self._place(node)
+        if isinstance(node, yaml.ScalarNode):
+            converted: Node = self._scalar(node, place)
+        elif id(node) in self._open or depth > DEPTH_MAX:
+            what = (
+                "an alias refers to what contains it"
+                if id(node) in self._open
+                else f"is nested deeper than {DEPTH_MAX} levels"
+            )
+            self._problems.error(place, "", f"{what}; write the value out.")
+            return Scalar(place, None, "")
+        else:
+            self._open.add(id(node))
+            if isinstance(node, yaml.SequenceNode):
+                converted = Sequence(place, tuple(self.convert(item, depth + 1) for item in node.value))
+            else:
+                assert isinstance(node, yaml.MappingNode)
+                converted = self._mapping(node, place, depth)
+            self._open.remove(id(node))
+        self._done[id(node)] = converted
+        return converted
+
+    def _place(self, node: yaml.Node) -> Place:
+        mark = node.start_mark
+        return (
+            Place(self._source, mark.line + 1, mark.column + 1) if self._source.kind != "--set" else Place(self._source)
+        )
+
+    def _scalar(self, node: yaml.ScalarNode, place: Place) -> Scalar:
+        text: str = node.value
+        tag = node.tag.removeprefix("tag:yaml.org,2002:")
+        value: ScalarValue
+        try:
+            match tag:
+                case "str" | "timestamp" | "value" | "merge":
+                    value = text
+                case "null":
+                    value = None
+                case "bool":
+                    value = bool(self._loader.construct_yaml_bool(node))
+                case "int":
+                    value = int(self._loader.construct_yaml_int(node))
+                case "float":
+                    value = float(self._loader.construct_yaml_float(node))
+                case _:
+                    self._problems.error(place, "", f"the YAML tag {node.tag} has no meaning in a job file; remove it.")
+                    value = text
+        except (ValueError, KeyError, IndexError):
+            self._problems.error(
+                place, "", f'"{text[:120]}" cannot be read as the {tag} that its YAML tag says; remove the tag.'
+            )
+            value = text
+        return Scalar(place, value, text)
+
+    def _mapping(self, node: yaml.MappingNode, place: Place, depth: int) -> Mapping:
+        entries: dict[str, Node] = {}
+        key_places: dict[str, Place] = {}
+        merged: list[Node] = []
+        for key_node, value_node in node.value:
+            key_place = self._place(key_node)
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._problems.error(key_place, "", "a key must be plain text, not a list or mapping.")
+                continue
+            value = self.convert(value_node, depth + 1)
+            key: str = key_node.value
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                merged.extend(value.items if isinstance(value, Sequence) else (value,))
+            elif key in entries:
+                first = key_places[key]
+                self._problems.error(
+                    key_place, key, f'the key "{key}" was already given in line {first.line}; keep one of the two.'
+                )
+            else:
+                entries[key], key_places[key] = value, key_place
+        for base in merged:
+            if not isinstance(base, Mapping):
+                self._problems.error(base, "<<", f"only a mapping can be merged, not {shown(base)}.")
+                continue
+            for key, value in base.entries.items():
+                if key not in entries:
+                    entries[key], key_places[key] = value, base.key_places[key]
+        return Mapping(place, entries, key_places)

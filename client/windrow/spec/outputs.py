@@ -1,0 +1,167 @@
+"""Outputs of the pipeline and of its steps: which type, where, and which pipeline output is which step's.
+
+Reference: parallel-job.md, sections 1.4 and 6.3; client.md, rule 4 and section 3 (what a dump loses).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from windrow.spec.effective import StepOutput
+from windrow.spec.effective_json import is_file_name
+from windrow.spec.expressions import Reference, substitute, whole_reference
+from windrow.spec.locations import absolute, parse_location
+from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.reading import Context, check_keys, read_scalar
+from windrow.spec.schema import DATA_TYPES, OUTPUT
+
+_DEFAULT_DATASTORES = ("${{default_datastore}}", "workspaceblobstore")
+
+
+class OutputSpec(NamedTuple):
+    """An output as written; `binding` is what it is bound to, `path` where it shall be."""
+
+    place: Node
+    type: str | None = None
+    mode: str | None = None
+    path: Scalar | None = None
+    binding: Reference | None = None
+
+
+def read_output(node: Node, key: str, context: Context) -> OutputSpec | None:
+    """Reads one entry of `outputs`: nothing, a binding, a path, or an object.
+
+    None, with an error, if it is something else.
+    """
+    if is_null(node):
+        return OutputSpec(node)
+    output_type = mode = None
+    value: Node | None = node
+    if isinstance(node, Mapping):
+        check_keys(node, OUTPUT, key, context)
+        output_type = read_scalar(node.entries.get("type"), OUTPUT["type"], f"{key}.type", context)
+        mode = read_scalar(node.entries.get("mode"), OUTPUT["mode"], f"{key}.mode", context)
+        value = node.entries.get("path")
+        if (output_type is None and "type" in node.entries) or (mode is None and "mode" in node.entries):
+            return None
+    kind = None if output_type is None else str(output_type) if output_type in DATA_TYPES else "uri_folder"
+    spec = OutputSpec(node, kind, str(mode) if mode else None)
+    if value is None or is_null(value):
+        return spec
+    if not isinstance(value, Scalar):
+        context.problems.error(
+            value,
+            key,
+            f"is {shown(value)}; allowed is a binding such as ${{{{parent.outputs.x}}}}, a local path, or an object.",
+        )
+        return None
+    try:
+        reference = whole_reference(value.text)
+    except ValueError as error:
+        context.problems.error(value, key, f"is {shown(value)}; {error}.")
+        return None
+    if reference and reference.scope not in ("name", "default_datastore"):
+        return spec._replace(binding=reference)
+    return spec._replace(path=value)
+
+
+def make_output(
+    step: OutputSpec, declared: OutputSpec | None, pipeline: OutputSpec | None, key: str, context: Context
+) -> StepOutput:
+    """One output of a step, from what the step, its component and the pipeline say of it. Notes errors of its path."""
+    specs = [spec for spec in (step, declared, pipeline) if spec]
+    types = [spec.type for spec in specs if spec.type]
+    # A dumped step may say uri_folder where component and pipeline say uri_file: one that says file is right.
+    kind = "uri_file" if "uri_file" in types else (types[0] if types else "uri_folder")
+    mode = next((spec.mode for spec in (step, pipeline, declared) if spec and spec.mode), "rw_mount")
+    path_node = next((spec.path for spec in (step, pipeline, declared) if spec and spec.path), None)
+    if path_node is None:
+        return StepOutput(kind, mode)
+    path, file_name = _output_path(path_node, kind, key, context)
+    return StepOutput(kind, mode, path, file_name)
+
+
+def _output_path(node: Scalar, kind: str, key: str, context: Context) -> tuple[str | None, str | None]:
+    """`(path, file_name)` of a `StepOutput`."""
+
+    def known(reference: Reference) -> str:
+        if reference.scope == "name":
+            return context.job_name or "${{name}}"
+        if reference.scope == "default_datastore":
+            return "${{default_datastore}}"
+        raise ValueError("a path may hold ${{name}} and ${{default_datastore}} only")
+
+    try:
+        text = substitute(node.text.strip(), known)
+    except ValueError as error:
+        context.problems.error(node, key, f"is {shown(node)}; {error}.")
+        return None, None
+    location = parse_location(text)
+    if location.kind == "datastore":
+        return None, _datastore_file(location.value, node, kind, key, context)
+    if location.kind != "local":
+        what = "a registered asset" if location.kind == "asset" else "a remote address"
+        context.problems.error(
+            node,
+            key,
+            f"{shown(node)} is {what}, where Windrow cannot write yet; give a local path, or none for "
+            "Windrow's default place.",
+        )
+        return None, None
+    if "${{default_datastore}}" in location.value or not location.value or "\0" in location.value:
+        context.problems.error(
+            node,
+            key,
+            f"{shown(node)} is not a path of an output; give a local path, or "
+            "azureml://datastores/${{default_datastore}}/paths/…",
+        )
+        return None, None
+    path = absolute(location.value, node.place.source.folder)
+    if context.embedded:
+        _check_writable(path, node, kind, location.value.endswith("/"), key, context)
+    return str(path), None
+
+
+def _datastore_file(value: str, node: Scalar, kind: str, key: str, context: Context) -> str | None:
+    parts = PurePosixPath(value).parts
+    datastore = parts[1] if len(parts) > 1 and parts[0] == "datastores" else ""
+    if datastore not in _DEFAULT_DATASTORES:
+        context.problems.warn(
+            node,
+            key,
+            f"{shown(node)} is not where the output goes: datastores are not carried out yet, it goes "
+            "to Windrow's default place of outputs.",
+        )
+    name = parts[-1] if parts else ""
+    if kind != "uri_file" or value.endswith("/") or len(parts) < 4 or not is_file_name(name):
+        return None
+    return name
+
+
+def _check_writable(path: Path, node: Scalar, kind: str, as_folder: bool, key: str, context: Context) -> None:
+    """Finds out now what would fail only after hours of work."""
+    if kind == "uri_file" and (path.is_dir() or as_folder):
+        context.problems.error(
+            node,
+            key,
+            f"{shown(node)} is a folder, but the type is uri_file; add the file's name, or use type: uri_folder.",
+        )
+        return
+    if kind != "uri_file" and path.is_file():
+        context.problems.error(
+            node, key, f"{shown(node)} is a file, but the type is {kind}; name a folder, or use type: uri_file."
+        )
+        return
+    nearest = path if kind != "uri_file" else path.parent
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        context.problems.error(
+            node, key, f"{shown(node)} cannot be written: {nearest} is a file, not a folder; choose another path."
+        )
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        context.problems.error(
+            node, key, f"{shown(node)} cannot be written: no permission to write in {nearest}; choose another path."
+        )

@@ -1,0 +1,338 @@
+"""A pipeline file as a whole: its steps, bound to each other, become one effective job.
+
+Order: pipeline keys, then every step's keys, then all outputs (their types are needed by readers), then inputs
+(followed across steps), then settings and tasks, and at last what concerns several steps at once. Reference: parallel-
+job.md, sections 1.1 to 1.4; client.md, section 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from windrow.spec.bindings import Bindings
+from windrow.spec.components import Components, StepNodes
+from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, LiteralInput, OutputInput, Rows, StepOutput
+from windrow.spec.effective_json import JOB_NAME
+from windrow.spec.expressions import Reference, whole_reference
+from windrow.spec.graph import find_cycle
+from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.problems import Problem
+from windrow.spec.reading import (
+    Context,
+    Origin,
+    as_mapping,
+    check_keys,
+    check_name,
+    origin_of,
+    read_text,
+    read_text_map,
+    unknown_name,
+)
+from windrow.spec.schema import PIPELINE, PIPELINE_SETTINGS
+from windrow.spec.step_settings import StepSettings
+from windrow.spec.task import read_task, rows_origin
+
+_UNPACKED = "0" * 64
+"""Stands for the code digest until the code is packed (`build_effective`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedJob:
+    """A job file, read and checked; its code is still in folders.
+
+    `code_folders` maps step names to absolute folders; `warnings` are what the user should know; `origins` tells for
+    `jobs.<step>.<setting>` (by effective names) where each setting comes from. `build_effective` makes the job that is
+    submitted.
+    """
+
+    job: EffectiveJob
+    code_folders: dict[str, str]
+    warnings: tuple[Problem, ...]
+    origins: dict[str, Origin] = field(default_factory=dict)
+
+
+def read_pipeline(root: Node, job_file: Path, context: Context) -> LoadedJob | None:
+    """Reads a whole pipeline; None if an error was noted."""
+    pipeline = as_mapping(root, "", context)
+    if pipeline is None or not _is_pipeline(pipeline, context):
+        return None
+    check_keys(pipeline, PIPELINE, "", context)
+    entries = pipeline.entries
+    context.job_name = _job_name(entries.get("name"), context)
+    _check_settings(entries.get("settings"), context)
+    steps = _step_nodes(pipeline, context)
+    bindings = Bindings(
+        as_mapping(entries.get("inputs"), "inputs", context),
+        as_mapping(entries.get("outputs"), "outputs", context),
+        steps,
+        context,
+    )
+    bindings.read_outputs()
+    effective = [_step(name, nodes, bindings, context) for name, nodes in steps.items() if nodes]
+    code_folders = {step.name: folder for step, folder in effective}
+    made = [step for step, _ in effective]
+    _check_cycle(made, steps, context)
+    _check_places(made, steps, context)
+    if context.problems.errors:
+        return None
+    job = EffectiveJob(
+        name=context.job_name,
+        display_name=read_text(entries.get("display_name"), "display_name", context)
+        or context.job_name
+        or job_file.stem,
+        experiment_name=read_text(entries.get("experiment_name"), "experiment_name", context)
+        or Path.cwd().name
+        or "windrow",
+        description=read_text(entries.get("description"), "description", context) or "",
+        tags=read_text_map(entries.get("tags"), "tags", context),
+        job_file=str(job_file),
+        warnings=tuple(str(warning) for warning in context.problems.warnings),
+        steps=tuple(made),
+        outputs=bindings.pipeline_outputs(),
+    )
+    if context.problems.errors:
+        return None
+    return LoadedJob(job, code_folders, tuple(context.problems.warnings), context.origins)
+
+
+def build_effective(
+    loaded: LoadedJob, code_digests: dict[str, str], *, name: str | None = None, priority: int = 0, weight: int = 1
+) -> EffectiveJob:
+    """The job to submit: each step's code digest put in.
+
+    `code_digests` maps the folders of `loaded.code_folders` to the digests of their archives.
+
+    `name` wins over the job file's. Raises KeyError for a folder without a digest.
+    """
+    steps = (replace(step, code_digest=code_digests[loaded.code_folders[step.name]]) for step in loaded.job.steps)
+    return replace(loaded.job, steps=tuple(steps), name=name or loaded.job.name, priority=priority, weight=weight)
+
+
+def _is_pipeline(pipeline: Mapping, context: Context) -> bool:
+    node = pipeline.entries.get("type")
+    written = node.text.strip().casefold() if isinstance(node, Scalar) else ""
+    place: Node = node if node is not None else pipeline
+    if written == "pipeline":
+        return True
+    if "pipeline" in pipeline.entries or "parallel_run_config" in pipeline.entries:
+        context.problems.error(
+            pipeline,
+            "",
+            "is a file of Azure ML v1 (ParallelRunStep), which is not carried out yet; write it as "
+            '"type: pipeline" with a "type: parallel" step.',
+        )
+    elif written == "parallel":
+        context.problems.error(
+            place,
+            "type",
+            'is "parallel": a parallel job exists only as a step; write a file with "type: pipeline" '
+            "and name this one as a step's component.",
+        )
+    else:
+        what = f"is {shown(place)}" if node is not None and not is_null(node) else "is missing"
+        context.problems.error(place, "type", f'{what}; a job file needs "type: pipeline".')
+    return False
+
+
+def _job_name(node: Node | None, context: Context) -> str | None:
+    name = read_text(node, "name", context)
+    if name is not None and node is not None and not JOB_NAME.fullmatch(name):
+        context.problems.error(
+            node,
+            "name",
+            f"is {shown(node)}; allowed are at most 64 letters, digits, and _ . - of ASCII, beginning "
+            "with a letter or digit.",
+        )
+        return None
+    return name
+
+
+def _check_settings(node: Node | None, context: Context) -> None:
+    settings = as_mapping(node, "settings", context)
+    if settings:
+        check_keys(settings, PIPELINE_SETTINGS, "settings", context)
+
+
+def _step_nodes(pipeline: Mapping, context: Context) -> dict[str, StepNodes | None]:
+    """All steps by name; None for one that cannot be read (its errors are noted)."""
+    node = pipeline.entries.get("jobs")
+    jobs = as_mapping(node, "jobs", context)
+    if jobs is None or not jobs.entries:
+        if is_null(node) or jobs is not None:
+            context.problems.error(
+                node or pipeline, "jobs", 'holds no step; a job file needs at least one, with "type: parallel".'
+            )
+        return {}
+    components = Components(context)
+    steps: dict[str, StepNodes | None] = {}
+    for name, step_node in jobs.entries.items():
+        key = f"jobs.{name}"
+        check_name(name, "a step", jobs.key_places[name], key, context)
+        step = as_mapping(step_node, key, context)
+        if step is None and is_null(step_node):
+            context.problems.error(step_node, key, 'is empty; a step needs "type: parallel", input_data and task.')
+        steps[name] = components.step_nodes(step, key) if step else None
+    return steps
+
+
+def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> tuple[EffectiveStep, str]:
+    key = f"jobs.{name}"
+    inputs = bindings.inputs_of(name)
+    settings = StepSettings(key, context, lambda reference: bindings.literal(name, reference))
+    settings.read_keys(nodes.settings)
+    entries = nodes.settings.entries
+    variables = read_text_map(
+        entries.get("environment_variables"),
+        f"{key}.environment_variables",
+        context,
+        lambda reference: bindings.literal(name, reference),
+    )
+    for variable in variables:
+        if not variable or "=" in variable or "\0" in variable + variables[variable]:
+            context.problems.error(
+                entries["environment_variables"],
+                f"{key}.environment_variables",
+                f'"{variable}" is no name of a variable, or its value holds a NUL.',
+            )
+    outputs = bindings.outputs_of(name)
+    task = read_task(
+        entries.get("task"),
+        nodes.place,
+        f"{key}.task",
+        outputs,
+        lambda wanted: bindings.input_state(name, wanted),
+        context,
+    )
+    if task.arguments_place:
+        settings.read_arguments(task.arguments, task.arguments_place)
+    input_data = _input_data(nodes, name, bindings, context)
+    values = settings.finish()
+    header, file_name = values.pop("dataframe_header"), values.pop("append_row_file_name")
+    rows = task.rows if header is None else Rows(task.rows.dataframe_to_csv, header)
+    if file_name and task.append_row_to:
+        outputs[task.append_row_to] = _named(outputs[task.append_row_to], file_name)
+    if task.code_folder:
+        context.origins[f"{key}.rows"] = rows_origin(task.code_folder, context)
+    _check_size_unit(entries.get("mini_batch_size"), values["mini_batch_size"], inputs.get(input_data), key, context)
+    step = EffectiveStep(
+        name=name,
+        depends_on=tuple(dict.fromkeys(given.step for given in inputs.values() if isinstance(given, OutputInput))),
+        code_digest=_UNPACKED,
+        entry_script=task.entry_script,
+        arguments=tuple(task.arguments),
+        environment_variables=variables,
+        inputs=inputs,
+        outputs=outputs,
+        input_data=input_data,
+        append_row_to=task.append_row_to,
+        rows=rows,
+        **values,
+    )
+    return step, task.code_folder
+
+
+def _named(output: StepOutput, file_name: str) -> StepOutput:
+    """`--append_row_file_name` names the file inside a folder; an output that is a file of its own keeps its name."""
+    is_file = output.type == "uri_file" and (output.path is not None or output.file_name is not None)
+    return output if is_file else replace(output, file_name=file_name)
+
+
+def _input_data(nodes: StepNodes, name: str, bindings: Bindings, context: Context) -> str:
+    node, key = nodes.settings.entries.get("input_data"), f"jobs.{name}.input_data"
+    known = bindings.input_names(name)
+    if node is None or is_null(node):
+        context.problems.error(
+            nodes.place,
+            key,
+            "is missing; name the input that is divided, as in ${{inputs.x}}. There are: "
+            f"{', '.join(known) or 'none'}",
+        )
+        return ""
+    text = read_text(node, key, context) or ""
+    try:
+        reference = whole_reference(text)
+    except ValueError as error:
+        context.problems.error(node, key, f"is {shown(node)}; {error}.")
+        return ""
+    if reference is None or reference.scope != "inputs":
+        wanted = (
+            text.strip()
+            if reference is None and text.strip() in known
+            else (reference or Reference("inputs", "x")).name or "x"
+        )
+        context.problems.error(
+            node, key, f"is {shown(node)}; allowed is one of the step's own inputs, as in ${{{{inputs.{wanted}}}}}."
+        )
+        return ""
+    resolved = bindings.resolved(name, reference.name)
+    if resolved is None:
+        context.problems.error(node, key, unknown_name("input", reference.name, known))
+    elif not resolved.broken and not isinstance(resolved.value, DataInput | OutputInput):
+        what = (
+            f'the text "{resolved.value.value}"'
+            if isinstance(resolved.value, LiteralInput)
+            else "an optional input without a value"
+        )
+        context.problems.error(
+            node, key, f"{shown(node)} is {what}, which cannot be divided; give that input a type and a path."
+        )
+    context.origins[key] = origin_of(node)
+    return reference.name
+
+
+def _check_size_unit(node: Node | None, size: int | None, given: object, key: str, context: Context) -> None:
+    files = isinstance(given, DataInput | OutputInput) and given.type != "mltable"
+    if files and isinstance(node, Scalar) and node.text.strip()[-1:].casefold() == "b":
+        context.problems.warn(
+            node,
+            f"{key}.mini_batch_size",
+            f"{shown(node)} means {size} files: for this input the size counts files, not bytes.",
+        )
+
+
+def _check_cycle(made: list[EffectiveStep], steps: dict[str, StepNodes | None], context: Context) -> None:
+    cycle = find_cycle({step.name: step.depends_on for step in made})
+    nodes = steps.get(cycle[0]) if cycle else None
+    if cycle and nodes:
+        circle = " -> ".join(cycle)
+        context.problems.error(
+            nodes.place,
+            f"jobs.{cycle[0]}",
+            f"waits for itself: {circle} (each reads an output of the next); remove one of these bindings.",
+        )
+
+
+def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes | None], context: Context) -> None:
+    """Two outputs in one place would overwrite each other, and an output in the place of an input would destroy it."""
+    taken: dict[str, str] = {}
+    read_from = {
+        given.path: (step.name, name)
+        for step in made
+        for name, given in step.inputs.items()
+        if isinstance(given, DataInput)
+    }
+    for step in made:
+        nodes = steps[step.name]
+        for name, output in step.outputs.items():
+            if output.path is None or nodes is None:
+                continue
+            place, key = nodes.outputs.get(name, nodes.place), f"jobs.{step.name}.outputs.{name}"
+            if output.path in taken:
+                context.problems.error(
+                    place,
+                    key,
+                    f"{output.path} is also the place of {taken[output.path]}; give each output a path of its own.",
+                )
+            elif output.path in read_from:
+                reader, wanted = read_from[output.path]
+                context.problems.error(
+                    place, key, f"{output.path} is also read, as input {wanted} of step {reader}; write somewhere else."
+                )
+            elif any(Path(output.path).is_relative_to(path) for path in read_from):
+                context.problems.warn(
+                    place,
+                    key,
+                    f"{output.path} lies inside a folder that is read; the next run would read this output as input.",
+                )
+            taken[output.path] = key

@@ -1,0 +1,184 @@
+"""The keys of a job file, as tables.
+
+What is not in a table is unknown; what has an `effect` text is read, checked and reported.
+
+Reference: parallel-job.md, sections 1.1 to 1.4; client.md.
+"""
+
+from __future__ import annotations
+
+from windrow.spec.fields import INT_MAX, Field, threshold, timeout
+
+_TEXT = Field("text")
+_NODE = Field("node")
+_MAP = Field("map")
+
+_HERE = "the agents that are there do the work"
+_COMPUTE = Field("text", effect=f"pools of machines are not carried out yet; {_HERE}")
+_IDENTITY = Field("node", effect="identities are not carried out yet; a script runs with the rights of its agent")
+_RESOURCE = Field("node", effect=f"machines are not made or chosen yet; {_HERE}")
+
+PIPELINE: dict[str, Field] = {
+    "$schema": _NODE,
+    "type": _NODE,
+    "name": _TEXT,
+    "display_name": _TEXT,
+    "experiment_name": _TEXT,
+    "description": _TEXT,
+    "tags": _MAP,
+    "properties": Field("node", effect="properties are kept nowhere; use tags"),
+    "comment": _NODE,
+    "inputs": _NODE,
+    "outputs": _NODE,
+    "settings": _NODE,
+    "jobs": _NODE,
+    "compute": _COMPUTE,
+    "identity": _IDENTITY,
+    "services": Field("node", effect="services on nodes are not carried out"),
+    "schedule": Field(
+        "node", effect="schedules are not carried out; use cron or a systemd timer with `windrow job create`"
+    ),
+}
+
+PIPELINE_SETTINGS: dict[str, Field] = {
+    "default_compute": _COMPUTE,
+    "default_datastore": Field(
+        "text", effect="datastores are not carried out yet; outputs without a local path go to Windrow's default place"
+    ),
+    # False is what happens anyway, and is not reported (`pipeline.py`).
+    "continue_on_step_failure": Field(
+        "bool", effect="a step that fails stops the pipeline and cancels the running steps"
+    ),
+    "continue_run_on_step_failure": Field(
+        "bool", effect="a step that fails stops the pipeline and cancels the running steps"
+    ),
+    # Nothing is reused yet, so that every run is a forced one.
+    "force_rerun": Field("bool"),
+}
+
+_SHARED: dict[str, Field] = {
+    "$schema": _NODE,
+    "type": _NODE,
+    "name": _TEXT,
+    "display_name": _TEXT,
+    "description": _TEXT,
+    "tags": Field("map", effect="tags of a step are kept nowhere; use the pipeline's tags"),
+    "properties": Field("node", effect="properties are kept nowhere"),
+    "comment": _NODE,
+    "inputs": _NODE,
+    "outputs": _NODE,
+    "input_data": _TEXT,
+    "mini_batch_size": Field("size"),
+    "partition_keys": Field("texts"),
+    "resources": _NODE,
+    "max_concurrency_per_instance": Field("int", 1, INT_MAX),
+    "logging_level": Field("choice", choices=("WARNING", "INFO", "DEBUG"), default="INFO"),
+    "error_threshold": threshold(),
+    "mini_batch_error_threshold": threshold(),
+    "retry_settings": _NODE,
+    "environment_variables": _MAP,
+    "identity": _IDENTITY,
+    "task": _NODE,
+    "is_deterministic": _NODE,
+    "output_data": Field("text", effect="its effect in Azure ML is not documented; rows go to task.append_row_to"),
+}
+
+STEP: dict[str, Field] = {
+    **_SHARED,
+    "component": _NODE,
+    "compute": _COMPUTE,
+    "services": Field("node", effect="services on nodes are not carried out"),
+    "limits": Field("node", effect="limits of a step are not carried out; see retry_settings.timeout"),
+}
+
+COMPONENT: dict[str, Field] = {
+    **_SHARED,
+    "version": _NODE,
+    "jobs": _NODE,
+    # Written by the vendor's client when it dumps an anonymous component.
+    "creation_context": _NODE,
+    "id": _NODE,
+    "code": _NODE,
+}
+
+RETRY_SETTINGS: dict[str, Field] = {
+    "max_retries": Field("int", 0, INT_MAX, default=2),
+    "timeout": timeout(60),
+}
+
+RESOURCES: dict[str, Field] = {
+    # -1: all there are.
+    "instance_count": Field("int", -1, INT_MAX, default=1),
+    "instance_type": _RESOURCE,
+    "properties": _RESOURCE,
+    "locations": _RESOURCE,
+    "max_instance_count": _RESOURCE,
+    "shm_size": Field("text", effect="workers are no containers; they use the shared memory of their node"),
+    "docker_args": Field("node", effect="workers are no containers"),
+    # Step level is the documented place; the seed text makes it look nested here, so both are read.
+    "max_concurrency_per_instance": Field("int", 1, INT_MAX),
+}
+
+TASK: dict[str, Field] = {
+    "type": Field("choice", choices=("run_function", "function", "model")),
+    "code": _TEXT,
+    "entry_script": _TEXT,
+    "program_arguments": _TEXT,
+    "args": _TEXT,
+    "model": _NODE,
+    "append_row_to": _TEXT,
+    "environment": Field(
+        "node",
+        effect="environments are not built yet; scripts run in the Python of --python, else of the active environment",
+    ),
+}
+
+INPUT_MODES = ("ro_mount", "mount", "download", "direct", "eval_mount", "eval_download")
+OUTPUT_MODES = ("rw_mount", "mount", "upload", "direct")
+DATA_TYPES = ("uri_folder", "uri_file", "mltable")
+MODEL_TYPES = ("custom_model", "mlflow_model", "triton_model")
+LITERAL_TYPES = ("string", "integer", "number", "boolean")
+
+INPUT: dict[str, Field] = {
+    "type": Field("choice", choices=DATA_TYPES + MODEL_TYPES + LITERAL_TYPES),
+    "path": _TEXT,
+    "mode": Field("choice", choices=INPUT_MODES),
+    "default": _NODE,
+    "value": _NODE,
+    "optional": Field("bool", default=False),
+    "description": _TEXT,
+    "enum": _NODE,
+    "min": _NODE,
+    "max": _NODE,
+    "path_on_compute": Field("text", effect="data is read where it lies"),
+    "datastore": Field("text", effect="datastores are not carried out yet"),
+}
+
+OUTPUT: dict[str, Field] = {
+    "type": Field("choice", choices=DATA_TYPES + MODEL_TYPES),
+    "path": _TEXT,
+    "mode": Field("choice", choices=OUTPUT_MODES),
+    "description": _TEXT,
+    "optional": _NODE,
+    "name": Field("text", effect="outputs are not registered as assets"),
+    "version": Field("text", effect="outputs are not registered as assets"),
+    "path_on_compute": Field("text", effect="outputs are written where they stay"),
+}
+
+PLACES: dict[str, dict[str, Field]] = {
+    "": PIPELINE,
+    "settings.": PIPELINE_SETTINGS,
+    "jobs.<step>.": STEP,
+    "jobs.<step>.retry_settings.": RETRY_SETTINGS,
+    "jobs.<step>.resources.": RESOURCES,
+    "jobs.<step>.task.": TASK,
+}
+"""All tables by the place of their keys, to tell where a misplaced key belongs."""
+
+
+def belongs_to(key: str, table: dict[str, Field]) -> str:
+    """Where a key that `table` does not have is known, as the key's full path; empty if nowhere."""
+    for place, other in reversed(PLACES.items()):
+        if other is not table and key in other and not key.startswith("$"):
+            return place + key
+    return ""

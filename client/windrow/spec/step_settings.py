@@ -1,0 +1,223 @@
+"""The settings of a step beside its data and task: from its keys, then from the runtime arguments, which win.
+
+Reference: parallel-job.md, sections 1.2, 2.2 and 2.4; client.md, rules 1 to 3.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from windrow.spec.arguments import EXACT_ONLY, RUNTIME_ARGUMENTS, FoundArgument, find_runtime_arguments
+from windrow.spec.effective_json import is_file_name
+from windrow.spec.expressions import has_expression, substitute
+from windrow.spec.fields import Field
+from windrow.spec.nodes import Mapping, Node, Place, Scalar, is_null, shown
+from windrow.spec.reading import (
+    Context,
+    Origin,
+    Resolve,
+    as_mapping,
+    check_keys,
+    origin_of,
+    parse_resolved,
+    read_scalar,
+    read_texts,
+)
+from windrow.spec.schema import RESOURCES, RETRY_SETTINGS, STEP
+
+DEFAULTS: dict[str, Any] = {
+    "mini_batch_size": None,
+    "instance_count": 1,
+    "max_concurrency_per_instance": None,
+    "logging_level": "INFO",
+    "error_threshold": -1,
+    "mini_batch_error_threshold": -1,
+    "allowed_failed_percent": 100.0,
+    "max_retries": 2,
+    "run_invocation_timeout_s": 60,
+    "task_overhead_timeout_s": 600,
+    "progress_update_timeout_s": None,
+    "first_task_creation_timeout_s": 600,
+    "dataframe_header": None,
+    "append_row_file_name": None,
+}
+"""Effective names of the settings read here, with their defaults. The last two end in `rows` and in an output."""
+
+
+class StepSettings:
+    """Gathers a step's settings; each remembers what set it last."""
+
+    def __init__(self, key: str, context: Context, resolve: Resolve) -> None:
+        self.values = dict(DEFAULTS)
+        self._key = key
+        self._context = context
+        self._resolve = resolve
+        self._origins = dict.fromkeys(DEFAULTS, Origin("default"))
+
+    def read_keys(self, mapping: Mapping) -> None:
+        """Reads the step's keys (a component's merged in)."""
+        entries, problems = mapping.entries, self._context.problems
+        for name in (
+            "mini_batch_size",
+            "logging_level",
+            "error_threshold",
+            "mini_batch_error_threshold",
+            "max_concurrency_per_instance",
+        ):
+            self._read(entries.get(name), STEP[name], f"{self._key}.{name}", name)
+        retry_key, resources_key = f"{self._key}.retry_settings", f"{self._key}.resources"
+        retry = as_mapping(entries.get("retry_settings"), retry_key, self._context)
+        if retry:
+            check_keys(retry, RETRY_SETTINGS, retry_key, self._context)
+            self._read(
+                retry.entries.get("max_retries"),
+                RETRY_SETTINGS["max_retries"],
+                f"{retry_key}.max_retries",
+                "max_retries",
+            )
+            self._read(
+                retry.entries.get("timeout"),
+                RETRY_SETTINGS["timeout"],
+                f"{retry_key}.timeout",
+                "run_invocation_timeout_s",
+            )
+        resources = as_mapping(entries.get("resources"), resources_key, self._context)
+        if resources:
+            check_keys(resources, RESOURCES, resources_key, self._context)
+            count = resources.entries.get("instance_count")
+            self._read(count, RESOURCES["instance_count"], f"{resources_key}.instance_count", "instance_count")
+            if count and self.values["instance_count"] == 0:
+                problems.error(
+                    count,
+                    f"{resources_key}.instance_count",
+                    "is 0; allowed is a whole number from 1, or -1 for all nodes.",
+                )
+            elif count and self.values["instance_count"] != 1:
+                problems.warn(
+                    count,
+                    f"{resources_key}.instance_count",
+                    f"{shown(count)} has no effect: machines are not made or chosen yet; the agents that are "
+                    "there do the work.",
+                )
+            nested, name = resources.entries.get("max_concurrency_per_instance"), "max_concurrency_per_instance"
+            if nested and is_null(entries.get(name)):
+                self._read(nested, RESOURCES[name], f"{resources_key}.{name}", name)
+        keys = self.partition_keys(entries.get("partition_keys"))
+        if keys:
+            problems.error(
+                entries["partition_keys"],
+                f"{self._key}.partition_keys",
+                f"is {', '.join(keys)}: dividing by partition keys is not carried out yet; remove it and "
+                "divide by mini_batch_size.",
+            )
+
+    def partition_keys(self, node: Node | None) -> list[str]:
+        """The keys, given as a list, as JSON text or by an expression."""
+        key = f"{self._key}.partition_keys"
+        if not isinstance(node, Scalar) or is_null(node):
+            return read_texts(node, key, self._context)
+        try:
+            keys = json.loads(substitute(node.text, self._resolve))
+            if isinstance(keys, list) and all(isinstance(name, str) for name in keys):
+                return keys
+            reason = 'allowed is a list of text, also as JSON text such as ["store", "brand"]'
+        except json.JSONDecodeError:
+            reason = 'allowed is a list of text, also as JSON text such as ["store", "brand"]'
+        except ValueError as error:
+            reason = str(error)
+        self._context.problems.error(node, key, f"is {shown(node)}; {reason}.")
+        return []
+
+    def read_arguments(self, arguments: list[str], place: Place) -> None:
+        """Reads the runtime arguments among the program arguments; they stay in the arguments."""
+        for found in find_runtime_arguments(arguments):
+            self._argument(found, place)
+
+    def finish(self) -> dict[str, Any]:
+        """The values, once all is read; the origins go to the context."""
+        # "0" is what a dumped pipeline writes for an unset size.
+        if self.values["mini_batch_size"] == 0:
+            self.values["mini_batch_size"] = None
+        for name, origin in self._origins.items():
+            self._context.origins[f"{self._key}.{name}"] = origin
+        return self.values
+
+    def _read(self, node: Node | None, field: Field, key: str, name: str) -> None:
+        if node is None or (is_null(node) and field.kind == "size"):
+            return
+        value = read_scalar(node, field, key, self._context, self._resolve)
+        if value is not None:
+            self.values[name] = value
+            self._origins[name] = origin_of(node)
+
+    def _argument(self, found: FoundArgument, place: Place) -> None:
+        problems, key = self._context.problems, f"{self._key}.task.program_arguments"
+        argument = RUNTIME_ARGUMENTS.get(found.name) or EXACT_ONLY[found.name]
+        abbreviated = found.written != f"--{found.name}"
+        if argument.field.kind == "text" and not argument.field.effect and not argument.sets:
+            return
+        if abbreviated:
+            problems.warn(
+                place,
+                key,
+                f"{found.written} is the beginning of --{found.name}, and read as that; rename it if the "
+                "script is meant, else write it out.",
+            )
+        means = f"{found.written} (read as --{found.name})" if abbreviated else found.written
+        if found.value is None:
+            problems.error(place, key, f"{means} has no value; allowed is {argument.field.allowed}.")
+            return
+        try:
+            expressed = has_expression(found.value)
+            text = substitute(found.value, self._resolve) if expressed else found.value
+            value = parse_resolved(argument.field, text, found.value)
+        except ValueError as error:
+            problems.error(place, key, f"{means} is {json.dumps(found.value, ensure_ascii=False)}; {error}.")
+            return
+        if argument.field.effect:
+            if value is not False:
+                problems.warn(place, key, f"{means} has no effect: {argument.field.effect}.")
+        elif argument.sets:
+            self._set(argument.sets, value, means, place)
+
+    def _set(self, name: str, value: int | float | bool | str, means: str, place: Place) -> None:
+        problems, key = self._context.problems, f"{self._key}.task.program_arguments"
+        match name:
+            case "run_max_try":
+                name, value = "max_retries", int(value) - 1
+            case "rank_mini_batch_count":
+                if int(value) > 0:
+                    problems.error(
+                        place,
+                        key,
+                        f"{means} {value}: mini-batches without input are not carried out yet; give an input_data "
+                        "and remove it.",
+                    )
+                return
+            case "amlbi_async_mode":
+                if value:
+                    problems.error(
+                        place,
+                        key,
+                        f"{means}: scripts with enqueue() instead of run() are not carried out; write run() "
+                        "and remove it.",
+                    )
+                return
+            case "amlbi_file_format":
+                problems.error(
+                    place,
+                    key,
+                    f"{means} {value}: lists of records are not handed to run(); use an MLTable with read_json_lines.",
+                )
+                return
+            case "append_row_file_name" if not is_file_name(str(value)):
+                problems.error(place, key, f'{means} is "{value}"; allowed is the name of a file, without a folder.')
+                return
+            case "allowed_failed_percent":
+                value = float(value)
+        before = self._origins[name]
+        if before.kind != "default" and self.values[name] != value:
+            problems.warn(place, key, f"{means} {value} wins over {self.values[name]}, given by {before}.")
+        self.values[name] = value
+        self._origins[name] = Origin("argument", f"{means} in {place}")

@@ -1,0 +1,303 @@
+"""The task of a step: code folder, entry script, program arguments, and how rows are written.
+
+Reference: parallel-job.md, sections 1.3, 2.2, 2.4 and 6.2; client.md, rules 2 and 5.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windrow.spec.effective import DATAFRAME_DEFAULTS, Rows, StepOutput
+from windrow.spec.effective_json import TO_CSV_REFUSED, is_entry_script
+from windrow.spec.expressions import Reference, expand_groups, references, split_arguments, whole_reference
+from windrow.spec.locations import absolute, parse_location, why_unreachable
+from windrow.spec.nodes import Mapping, Node, Place, Source, is_null, shown, source_label
+from windrow.spec.problems import did_you_mean
+from windrow.spec.reading import (
+    Context,
+    Origin,
+    as_mapping,
+    check_keys,
+    origin_of,
+    read_scalar,
+    read_text,
+    unknown_name,
+)
+from windrow.spec.schema import TASK
+
+SETTINGS_FILE = "parallel_run_step.settings.json"
+_SETTINGS_BYTES_MAX = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Task:
+    """A task as read; fields keep their defaults where an error was noted."""
+
+    code_folder: str = ""
+    entry_script: str = ""
+    arguments: list[str] = field(default_factory=list)
+    arguments_place: Place | None = None
+    append_row_to: str | None = None
+    rows: Rows = field(default_factory=Rows)
+
+
+def read_task(
+    node: Node | None,
+    step: Node,
+    key: str,
+    outputs: dict[str, StepOutput],
+    input_state: Callable[[str], bool | None],
+    context: Context,
+) -> Task:
+    """Reads `task`.
+
+    `input_state(name)` tells whether an input of the step has a value; None: the step has no such input.
+    """
+    task = Task()
+    mapping = as_mapping(node, key, context)
+    if mapping is None:
+        if is_null(node):
+            context.problems.error(
+                step, key, "is missing; a parallel step needs a task with type, code and entry_script."
+            )
+        return task
+    check_keys(mapping, TASK, key, context)
+    _check_type(mapping, key, context)
+    entries = mapping.entries
+    task.code_folder = _code_folder(mapping, key, context)
+    task.entry_script = _entry_script(mapping, task.code_folder, key, context)
+    task.append_row_to = _append_row_to(entries.get("append_row_to"), outputs, f"{key}.append_row_to", context)
+    arguments = entries.get("program_arguments")
+    if not is_null(entries.get("args")):
+        args = entries["args"]
+        context.problems.warn(args, f"{key}.args", "is the old name of program_arguments, and read as that.")
+        if is_null(arguments):
+            arguments = args
+        else:
+            context.problems.error(
+                args, f"{key}.args", "is given together with program_arguments; keep only program_arguments."
+            )
+    if arguments is not None and not is_null(arguments):
+        task.arguments = _arguments(arguments, f"{key}.program_arguments", outputs, input_state, context)
+        task.arguments_place = arguments.place
+    if task.code_folder:
+        task.rows = _rows(Path(task.code_folder) / SETTINGS_FILE, context)
+    return task
+
+
+def _check_type(mapping: Mapping, key: str, context: Context) -> None:
+    node = mapping.entries.get("type")
+    if is_null(node):
+        context.problems.error(mapping, f"{key}.type", 'is missing; use "type: run_function".')
+    elif read_scalar(node, TASK["type"], f"{key}.type", context) == "model":
+        context.problems.error(
+            node or mapping,
+            f"{key}.type",
+            '"model" is not carried out; write an entry script and use "type: run_function".',
+        )
+    if not is_null(mapping.entries.get("model")):
+        model = mapping.entries["model"]
+        context.problems.warn(
+            model,
+            f"{key}.model",
+            f"{shown(model)} has no effect: it is for tasks of type model; give a model as an input.",
+        )
+
+
+def _code_folder(mapping: Mapping, key: str, context: Context) -> str:
+    node, key = mapping.entries.get("code"), f"{key}.code"
+    if node is None or is_null(node):
+        whole = (
+            " A step's task replaces its component's task as a whole."
+            if mapping.place.source.kind != "component"
+            else ""
+        )
+        context.problems.error(
+            mapping, key, f"is missing; name the folder that holds the entry script, relative to this file.{whole}"
+        )
+        return ""
+    text = read_text(node, key, context)
+    if text is None:
+        return ""
+    location = parse_location(text)
+    if location.kind != "local":
+        context.problems.error(node, key, why_unreachable(location, text))
+        return ""
+    folder = absolute(location.value, node.place.source.folder)
+    if not folder.is_dir():
+        what = (
+            "is a file; name the folder that holds it"
+            if folder.is_file()
+            else "does not exist; paths are relative to the file that holds them"
+        )
+        context.problems.error(node, key, f"{shown(node)} ({folder}) {what}.")
+        return ""
+    return str(folder)
+
+
+def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context) -> str:
+    node, key = mapping.entries.get("entry_script"), f"{key}.entry_script"
+    if node is None or is_null(node):
+        context.problems.error(
+            mapping, key, "is missing; name the script with init and run, relative to the code folder."
+        )
+        return ""
+    script = (read_text(node, key, context) or "").strip()
+    while script.startswith("./"):
+        script = script[2:].lstrip("/")
+    if not is_entry_script(script):
+        context.problems.error(
+            node,
+            key,
+            f"{shown(node)} is neither a .py file inside the code folder (such as score.py) nor a "
+            "dotted module (such as package.main).",
+        )
+        return ""
+    if not code_folder:
+        return script
+    folder = Path(code_folder)
+    if script.endswith(".py"):
+        candidates = [folder / script]
+    else:
+        module = folder.joinpath(*script.split("."))
+        candidates = [module.with_name(module.name + ".py"), module / "__init__.py"]
+    if not any(candidate.is_file() for candidate in candidates):
+        there = sorted(found.name for found in folder.glob("*.py"))
+        context.problems.error(
+            node, key, f"{shown(node)} does not exist in {code_folder}.{did_you_mean(script, there)}"
+        )
+    return script
+
+
+def _append_row_to(node: Node | None, outputs: dict[str, StepOutput], key: str, context: Context) -> str | None:
+    text = read_text(node, key, context)
+    if text is None or node is None:
+        return None
+    try:
+        reference = whole_reference(text)
+    except ValueError as error:
+        context.problems.error(node, key, f"is {shown(node)}; {error}.")
+        return None
+    if reference is None or reference.scope != "outputs":
+        context.problems.error(
+            node, key, f"is {shown(node)}; allowed is one of the step's own outputs, as in ${{{{outputs.x}}}}."
+        )
+        return None
+    if reference.name not in outputs:
+        context.problems.error(node, key, unknown_name("output", reference.name, list(outputs)))
+        return None
+    return reference.name
+
+
+def _arguments(
+    node: Node, key: str, outputs: dict[str, StepOutput], input_state: Callable[[str], bool | None], context: Context
+) -> list[str]:
+    text = read_text(node, key, context)
+    if text is None:
+        return []
+    try:
+        arguments = split_arguments(
+            expand_groups(text, lambda reference: reference.scope == "inputs" and input_state(reference.name) is False)
+        )
+        found = [reference for argument in arguments for reference in references(argument)]
+    except ValueError as error:
+        context.problems.error(node, key, f"cannot be read: {error}.")
+        return []
+    for reference in found:
+        problem = _argument_problem(reference, outputs, input_state)
+        if problem:
+            context.problems.error(node, key, problem)
+    return arguments
+
+
+def _argument_problem(
+    reference: Reference, outputs: dict[str, StepOutput], input_state: Callable[[str], bool | None]
+) -> str:
+    match reference.scope:
+        case "inputs":
+            state = input_state(reference.name)
+            if state is None:
+                return (
+                    f"${{{{inputs.{reference.name}}}}} names an input that the step does not have; add it to "
+                    "the step's inputs."
+                )
+            if state is False:
+                return (
+                    f"${{{{inputs.{reference.name}}}}} is optional and has no value; write $[[--flag "
+                    f"${{{{inputs.{reference.name}}}}}]] around it."
+                )
+            return ""
+        case "outputs":
+            return "" if reference.name in outputs else unknown_name("output", reference.name, list(outputs))
+    return (
+        "program arguments know only ${{inputs.x}} and ${{outputs.x}} of their own step; bind "
+        "anything else to an input first."
+    )
+
+
+def _rows(path: Path, context: Context) -> Rows:
+    """The settings file of 6.2: keyword arguments for `DataFrame.to_csv`."""
+    place = Place(Source("settings file", source_label(path), path.parent))
+    try:
+        with path.open("rb") as file:
+            content = file.read(_SETTINGS_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return Rows()
+    except OSError as error:
+        context.problems.error(place, "", f"cannot be read: {error.strerror}.")
+        return Rows()
+    try:
+        if len(content) > _SETTINGS_BYTES_MAX:
+            raise ValueError("is too large")
+        settings = json.loads(content.decode("utf-8-sig"))
+    except json.JSONDecodeError as error:
+        context.problems.error(Place(place.source, error.lineno, error.colno), "", f"is not valid JSON: {error.msg}.")
+        return Rows()
+    except (ValueError, RecursionError):
+        context.problems.error(place, "", "is not a JSON file in UTF-8.")
+        return Rows()
+    return _rows_of(settings, place, context)
+
+
+def _rows_of(settings: object, place: Place, context: Context) -> Rows:
+    keywords: Any = settings
+    key = ""
+    for name in ("append_row", "pandas.DataFrame.to_csv"):
+        if not isinstance(keywords, dict):
+            break
+        for other in keywords:
+            if other != name:
+                context.problems.warn(
+                    place, f"{key}{other}", f"is unknown here and has no effect.{did_you_mean(other, [name])}"
+                )
+        keywords = keywords.get(name, {})
+        key += f"{name}."
+    if not isinstance(keywords, dict):
+        example = '{"append_row": {"pandas.DataFrame.to_csv": {"sep": ","}}}'
+        context.problems.error(place, key.rstrip("."), f"has to be a mapping, as in {example}.")
+        return Rows()
+    keywords = dict(keywords)
+    for name in TO_CSV_REFUSED:
+        if keywords.pop(name, None) is not None:
+            context.problems.error(
+                place, key + name, "cannot be set: Windrow writes the file itself, as UTF-8; remove it."
+            )
+    # A header stands once on top of the file, whatever the number of mini-batches; a list of names also renames.
+    header = keywords.get("header", False)
+    if not isinstance(header, list):
+        keywords.pop("header", None)
+    return Rows({**DATAFRAME_DEFAULTS, **keywords}, bool(header))
+
+
+def rows_origin(code_folder: str, context: Context) -> Origin:
+    """Where the rows settings of a code folder come from."""
+    path = Path(code_folder) / SETTINGS_FILE
+    return (
+        origin_of(Place(Source("settings file", source_label(path), path.parent)))
+        if path.is_file()
+        else Origin("default")
+    )
