@@ -177,21 +177,28 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
             return
         files = [("", place.stat().st_size)] if place.is_file() else walk_files(place)
         wanted = request.path.decode(errors="surrogateescape")
+        first = request.from_path.decode(errors="surrogateescape")
+        offset = request.offset
         for name, length in files:
-            if wanted and name != wanted:
+            if (wanted and name != wanted) or name < first:
                 continue
-            offset = request.offset if wanted else 0
+            # A file that is not the one asked for (it is gone) is sent from its beginning.
+            offset = min(offset, length) if name in (wanted, first) else 0
             begins = True
             for chunk in read_file_chunks(place / name if name else place, offset):
                 yield pb.DownloadOutputResponse(
                     path=name.encode(errors="surrogateescape") if begins else b"",
                     begins=begins,
                     length=length if begins else 0,
+                    offset=offset if begins else 0,
                     content=chunk,
                 )
                 begins = False
             if begins:
-                yield pb.DownloadOutputResponse(path=name.encode(errors="surrogateescape"), begins=True, length=length)
+                yield pb.DownloadOutputResponse(
+                    path=name.encode(errors="surrogateescape"), begins=True, length=length, offset=offset
+                )
+            offset = 0
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Context) -> pb.ListNodesResponse:
         """Nodes, by name."""

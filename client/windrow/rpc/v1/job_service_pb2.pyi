@@ -362,6 +362,7 @@ class DownloadOutputRequest(google.protobuf.message.Message):
     OUTPUT_FIELD_NUMBER: builtins.int
     PATH_FIELD_NUMBER: builtins.int
     OFFSET_FIELD_NUMBER: builtins.int
+    FROM_PATH_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Its job."""
     output: builtins.str
@@ -369,7 +370,9 @@ class DownloadOutputRequest(google.protobuf.message.Message):
     path: builtins.bytes
     """Only this file of it; empty: all."""
     offset: builtins.int
-    """First byte wanted; only with `path`."""
+    """First byte wanted of the first file sent."""
+    from_path: builtins.bytes
+    """Where all are wanted: begin with this file, then those after it in the fixed order of files. Empty: the first."""
     def __init__(
         self,
         *,
@@ -377,8 +380,9 @@ class DownloadOutputRequest(google.protobuf.message.Message):
         output: builtins.str = ...,
         path: builtins.bytes = ...,
         offset: builtins.int = ...,
+        from_path: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "offset", b"offset", "output", b"output", "path", b"path"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["from_path", b"from_path", "job_id", b"job_id", "offset", b"offset", "output", b"output", "path", b"path"]) -> None: ...
 
 global___DownloadOutputRequest = DownloadOutputRequest
 
@@ -392,6 +396,7 @@ class DownloadOutputResponse(google.protobuf.message.Message):
     BEGINS_FIELD_NUMBER: builtins.int
     LENGTH_FIELD_NUMBER: builtins.int
     CONTENT_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
     path: builtins.bytes
     """In the first piece of a file: its path below the output (empty for a single file)."""
     begins: builtins.bool
@@ -400,6 +405,8 @@ class DownloadOutputResponse(google.protobuf.message.Message):
     """In the first piece of a file: its whole length."""
     content: builtins.bytes
     """The bytes."""
+    offset: builtins.int
+    """In the first piece of a file: where the content begins."""
     def __init__(
         self,
         *,
@@ -407,8 +414,9 @@ class DownloadOutputResponse(google.protobuf.message.Message):
         begins: builtins.bool = ...,
         length: builtins.int = ...,
         content: builtins.bytes = ...,
+        offset: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["begins", b"begins", "content", b"content", "length", b"length", "path", b"path"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["begins", b"begins", "content", b"content", "length", b"length", "offset", b"offset", "path", b"path"]) -> None: ...
 
 global___DownloadOutputResponse = DownloadOutputResponse
 
