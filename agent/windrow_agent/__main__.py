@@ -1,0 +1,64 @@
+"""``python -m windrow_agent --config FILE`` (``-``: standard input): runs an agent with a JSON configuration (AgentConfig)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from windrow_agent.config import AgentConfig, BadConfig
+
+_USAGE = "usage: python -m windrow_agent --config FILE    (FILE: a JSON document; - reads it from standard input)"
+
+
+def main(arguments: list[str]) -> int:
+    """Exit codes: 0 left in order, 1 failed, 2 bad usage or configuration."""
+    if len(arguments) != 2 or arguments[0] != "--config":
+        print(_USAGE, file=sys.stderr)
+        return 2
+    if sys.platform != "linux":
+        print(
+            "windrow agent: an agent runs on Linux only (it uses process descriptors and SOCK_SEQPACKET)",
+            file=sys.stderr,
+        )
+        return 1
+    try:
+        text = sys.stdin.read() if arguments[1] == "-" else Path(arguments[1]).read_text()
+        config = AgentConfig.parse(text)
+    except (OSError, BadConfig) as error:
+        print(f"windrow agent: {error}", file=sys.stderr)
+        return 2
+    return _serve(config)
+
+
+def _serve(config: AgentConfig) -> int:
+    # Imported when the configuration is known to be good.
+    from windrow_agent.agent import Agent
+    from windrow_agent.journal import log, open_journal
+    from windrow_agent.node import kernel
+    from windrow_agent.node.identity import FolderInUse, Identity
+
+    kernel.forbid_dumps()
+    try:
+        identity = Identity(config.folder)
+        open_journal(config.folder, config.log_level)
+    except (FolderInUse, OSError, ValueError) as error:
+        print(f"windrow agent: {error}", file=sys.stderr)
+        return 1
+    if identity.strays_killed:
+        log.log(logging.WARNING, "killed %d processes that an earlier agent had left behind", identity.strays_killed)
+
+    async def run() -> int:
+        return await Agent(config, identity).run()
+
+    try:
+        return asyncio.run(run())
+    except Exception as error:
+        log.exception("the agent failed")
+        print(f"windrow agent: failed: {error!r}. See {config.folder / 'agent.log'}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

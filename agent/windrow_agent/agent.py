@@ -1,0 +1,225 @@
+"""The agent's life: it starts, serves, drains, leaves.
+
+States and edges::
+
+    SERVING ──SIGTERM, or the master's word──► DRAINING ──all delivered or released, or grace over──► ENDED (exit code 0)
+       └────── SIGINT twice, SIGTERM twice ───────┴──────────────────────────────────────────────────► ENDED at once
+
+Invariants:
+
+1. No worker outlives the agent: they are killed at its end, and tied to its life by the kernel.
+2. Draining takes nothing new; what has not started is handed back at once, what runs has ``drain_grace_s``.
+3. The node keeps its Work stream while draining until everything is acknowledged or released, within the grace period.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import grpc
+from windrow.rpc import errors
+from windrow.rpc.v1 import agent_service_pb2 as rpc
+from windrow.rpc.v1 import artifact_service_pb2
+
+from windrow_agent.code_cache import CodeCache, CodeUnavailable
+from windrow_agent.config import AgentConfig
+from windrow_agent.dispatch import TICK_S, Dispatcher
+from windrow_agent.journal import say
+from windrow_agent.node import kernel, resources
+from windrow_agent.node.identity import Identity
+from windrow_agent.pool import Node, Pool
+from windrow_agent.session.log_pushes import LogPushes
+from windrow_agent.session.outbox import Outbox
+from windrow_agent.session.session import Session
+from windrow_agent.session.uploads import Uploads
+from windrow_agent.session.upward import Upward
+from windrow_agent.workers.gpus import GpuIndices, find_gpus
+
+_SETTLE_S = 0.01
+_LAST_LOGS_S = 2.0
+
+
+def boot_path() -> Path:
+    """``boot.py`` of the worker, found without importing it. Raises FileNotFoundError."""
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec("windrow_worker")
+    if spec is None or not spec.origin:
+        raise FileNotFoundError("windrow_worker is not installed beside windrow_agent; install windrow again")
+    return Path(spec.origin).with_name("boot.py")
+
+
+class Agent:
+    """One agent process."""
+
+    def __init__(self, config: AgentConfig, identity: Identity) -> None:
+        self.config = config
+        self.identity = identity
+        folder = config.folder
+        self._retired_steps = _set_aside(folder)
+        slots = config.slots or resources.cpu_count()
+        devices = find_gpus(os.environ)
+        if config.gpu_count is not None:
+            devices = devices[: config.gpu_count] if devices else tuple(map(str, range(config.gpu_count)))
+        self.outbox = Outbox(folder, memory_max=config.memory_rows_bytes_max, held_max=config.held_rows_bytes_max)
+        self.upward = Upward(self.outbox)
+        node = Node(config.node_id, identity.node_incarnation, slots, boot_path())
+        self.pool = Pool(config, node, GpuIndices(devices), os.environ)
+        self.code = CodeCache(folder / "code", self._download)
+        self.uploads = Uploads(lambda: self.session.link(), self.upward.complete)
+        self.dispatcher = Dispatcher(self.pool, self.upward, folder, self.code.unpack, self.uploads.stage)
+        self.session = Session(
+            config,
+            identity,
+            resources.offered(slots, len(devices)),
+            self.dispatcher,
+            self.upward,
+            self._admitted,
+            self.drain,
+        )
+        self.logs = LogPushes(self.dispatcher, self.session.link)
+        self._drain = asyncio.Event()
+        self._now = asyncio.Event()
+
+    async def run(self) -> int:
+        """Serves until it is told to leave; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+        kernel.become_subreaper()
+        tasks = [
+            asyncio.create_task(self.session.run()),
+            asyncio.create_task(self._tick()),
+            asyncio.create_task(self.logs.run()),
+        ]
+        ending = asyncio.create_task(self._until_drained())
+        at_once = asyncio.create_task(self._now.wait())
+        try:
+            done, _ = await asyncio.wait([*tasks, ending, at_once], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task in tasks:
+                    # None of these ever ends by itself: this raises what has ended it.
+                    await task
+            return 0
+        finally:
+            for task in (*tasks, ending, at_once):
+                task.cancel()
+            self.uploads.cancel()
+            await asyncio.gather(*tasks, ending, at_once, return_exceptions=True)
+            self.dispatcher.kill_all()
+            self.outbox.close()
+            say(logging.INFO, "agent ended")
+
+    def drain(self) -> None:
+        """Take nothing new, finish or hand back, leave. Again: leave now."""
+        if self._drain.is_set():
+            return
+        say(logging.INFO, "draining", grace_s=self.config.drain_grace_s)
+        self._drain.set()
+        self.dispatcher.drain()
+
+    def _signalled(self, number: int) -> None:
+        if self._drain.is_set():
+            say(
+                logging.WARNING,
+                f"{signal.Signals(number).name} again: ending at once; what runs is lost and will run again",
+            )
+            self._now.set()
+        else:
+            self.drain()
+
+    async def _until_drained(self) -> None:
+        await self._drain.wait()
+        deadline = time.monotonic() + self.config.drain_grace_s
+        while not self._idle():
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(_SETTLE_S)
+        if self.dispatcher.workers_alive:
+            self.dispatcher.abandon()
+        # What was given back, and the last lines of the logs, still want to be told: a short while, if anyone listens.
+        deadline = time.monotonic() + _LAST_LOGS_S
+        while self.session.connected and time.monotonic() < deadline:
+            if self._idle() and self.upward.empty:
+                try:
+                    await asyncio.wait_for(self.logs.push(), _LAST_LOGS_S)
+                except (grpc.aio.AioRpcError, OSError, TimeoutError):
+                    pass
+                break
+            await asyncio.sleep(_SETTLE_S)
+
+    def _idle(self) -> bool:
+        return (
+            not self.dispatcher.workers_alive
+            and not len(self.outbox)
+            and not self.uploads.pending
+            and not self.dispatcher.ledger.unfinished
+            and self.upward.empty
+        )
+
+    async def _tick(self) -> None:
+        lost = False
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.dispatcher.tick()
+            silent_s = time.monotonic() - self.session.last_contact
+            if self.config.on_master_lost == "stop" and silent_s > self.session.lease_ttl_s:
+                if not lost:
+                    say(
+                        logging.WARNING,
+                        "no master for the life of a lease: stopping what runs",
+                        silent_s=round(silent_s, 1),
+                    )
+                    self.dispatcher.abandon()
+                lost = True
+            else:
+                lost = False
+            if self.config.give_up_after_s is not None and silent_s > self.config.give_up_after_s:
+                say(logging.ERROR, f"no master was reachable for {silent_s:.0f} s: the agent ends")
+                self._now.set()
+
+    def _admitted(self, response: rpc.RegisterResponse) -> None:
+        self.pool.inline_rows_bytes_max = response.inline_rows_bytes_max or self.pool.inline_rows_bytes_max
+        if self._retired_steps is not None:
+            # Not before: deleting an earlier incarnation's files is in nobody's way now.
+            threading.Thread(target=shutil.rmtree, args=(self._retired_steps, True), daemon=True).start()
+            self._retired_steps = None
+
+    async def _download(self, digest: str, partial: Path) -> None:
+        """Gets the rest of an archive; goes on where it broke off, for as long as the master may come back."""
+        while True:
+            link = await self.session.link()
+            try:
+                with open(partial, "ab") as file:
+                    request = artifact_service_pb2.DownloadArtifactRequest(digest=digest, offset=file.tell())
+                    async for response in link.artifacts.DownloadArtifact(request, metadata=link.metadata):
+                        file.write(response.chunk)
+                return
+            except grpc.aio.AioRpcError as error:
+                failure = errors.read_failure(error)
+                if failure.reason == errors.ARTIFACT_MISSING:
+                    raise CodeUnavailable(f"The master has no code archive {digest}. Submit the job again") from error
+                say(
+                    logging.WARNING, "code not downloaded", digest=digest, why=f"{failure.code.name}: {failure.message}"
+                )
+            await asyncio.sleep(0.2)
+
+
+def _set_aside(folder: Path) -> Path | None:
+    """Steps, staged rows and pages of an earlier incarnation are of no use: out of the way at once, deleted later."""
+    retired = folder / f"retired-{time.time_ns()}"
+    found = [folder / name for name in ("steps", "staged") if (folder / name).exists()]
+    found += folder.glob("retired-*")
+    if not found:
+        return None
+    retired.mkdir()
+    for path in found:
+        path.rename(retired / path.name)
+    return retired

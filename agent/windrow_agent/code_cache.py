@@ -1,0 +1,77 @@
+"""Code archives by digest, and a fresh copy of the code for each step that asks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+_KEPT = 32
+"""Archives kept, the last used first."""
+
+Download = Callable[[str, Path], Awaitable[None]]
+"""Appends what is missing of the archive of a digest to a file (whose length is what is there already)."""
+
+
+class CodeUnavailable(Exception):
+    """The step's code cannot be had; the text says why and what to do."""
+
+
+class CodeCache:
+    """Keeps verified archives in ``folder``. An archive is downloaded once, whoever asks for it at the same time."""
+
+    def __init__(self, folder: Path, download: Download) -> None:
+        self._folder = folder
+        self._download = download
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def unpack(self, digest: str, target: Path) -> None:
+        """Makes ``target`` a fresh copy of the code. Raises CodeUnavailable, OSError (disk full)."""
+        if len(digest) != 64 or not all(c in "0123456789abcdef" for c in digest):
+            raise CodeUnavailable(f"The master names {digest!r} as digest of the code, which is no sha256")
+        archive = self._folder / f"{digest}.tar.gz"
+        async with self._locks.setdefault(digest, asyncio.Lock()):
+            if not archive.exists():
+                await self._fetch(digest, archive)
+        await asyncio.to_thread(self._unpack, archive, target)
+
+    async def _fetch(self, digest: str, archive: Path) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        partial = self._folder / f"{digest}.partial"
+        for _ in range(2):
+            await self._download(digest, partial)
+            found = await asyncio.to_thread(_sha256, partial)
+            if found == digest:
+                partial.replace(archive)
+                return
+            partial.unlink(missing_ok=True)
+        raise CodeUnavailable(
+            f"The code archive {digest} arrived damaged twice (its sha256 was {found}). Submit the job again"
+        )
+
+    def _unpack(self, archive: Path, target: Path) -> None:
+        from windrow import code_archive
+
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        try:
+            code_archive.unpack(archive, target)
+        except OSError:
+            raise
+        except Exception as error:
+            raise CodeUnavailable(f"The code archive {archive.stem} cannot be unpacked: {error}") from error
+        os.utime(archive)
+        self._prune()
+
+    def _prune(self) -> None:
+        archives = sorted(self._folder.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in archives[_KEPT:]:
+            path.unlink(missing_ok=True)
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,125 @@
+"""The agent's configuration: what ``windrow agent`` and the embedded mode hand over, as one JSON document."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+NODE_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
+
+
+class BadConfig(ValueError):
+    """The configuration cannot be used; the text says which setting, why, and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """Everything an agent needs to know at its start.
+
+    - ``folder``: the agent's own folder: lock, code, logs, scratch; one agent a folder.
+    - ``master_addresses``: gRPC targets, best first: ``host:port`` or ``unix:/path``.
+    - ``join_token_file``: file with the secret that admits nodes; null in the embedded mode.
+    - ``tls_ca_file``: certificates that vouch for the master; null: no TLS.
+    - ``node_id``: name of this node, the host's name by default.
+    - ``slots``: worker processes at a time; by default one a processor that the agent may use.
+    - ``gpu_count``: GPUs to hand out; by default those that the driver shows.
+    - ``python``: interpreter for user scripts; by default the active virtual or conda environment's, else our own.
+    - ``drain_grace_s``: how long work may go on after SIGTERM before it is handed back.
+    - ``on_master_lost``: ``finish`` what is held while the master is away, or ``stop`` when the leases have ended.
+    - ``give_up_after_s``: end the agent when no master has been reachable for so long; null: never.
+    - ``passed_environment``: further variables of the agent's environment that workers may see.
+    - ``node_rank``: AZUREML_CR_NODE_RANK of the workers.
+    - ``memory_rows_bytes_max``: unacknowledged inline rows in memory; more goes to disk.
+    - ``held_rows_bytes_max``: unacknowledged rows in all (staged ones included); beyond it nothing new is started.
+    """
+
+    folder: Path
+    master_addresses: tuple[str, ...]
+    join_token_file: Path | None = None
+    tls_ca_file: Path | None = None
+    node_id: str = field(default_factory=lambda: default_node_id())
+    labels: dict[str, str] = field(default_factory=dict)
+    slots: int | None = None
+    gpu_count: int | None = None
+    python: str | None = None
+    drain_grace_s: float = 30.0
+    on_master_lost: str = "finish"
+    give_up_after_s: float | None = None
+    passed_environment: tuple[str, ...] = ()
+    node_rank: int = 0
+    log_level: str = "INFO"
+    memory_rows_bytes_max: int = 64 << 20
+    held_rows_bytes_max: int = 4 << 30
+
+    @classmethod
+    def parse(cls, text: str | bytes) -> AgentConfig:
+        """From JSON whose keys are the fields' names. Raises BadConfig."""
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise BadConfig(f"The agent's configuration is no JSON: {error}") from error
+        if not isinstance(document, dict):
+            raise BadConfig("The agent's configuration must be a JSON object")
+        known = {f.name: f for f in dataclasses.fields(cls)}
+        if unknown := sorted(document.keys() - known.keys()):
+            raise BadConfig(
+                f"The agent's configuration has unknown keys: {', '.join(unknown)}. Allowed: {', '.join(known)}"
+            )
+        values: dict[str, Any] = {key: value for key, value in document.items() if value is not None}
+        for name in ("folder", "master_addresses"):
+            if not values.get(name):
+                raise BadConfig(f"The agent's configuration lacks {name!r}")
+        for name in ("folder", "join_token_file", "tls_ca_file"):
+            if name in values:
+                values[name] = Path(_typed(name, values[name], str)).absolute()
+        for name in ("master_addresses", "passed_environment"):
+            if name in values:
+                values[name] = tuple(_typed(name, item, str) for item in _typed(name, values[name], list))
+        for name in ("node_id", "python", "on_master_lost", "log_level"):
+            if name in values:
+                _typed(name, values[name], str)
+        for name in ("slots", "gpu_count", "node_rank", "memory_rows_bytes_max", "held_rows_bytes_max"):
+            if name in values and _typed(name, values[name], int) < 0:
+                raise BadConfig(f"{name} is {values[name]}; it cannot be negative")
+        for name in ("drain_grace_s", "give_up_after_s"):
+            if name in values:
+                values[name] = float(_typed(name, values[name], (int, float)))
+        if "labels" in values:
+            values["labels"] = {str(k): str(v) for k, v in _typed("labels", values["labels"], dict).items()}
+        config = cls(**values)
+        config._check()
+        return config
+
+    def to_json(self) -> str:
+        """The document that ``parse`` reads."""
+        return json.dumps(dataclasses.asdict(self), default=str)
+
+    def _check(self) -> None:
+        if not NODE_ID.fullmatch(self.node_id):
+            raise BadConfig(
+                f"node_id is {self.node_id!r}; a letter or digit must come first, then up to 63 of letters, digits, . _ -"
+            )
+        if self.on_master_lost not in ("finish", "stop"):
+            raise BadConfig(f"on_master_lost is {self.on_master_lost!r}; allowed: finish, stop")
+        if self.slots is not None and self.slots < 1:
+            raise BadConfig("slots is 0; an agent needs at least one")
+        if len(self.labels) > 64:
+            raise BadConfig(f"there are {len(self.labels)} labels; at most 64 are allowed")
+
+
+def _typed(name: str, value: Any, kind: type | tuple[type, ...]) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        expected = kind.__name__ if isinstance(kind, type) else "number"
+        raise BadConfig(f"{name} holds {value!r}; it must be of type {expected}")
+    return value
+
+
+def default_node_id() -> str:
+    """The host's name, made to fit the rule for names."""
+    name = re.sub(r"[^\w.-]", "-", socket.gethostname(), flags=re.ASCII).lstrip("._-")[:64]
+    return name or "node"

@@ -1,0 +1,82 @@
+"""How many leases to hold ahead: enough that no worker waits for the network, no more than that.
+
+A worker should have work for about ``AHEAD_S`` in its channel: a round trip to the master and its scheduling take a few
+milliseconds. So dozens when ``run()`` takes microseconds, one extra when it takes tens of milliseconds, and nothing but
+the one in work when it takes seconds (a round trip is then lost in the noise, and another node could use the rest).
+"""
+
+from __future__ import annotations
+
+AHEAD_S = 0.03
+"""Work to have in a worker's channel, in seconds."""
+
+DEPTH_MAX = 128
+"""Most leases with one worker."""
+
+LONG_S = 1.0
+"""From this duration on, a worker has one lease only: the one it works on."""
+
+_WEIGHT = 0.2
+
+
+def depth_for(duration_s: float | None) -> int:
+    """Leases a worker should have, the one in work included, when a mini-batch takes ``duration_s`` (None: unknown)."""
+    if duration_s is None:
+        return 2
+    if duration_s >= LONG_S:
+        return 1
+    if duration_s * (DEPTH_MAX - 1) <= AHEAD_S:
+        return DEPTH_MAX
+    return 1 + max(1, round(AHEAD_S / duration_s))
+
+
+class Pace:
+    """Running estimate of how long one mini-batch of a step keeps a worker busy. Follows slow ones at once, fast ones slowly."""
+
+    __slots__ = ("duration_s",)
+
+    def __init__(self) -> None:
+        self.duration_s: float | None = None
+
+    def observe(self, total_s: float, count: int) -> None:
+        """``count`` mini-batches took ``total_s`` seconds of worker time together."""
+        mean = total_s / count
+        old = self.duration_s
+        if old is None or mean > 4 * old:
+            self.duration_s = mean
+        else:
+            weight = 1 - (1 - _WEIGHT) ** min(count, 20)
+            self.duration_s = old + weight * (mean - old)
+
+    @property
+    def depth(self) -> int:
+        """Leases a worker should have now."""
+        return depth_for(self.duration_s)
+
+
+def worth_telling(told: int, wanted: int) -> bool:
+    """Whether a change of capacity is worth a message: always when it becomes or leaves zero, else from a quarter on."""
+    if told == wanted:
+        return False
+    if told == 0 or wanted == 0:
+        return True
+    return abs(wanted - told) * 4 >= told
+
+
+def shares(loads: list[int], queued: int, depth: int) -> list[int]:
+    """How many of ``queued`` leases each worker gets now, so that loads become as even as they can, none above ``depth``.
+
+    ``loads``: leases each worker has. Returns one number a worker, in the same order; their sum is at most ``queued``.
+    """
+    if not loads:
+        return []
+    total = queued + sum(min(load, depth) for load in loads)
+    level = min(depth, -(-total // len(loads)))
+    gets = [0] * len(loads)
+    left = queued
+    for index in sorted(range(len(loads)), key=loads.__getitem__):
+        if left <= 0:
+            break
+        gets[index] = min(left, max(0, level - loads[index]))
+        left -= gets[index]
+    return gets

@@ -1,0 +1,65 @@
+"""Who this node is: one agent a folder, one random incarnation a start."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from pathlib import Path
+
+from windrow_agent.node.strays import kill_strays
+
+
+class FolderInUse(Exception):
+    """Another agent works in this folder; the text says which one and what to do."""
+
+
+class Identity:
+    """Holds the lock of the agent's folder for the life of the process.
+
+    ``replaced_incarnation``: the one that had the folder before, certainly dead; empty when there is none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Raises FolderInUse, OSError."""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._take(folder)
+        except FolderInUse:
+            os.close(self._lock)
+            raise
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        record = folder / "incarnation.json"
+        try:
+            earlier = json.loads(record.read_bytes())
+            self.replaced_incarnation = str(earlier["node_incarnation"])
+        except (OSError, ValueError, KeyError, TypeError):
+            self.replaced_incarnation = ""
+        self.strays_killed = 0
+        if self.replaced_incarnation:
+            self.strays_killed = kill_strays(folder / "workers", self.replaced_incarnation)
+        self.node_incarnation = secrets.token_hex(16)
+        # Written before the first worker starts: what carries the mark can be found whatever happens next.
+        partial = record.with_suffix(".partial")
+        partial.write_text(json.dumps({"node_incarnation": self.node_incarnation, "pid": os.getpid()}))
+        partial.replace(record)
+
+    def _take(self, folder: Path) -> None:
+        # An agent that is being killed keeps its lock until the kernel has taken it apart: a short patience.
+        deadline = time.monotonic() + 2
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    pid = os.pread(self._lock, 32, 0).decode(errors="replace").strip() or "unknown"
+                    raise FolderInUse(
+                        f"Another agent (process {pid}) works in {folder}. Stop it, or give this one a folder of its own with --folder"
+                    ) from None
+                time.sleep(0.01)
+            else:
+                return

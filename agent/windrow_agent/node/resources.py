@@ -1,0 +1,100 @@
+"""What this node offers and uses: processors, memory, GPUs, disk. Aware of affinity and cgroup limits."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from pathlib import Path
+
+from windrow.rpc.v1 import node_pb2 as node
+
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def cpu_count() -> int:
+    """Logical processors this process may use: affinity, bounded by the cgroup's quota; at least 1."""
+    count = len(os.sched_getaffinity(0))
+    quota = cpu_quota(_cgroup_folders("cpu"))
+    return max(1, min(count, math.ceil(quota)) if quota else count)
+
+
+def cpu_quota(folders: list[Path]) -> float | None:
+    """Processors' worth of time that the cgroup grants (v2: cpu.max; v1: cfs quota over period); None: no bound."""
+    for folder in folders:
+        text = _read(folder / "cpu.max")
+        if text:
+            quota, _, period = text.partition(" ")
+            if quota != "max":
+                return int(quota) / int(period)
+            continue
+        quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+        if quota and period and int(quota) > 0:
+            return int(quota) / int(period)
+    return None
+
+
+def memory_bytes() -> int:
+    """Memory this process may use: the machine's, bounded by the cgroup."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for folder in _cgroup_folders("memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _read(folder / name)
+            if text.isdigit():
+                total = min(total, int(text))
+    return total
+
+
+def _cgroup_folders(controller: str) -> list[Path]:
+    """Folders of our own group, for v2 and v1; the mount's root where the path is the host's and not visible here."""
+    folders: list[Path] = []
+    for line in _read(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            base = _CGROUPS / controller
+        elif not controllers:
+            base = _CGROUPS
+        else:
+            continue
+        own = base / path.lstrip("/")
+        folders.append(own if own.exists() else base)
+    return folders
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def offered(slots: int, gpu_count: int) -> node.NodeResources:
+    """For Register."""
+    return node.NodeResources(cpu_count=cpu_count(), memory_bytes=memory_bytes(), gpu_count=gpu_count, slots=slots)
+
+
+class UsageMeter:
+    """Resource use for heartbeats. psutil is imported with the first heartbeat, after the first workers have started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def measure(self) -> node.NodeUsage:
+        """Use at this moment; processor use since the last call."""
+        import psutil
+
+        try:
+            free = shutil.disk_usage(self._folder).free
+        except OSError:
+            free = 0
+        return node.NodeUsage(
+            cpu_percent=psutil.cpu_percent(None),
+            memory_used_bytes=psutil.virtual_memory().used,
+            disk_free_bytes=free,
+        )
+
+    @staticmethod
+    def rss_kib(pid: int) -> int:
+        """Resident set of a process, 0 when it is gone."""
+        fields = _read(Path(f"/proc/{pid}/statm")).split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") // 1024 if len(fields) > 1 else 0

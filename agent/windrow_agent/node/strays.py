@@ -1,0 +1,173 @@
+"""Processes that an earlier incarnation of this agent has left behind, and their end.
+
+An agent's workers die with it (PR_SET_PDEATHSIG), their children do not. Before a new incarnation registers, they are
+killed: the master gives their mini-batches to others, and two copies of a script must not write the same files.
+
+No innocent process is ever killed. A process counts as a stray only if its environment carries the earlier incarnation's
+mark, or if it is a recorded worker with the recorded start time (process numbers are reused, start times are not), or
+belongs to the process group of such a worker.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from windrow_agent.workers.environment import MARK, mark_of
+
+_PATIENCE_S = 5.0
+
+
+def start_time(pid: int) -> int | None:
+    """When a process began, in clock ticks since boot; None when it is gone or only a zombie."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields is not None else None
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/<pid>/stat from the third on (state, ppid, pgrp …)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = text[text.rindex(")") + 2 :].split()
+    return None if fields[0] in "ZX" else fields
+
+
+def record(folder: Path, pid: int) -> None:
+    """Notes a worker on disk, so that a later incarnation finds its group. Best effort: the mark is the other way."""
+    begun = start_time(pid)
+    if begun is None:
+        return
+    try:
+        folder.mkdir(exist_ok=True)
+        (folder / str(pid)).write_text(f"{begun} {boot_id()}")
+    except OSError:
+        pass
+
+
+def forget(folder: Path, pid: int) -> None:
+    """The worker and its group are gone."""
+    try:
+        (folder / str(pid)).unlink(missing_ok=True)
+    except OSError:
+        pass
+
+
+def boot_id() -> str:
+    """Changes with every boot, so that start times of another boot mean nothing."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def kill_strays(folder: Path, incarnation: str) -> int:
+    """Kills what the earlier incarnation has left behind and waits until it is gone; returns how many there were."""
+    groups = _recorded_groups(folder)
+    strays = _find(groups, incarnation)
+    deadline = time.monotonic() + _PATIENCE_S
+    killed = set(strays)
+    while strays and time.monotonic() < deadline:
+        for pid in strays:
+            _kill(pid, strays[pid])
+        time.sleep(0.005)
+        # Looked for again: a stray may have forked between the look and the kill.
+        strays = _find(groups, incarnation)
+        killed |= set(strays)
+    for path in folder.glob("*") if folder.exists() else ():
+        path.unlink(missing_ok=True)
+    return len(killed)
+
+
+def _recorded_groups(folder: Path) -> set[int]:
+    """Process groups whose recorded leader is still that very process."""
+    groups: set[int] = set()
+    if not folder.exists():
+        return groups
+    boot = boot_id()
+    for path in folder.iterdir():
+        try:
+            pid = int(path.name)
+            begun, _, of_boot = path.read_text().partition(" ")
+            if of_boot == boot and start_time(pid) == int(begun):
+                groups.add(pid)
+        except (OSError, ValueError):
+            continue
+    return groups
+
+
+def _find(groups: set[int], incarnation: str) -> dict[int, int]:
+    """pid → start time of all strays."""
+    prefix = f"{MARK}={incarnation}.".encode()
+    me = os.getpid()
+    found: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == me:
+            continue
+        pid = int(entry)
+        fields = _stat(pid)
+        if fields is None:
+            continue
+        if int(fields[2]) in groups or _carries(pid, prefix):
+            found[pid] = int(fields[19])
+    return found
+
+
+def _carries(pid: int, prefix: bytes) -> bool:
+    try:
+        return any(entry.startswith(prefix) for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    except OSError:
+        return False
+
+
+def kill_orphans(node_incarnation: str, worker: int) -> None:
+    """Kills what a dead worker has left behind outside its process group.
+
+    Such a process (a daemon, its own session) is our child now, as we are the subreaper, and it carries its worker's mark.
+    """
+    mark = f"{MARK}={mark_of(node_incarnation, worker)}".encode()
+    for pid in children():
+        try:
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                os.kill(pid, signal.SIGKILL)
+        except OSError:
+            continue
+
+
+def reap_adopted(workers: set[int]) -> None:
+    """Buries dead children that are no workers: orphans that have come to us."""
+    for pid in children():
+        if pid not in workers:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except OSError:
+                continue
+
+
+def children() -> list[int]:
+    """Children of this process."""
+    found: list[int] = []
+    try:
+        for task in os.listdir("/proc/self/task"):
+            found += map(int, Path(f"/proc/self/task/{task}/children").read_text().split())
+    except OSError:
+        pass
+    return found
+
+
+def _kill(pid: int, begun: int) -> None:
+    """Kills this very process: the pidfd holds it fast, the start time proves that it is the right one."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if start_time(pid) == begun:
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)

@@ -1,0 +1,187 @@
+"""Workers of all steps: how many each step should have, starting them, sending them away, burying them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from windrow.rpc.v1 import agent_service_pb2 as rpc
+
+from windrow_agent.config import AgentConfig
+from windrow_agent.journal import say
+from windrow_agent.leases.allot import Demand, allot
+from windrow_agent.node import strays
+from windrow_agent.steps import Step, StepState
+from windrow_agent.workers.death import Exit
+from windrow_agent.workers.environment import mark_of, worker_environment
+from windrow_agent.workers.gpus import GpuIndices
+from windrow_agent.workers.interpreter import NoInterpreter, find_interpreter
+from windrow_agent.workers.page import Page
+from windrow_agent.workers.process import Channels, SpawnFailed, WorkerProcess
+
+LAUNCH = Path(__file__).parent / "workers" / "launch.py"
+IDLE_NS = 2_000_000_000
+"""A step without any work for so long lets other steps have its slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What every worker of this node is told about it."""
+
+    node_id: str
+    node_incarnation: str
+    slots: int
+    boot: Path
+
+
+class Pool:
+    """Starts and ends worker processes. ``inline_rows_bytes_max`` is the master's, once it is known."""
+
+    def __init__(self, config: AgentConfig, node: Node, gpus: GpuIndices, environment: Mapping[str, str]) -> None:
+        self.node = node
+        self.workers: dict[int, WorkerProcess] = {}
+        self.inline_rows_bytes_max = 256 << 10
+        self._config = config
+        self._gpus = gpus
+        self._environment = environment
+        self._records = config.folder / "workers"
+        self._keys = 0
+
+    def allot(self, steps: Mapping[int, Step], held: Callable[[int], int], now_ns: int) -> None:
+        """Sets every step's ``target``."""
+        serving = [step for step in steps.values() if step.state is not StepState.ENDING]
+        demands: list[Demand] = []
+        for step in serving:
+            idle = now_ns - step.active_ns > IDLE_NS and not held(step.step_id)
+            limit = step.workers_max
+            if step.given_up:
+                limit = min(limit, len(step.live))
+            elif idle and len(serving) > 1:
+                limit = 0
+            spec = step.spec
+            demands.append(
+                Demand(spec.step_id, spec.priority, max(1, spec.weight), limit, spec.max_concurrency_per_instance > 0)
+            )
+        targets = allot(self.node.slots, demands)
+        if not any(targets.values()):
+            # All are idle: workers that are there stay, so that the next mini-batch finds them ready.
+            targets = {step.step_id: len(step.live) for step in serving}
+        for step in serving:
+            step.target = targets[step.step_id]
+
+    def room(self, steps: Mapping[int, Step]) -> int:
+        """How many more processes may be started now: those on their way out count until they are gone."""
+        return max(self.node.slots, sum(step.target for step in steps.values())) - len(self.workers)
+
+    def start(self, step: Step) -> WorkerProcess:
+        """Starts the step's next worker. Raises SpawnFailed, NoInterpreter."""
+        number = step.next_process
+        step.next_process += 1
+        self._keys += 1
+        key = self._keys
+        name = f"process{number:03d}"
+        stdout = step.log_file(rpc.LOG_KIND_STDOUT, number)
+        stderr = step.log_file(rpc.LOG_KIND_STDERR, number)
+        python = find_interpreter(self._config.python, self._environment)
+        scratch = step.scratch / name
+        gpu = self._gpus.take()
+        channels: Channels | None = None
+        page: Page | None = None
+        try:
+            scratch.mkdir(parents=True, exist_ok=True)
+            script_log = step.log_file(rpc.LOG_KIND_ENTRY_SCRIPT, number).path
+            script_log.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (step.spec.output_path, *step.spec.output_folders):
+                if folder:
+                    Path(folder).mkdir(parents=True, exist_ok=True)
+            channels = Channels.open()
+            page = Page(step.scratch / f"{name}.page")
+            config = step.scratch / f"{name}.json"
+            config.write_text(json.dumps(self._worker_config(step, number, channels, page, scratch, script_log.parent)))
+            worker = WorkerProcess(key, step.step_id, number, gpu, page, channels, stdout, stderr, scratch)
+            environment = worker_environment(
+                self._environment,
+                step.spec.environment_variables,
+                passed=self._config.passed_environment,
+                job_id=step.spec.job_id,
+                node_id=self.node.node_id,
+                node_rank=self._config.node_rank,
+                mark=mark_of(self.node.node_incarnation, key),
+                output_path=step.spec.output_path,
+                gpu_count=len(self._gpus.devices),
+                gpu_device=self._gpus.device(gpu),
+            )
+            worker.spawn(
+                [python, str(LAUNCH), str(self.node.boot), str(config), str(os.getpid())], environment, step.code
+            )
+        except (OSError, SpawnFailed) as error:
+            self._gpus.give_back(gpu)
+            if channels is not None:
+                channels.close()
+            if page is not None:
+                page.close()
+            step.end_logs(number)
+            if isinstance(error, SpawnFailed):
+                raise
+            raise SpawnFailed(
+                f"The node could not prepare a worker: {error}. See to the disk and the permissions of {step.folder}"
+            ) from error
+        strays.record(self._records, worker.pid)
+        self.workers[key] = step.workers[key] = worker
+        say(logging.INFO, "worker started", step=step.step_id, process=name, pid=worker.pid, gpu=gpu)
+        return worker
+
+    def bury(self, step: Step, worker: WorkerProcess) -> Exit:
+        """A worker is dead: ends what it has left behind, and gives everything of it back."""
+        exit_ = worker.reap()
+        strays.kill_orphans(self.node.node_incarnation, worker.key)
+        strays.forget(self._records, worker.pid)
+        self._gpus.give_back(worker.gpu_index)
+        worker.close()
+        step.end_logs(worker.process_number)
+        step.workers.pop(worker.key, None)
+        self.workers.pop(worker.key, None)
+        return exit_
+
+    def reap_adopted(self) -> None:
+        """Buries orphans that have died."""
+        strays.reap_adopted({worker.pid for worker in self.workers.values()})
+
+    def _worker_config(
+        self, step: Step, number: int, channels: Channels, page: Page, scratch: Path, log_folder: Path
+    ) -> dict[str, object]:
+        spec = step.spec
+        return {
+            "work_fd": channels.work_far.fileno(),
+            "result_fd": channels.result_far.fileno(),
+            "page_path": str(page.path),
+            "code_folder": str(step.code),
+            "entry_script": spec.entry_script,
+            "arguments": list(spec.arguments),
+            "logging_level": spec.logging_level or "INFO",
+            "job_id": spec.job_id,
+            "step_name": spec.step_name,
+            "node_id": self.node.node_id,
+            "node_rank": self._config.node_rank,
+            "process_name": f"process{number:03d}",
+            "process_number": number,
+            "log_folder": str(log_folder),
+            "output_path": spec.output_path,
+            "scratch_folder": str(scratch),
+            "inline_rows_bytes_max": self.inline_rows_bytes_max,
+            "reader": step.reader,
+            "rows": step.rows,
+        }
+
+
+def now_ns() -> int:
+    """CLOCK_MONOTONIC, as in the workers' pages."""
+    return time.monotonic_ns()
+
+
+__all__ = ["IDLE_NS", "LAUNCH", "NoInterpreter", "Node", "Pool", "SpawnFailed", "now_ns"]

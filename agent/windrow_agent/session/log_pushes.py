@@ -1,0 +1,94 @@
+"""Brings the workers' logs to the master: in increments, within a budget, never in the way of work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import grpc
+from windrow.rpc import errors
+from windrow.rpc.v1 import agent_service_pb2 as rpc
+
+from windrow_agent.dispatch import Dispatcher
+from windrow_agent.journal import say
+from windrow_agent.session.link import Link
+from windrow_agent.steps import Step
+
+INTERVAL_S = 0.5
+_MESSAGE_BYTES = 1 << 20
+_FILE_BYTES = 256 << 10
+_BUDGET_BYTES = 4 << 20
+"""Most bytes in one interval."""
+
+
+class LogPushes:
+    """``link`` waits for a connection over which the node is admitted."""
+
+    def __init__(self, dispatcher: Dispatcher, link: Callable[[], asyncio.Future[Link]]) -> None:
+        self._dispatcher = dispatcher
+        self._link = link
+
+    async def run(self) -> None:
+        """Pushes for ever."""
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            try:
+                await self.push()
+            except grpc.aio.AioRpcError as error:
+                failure = errors.read_failure(error)
+                say(logging.DEBUG, "logs not pushed", why=f"{failure.code.name} {failure.message}")
+            except OSError as error:
+                say(logging.WARNING, "logs not pushed", why=str(error))
+
+    async def push(self) -> None:
+        """Pushes what is there now, as far as the budget reaches; drops the folders of ended steps whose logs are complete.
+
+        Raises AioRpcError, OSError; then the same bytes are pushed again later.
+        """
+        budget = _BUDGET_BYTES
+        while budget > 0:
+            chunks: list[rpc.LogChunk] = []
+            sent = []
+            size = 0
+            for step in self._steps():
+                for log in step.logs:
+                    content = log.file.increment(min(_FILE_BYTES, _MESSAGE_BYTES - size))
+                    if content:
+                        chunks.append(
+                            rpc.LogChunk(
+                                step_id=step.step_id,
+                                kind=log.kind,
+                                process_number=log.process_number,
+                                offset=log.file.sent,
+                                content=content,
+                            )
+                        )
+                        sent.append((log.file, len(content)))
+                        size += len(content)
+                    if size >= _MESSAGE_BYTES:
+                        break
+            if not chunks:
+                break
+            link = await self._link()
+            await link.agent.PushLogs(rpc.PushLogsRequest(chunks=chunks), metadata=link.metadata, timeout=30)
+            for file, length in sent:
+                file.sent += length
+            budget -= size
+        await self._drop_settled()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the master has all logs of workers that have ended."""
+        return not any(log.file.increment(1) for step in self._steps() for log in step.logs)
+
+    def _steps(self) -> list[Step]:
+        return [*self._dispatcher.steps.values(), *self._dispatcher.ended_logs]
+
+    async def _drop_settled(self) -> None:
+        for step in list(self._dispatcher.ended_logs):
+            if all(not log.file.increment(1) for log in step.logs):
+                self._dispatcher.ended_logs.remove(step)
+                await asyncio.to_thread(step.drop)
+        for step in self._dispatcher.steps.values():
+            step.logs[:] = [log for log in step.logs if not log.file.settled]

@@ -1,0 +1,289 @@
+"""The session with a master: register, keep the Work stream open, send heartbeats; begin again whenever that breaks.
+
+States and edges::
+
+    SEEKING ──registered──► ADMITTED ──hello written──► WORKING
+       ▲                        │                          │
+       └──── any failure ───────┴──────────────────────────┘   (jittered wait, at most 5 s; for ever)
+
+Invariants:
+
+1. The first message of each stream is the hello; it lists every lease held or finished-unacknowledged.
+2. All that is finished and unacknowledged is sent again on each new stream.
+3. A master whose incarnation is lower than the highest seen is refused: it is one that has been replaced.
+4. Every break leads through Register: a restarted master, another address, an unknown node are all the same case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from importlib import metadata
+
+import grpc
+from windrow.rpc import errors
+from windrow.rpc.v1 import agent_service_pb2 as rpc
+from windrow.rpc.v1 import node_pb2 as node
+
+from windrow_agent.config import AgentConfig
+from windrow_agent.dispatch import Dispatcher
+from windrow_agent.journal import say
+from windrow_agent.node.identity import Identity
+from windrow_agent.node.resources import UsageMeter
+from windrow_agent.session.link import Link, WorkCall, socket_missing
+from windrow_agent.session.upward import Upward
+
+FLUSH_S = 0.002
+"""Under load, so long completions gather before the next message goes up."""
+
+_WAIT_MAX_S = 5.0
+_SOCKET_POLL_S = 0.005
+_REGISTER_TIMEOUT_S = 10.0
+_HEARTBEAT_TIMEOUT_S = 3.0
+_MESSAGES_BYTES_DEFAULT = 1 << 20
+
+
+class SessionLost(Exception):
+    """The session has to begin anew; the text says why."""
+
+
+class Session:
+    """Talks to whichever master is reachable. ``last_contact``: monotonic seconds of the last word from it."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        identity: Identity,
+        resources: node.NodeResources,
+        dispatcher: Dispatcher,
+        upward: Upward,
+        on_admitted: Callable[[rpc.RegisterResponse], None],
+        on_drain: Callable[[], None],
+    ) -> None:
+        self.last_contact = time.monotonic()
+        self.connected = False
+        self.lease_ttl_s = 10.0
+        self._config = config
+        self._identity = identity
+        self._resources = resources
+        self._dispatcher = dispatcher
+        self._upward = upward
+        self._on_admitted = on_admitted
+        self._on_drain = on_drain
+        self._addresses = list(config.master_addresses)
+        self._address = 0
+        self._master_incarnation = 0
+        self._message_bytes = _MESSAGES_BYTES_DEFAULT
+        self._heartbeat_s = 1.0
+        self._wake = asyncio.Event()
+        self._link: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
+        self._usage = UsageMeter(config.folder)
+        self._failures = 0
+        self._told = ""
+        upward.wake = self._wake.set
+
+    def link(self) -> asyncio.Future[Link]:
+        """The present connection, admitted; waits for one while there is none."""
+        return asyncio.shield(self._link)
+
+    async def run(self) -> None:
+        """Never returns."""
+        while True:
+            link: Link | None = None
+            try:
+                link = await self._register()
+                await self._serve(link)
+            except SessionLost as lost:
+                self._say_lost(str(lost))
+            except grpc.aio.AioRpcError as error:
+                failure = errors.read_failure(error)
+                reason = f" ({failure.reason})" if failure.reason else ""
+                self._say_lost(f"{failure.code.name}{reason}: {failure.message}")
+            except OSError as error:
+                self._say_lost(str(error))
+            finally:
+                self.connected = False
+                if self._link.done():
+                    self._link = asyncio.get_running_loop().create_future()
+                if link is not None:
+                    await link.close()
+            await self._pause()
+
+    # Register.
+
+    async def _register(self) -> Link:
+        address = self._addresses[self._address % len(self._addresses)]
+        if socket_missing(address):
+            raise SessionLost(f"nobody listens at {address}: the socket does not exist")
+        link = Link(address, self._config.tls_ca_file)
+        try:
+            response = await link.agent.Register(self._registration(), timeout=_REGISTER_TIMEOUT_S)
+            if response.master_incarnation < self._master_incarnation:
+                raise SessionLost(
+                    f"the master at {address} is of incarnation {response.master_incarnation}, but "
+                    f"{self._master_incarnation} has been seen: it has been replaced and is refused"
+                )
+        except BaseException:
+            await link.close()
+            raise
+        link.credential = response.node_credential
+        self._master_incarnation = response.master_incarnation
+        if response.message_bytes_max:
+            self._message_bytes = response.message_bytes_max
+        interval = response.heartbeat_interval.seconds + response.heartbeat_interval.nanos / 1e9
+        self._heartbeat_s = min(1.0, interval) if interval > 0 else 1.0
+        ttl = response.lease_ttl.seconds + response.lease_ttl.nanos / 1e9
+        self.lease_ttl_s = ttl if ttl > 0 else self.lease_ttl_s
+        # The address in use stays first; the configured ones stay known even if a master forgets to name them.
+        known = dict.fromkeys([address, *response.master_addresses, *self._config.master_addresses])
+        self._addresses, self._address = list(known), 0
+        self.last_contact = time.monotonic()
+        say(logging.INFO, "registered", address=address, master_incarnation=response.master_incarnation)
+        self._on_admitted(response)
+        return link
+
+    def _registration(self) -> rpc.RegisterRequest:
+        token = ""
+        if self._config.join_token_file is not None:
+            # Read each time: a token may be replaced while the agent waits.
+            token = self._config.join_token_file.read_text().strip()
+        return rpc.RegisterRequest(
+            node_id=self._config.node_id,
+            node_incarnation=self._identity.node_incarnation,
+            replaced_incarnation=self._identity.replaced_incarnation,
+            join_token=token,
+            resources=self._resources,
+            labels=self._config.labels,
+            windrow_version=_version(),
+        )
+
+    # Work.
+
+    async def _serve(self, link: Link) -> None:
+        call = link.open_work()
+        self._upward.begin_stream()
+        hello = self._dispatcher.hello(self._config.node_id, self._identity.node_incarnation)
+        tasks = [
+            asyncio.create_task(self._write(link, call, hello)),
+            asyncio.create_task(self._read(call)),
+            asyncio.create_task(self._heartbeats(link)),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await task
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            call.cancel()
+
+    async def _write(self, link: Link, call: WorkCall, hello: rpc.WorkHello) -> None:
+        try:
+            await call.write(rpc.WorkRequest(hello=hello).SerializeToString())
+            self.connected = True
+            self._link.set_result(link)
+            self._dispatcher.tell_capacities()
+            wake = self._wake
+            upward = self._upward
+            while True:
+                wake.clear()
+                sent = 0
+                while not upward.empty:
+                    message = upward.take(self._message_bytes)
+                    if message:
+                        await call.write(message)
+                        sent += len(message)
+                if sent > 512:
+                    # Work flows: let completions gather. A lone one is sent at once.
+                    await asyncio.sleep(FLUSH_S)
+                await wake.wait()
+        except asyncio.InvalidStateError as error:
+            # The call has ended; the reader knows why.
+            await asyncio.sleep(1.0)
+            raise SessionLost("the Work stream has ended") from error
+
+    async def _read(self, call: WorkCall) -> None:
+        while True:
+            response = await call.read()
+            if Link.ended(response):
+                break
+            assert isinstance(response, rpc.WorkResponse)
+            self.last_contact = time.monotonic()
+            self._failures = 0
+            try:
+                self._dispatcher.take(response)
+            except Exception:
+                # Nothing a master says may end the agent; a new stream tells both sides what is held.
+                logging.getLogger("windrow.agent").exception("a message of the master could not be carried out")
+                raise SessionLost("a message of the master could not be carried out; see the log") from None
+            if response.drain:
+                self._on_drain()
+        code = await call.code()
+        if code is grpc.StatusCode.OK:
+            raise SessionLost("the master has ended the Work stream")
+        raise SessionLost(f"the Work stream broke: {code.name}: {await call.details()}")
+
+    # Heartbeats.
+
+    async def _heartbeats(self, link: Link) -> None:
+        while True:
+            # Register was the first sign of life; psutil is imported after the first workers have started.
+            await asyncio.sleep(self._heartbeat_s)
+            ledger = self._dispatcher.ledger
+            request = rpc.HeartbeatRequest(
+                node_id=self._config.node_id,
+                node_incarnation=self._identity.node_incarnation,
+                usage=self._usage.measure(),
+                workers=self._dispatcher.worker_statuses(),
+                lease_count=ledger.count,
+                lease_digest=ledger.digest,
+            )
+            try:
+                response = await link.agent.Heartbeat(request, metadata=link.metadata, timeout=_HEARTBEAT_TIMEOUT_S)
+            except grpc.aio.AioRpcError as error:
+                failure = errors.read_failure(error)
+                if failure.reason in (errors.NODE_UNKNOWN, errors.CREDENTIAL_INVALID):
+                    raise SessionLost(f"the master does not know this node any more ({failure.reason})") from error
+                if time.monotonic() - self.last_contact > self.lease_ttl_s:
+                    raise SessionLost(f"nothing was heard of the master for {self.lease_ttl_s:g} s") from error
+                say(logging.WARNING, "heartbeat failed", why=f"{failure.code.name}: {failure.message}")
+                continue
+            self.last_contact = time.monotonic()
+            self._failures = 0
+            if response.master_incarnation < self._master_incarnation:
+                raise SessionLost("the master has been replaced by a later one")
+            if response.reopen_work:
+                raise SessionLost("the master and this node disagree on the leases held; both say anew what they know")
+
+    # Between sessions.
+
+    def _say_lost(self, why: str) -> None:
+        self._failures += 1
+        self._address += 1
+        # The same trouble is said once loudly, then quietly; a cold start waits a moment for its master without a word.
+        level = logging.WARNING if why != self._told and self._failures > 2 else logging.INFO
+        if level == logging.WARNING:
+            self._told = why
+        say(level, f"no session with a master: {why}. Trying again", failures=self._failures)
+
+    async def _pause(self) -> None:
+        longest = min(_WAIT_MAX_S, 0.02 * 2 ** min(self._failures, 9))
+        deadline = time.monotonic() + longest * random.uniform(0.5, 1.0)
+        address = self._addresses[self._address % len(self._addresses)]
+        if socket_missing(address):
+            # A master on this machine starts: its socket appearing is the moment to go on.
+            while time.monotonic() < deadline and socket_missing(address):
+                await asyncio.sleep(_SOCKET_POLL_S)
+        else:
+            await asyncio.sleep(max(0.0, deadline - time.monotonic()))
+
+
+def _version() -> str:
+    try:
+        return metadata.version("windrow")
+    except metadata.PackageNotFoundError:
+        return "0"

@@ -1,0 +1,129 @@
+"""Large rows: brought to the master in chunks, before their completion names the segment they are in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import grpc
+from windrow.rpc import errors
+from windrow.rpc.v1 import agent_service_pb2 as rpc
+from windrow.rpc.v1 import work_pb2 as work
+
+from windrow_agent import completions
+from windrow_agent.journal import say
+from windrow_agent.leases.ledger import Lease
+from windrow_agent.session.link import Link
+
+_CHUNK_BYTES = 1 << 20
+_AT_A_TIME = 2
+_REFUSALS_MAX = 5
+_PASSING = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.NOT_FOUND,
+}
+"""Failures that say nothing about the rows: tried again for ever."""
+
+
+class Uploads:
+    """``complete`` takes the finished completion; ``link`` waits for a connection over which the node is admitted."""
+
+    def __init__(self, link: Callable[[], asyncio.Future[Link]], complete: Callable[[int, bytes], None]) -> None:
+        self._link = link
+        self._complete = complete
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def stage(self, lease: Lease, completion: work.Completion, rows: Path) -> None:
+        """Uploads the rows in a file, then hands the completion in; removes the file."""
+        task = asyncio.create_task(self._run(lease, completion, rows))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @property
+    def pending(self) -> int:
+        """Uploads that are not done."""
+        return len(self._tasks)
+
+    def cancel(self) -> None:
+        """The agent ends."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _run(self, lease: Lease, completion: work.Completion, rows: Path) -> None:
+        async with self._turns:
+            try:
+                completion.staged_segment = await self._upload(lease, completion, rows)
+            except OSError as error:
+                completion = completions.failed_here(
+                    lease, f"The rows of a mini-batch could not be read on this node: {error}"
+                )
+            except _Refused as refused:
+                completion = completions.failed_here(lease, f"The master refused the rows of a mini-batch: {refused}")
+        rows.unlink(missing_ok=True)
+        self._complete(lease.lease_id, completion.SerializeToString())
+
+    async def _upload(self, lease: Lease, completion: work.Completion, rows: Path) -> str:
+        wait = 0.1
+        refusals = 0
+        while True:
+            link = await self._link()
+            try:
+                response = await link.agent.UploadRows(_requests(lease.lease_id, rows), metadata=link.metadata)
+            except grpc.aio.AioRpcError as error:
+                failure = errors.read_failure(error)
+                say(
+                    logging.WARNING,
+                    "rows not uploaded",
+                    lease=lease.lease_id,
+                    why=f"{failure.code.name} {failure.reason} {failure.message}",
+                )
+                if failure.reason == errors.LEASE_NOT_LIVE:
+                    raise _Refused(failure.message) from error
+                if failure.code not in _PASSING:
+                    refusals += 1
+                    if refusals >= _REFUSALS_MAX:
+                        raise _Refused(failure.message) from error
+            else:
+                if response.length == completion.rows_length and response.crc32 == completion.rows_crc32:
+                    return response.staged_segment
+                say(logging.WARNING, "rows arrived damaged", lease=lease.lease_id, length=response.length)
+                refusals += 1
+                if refusals >= _REFUSALS_MAX:
+                    found = await asyncio.to_thread(_crc32, rows)
+                    raise _Refused(
+                        f"they arrived damaged {refusals} times (sent crc32 {found:#x}, wanted {completion.rows_crc32:#x})"
+                    )
+            await asyncio.sleep(wait)
+            wait = min(5.0, wait * 2)
+
+
+class _Refused(Exception):
+    pass
+
+
+async def _requests(lease_id: int, rows: Path) -> AsyncIterator[rpc.UploadRowsRequest]:
+    first = True
+    with open(rows, "rb") as file:
+        while True:
+            chunk = await asyncio.to_thread(file.read, _CHUNK_BYTES)
+            if not chunk and not first:
+                return
+            yield rpc.UploadRowsRequest(lease_id=lease_id if first else 0, chunk=chunk)
+            first = False
+
+
+def _crc32(path: Path) -> int:
+    crc = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            crc = zlib.crc32(chunk, crc)
+    return crc

@@ -1,0 +1,175 @@
+"""A step as it lives on this node: its folder, its code, its workers, its pace.
+
+States and edges::
+
+    PREPARING ──code is here──► SERVING ──ended by the master, or replaced by a later generation──► ENDING ──► (gone)
+        └──────────────────────────────ended──────────────────────────────────────────────────────────┘
+
+Invariants:
+
+1. Workers exist in SERVING and ENDING only; in ENDING none is started.
+2. A (step, generation) has one copy of the code, made for it, and never shared with another.
+3. Process numbers rise and are never used twice by one incarnation of the agent (the master keeps the logs of another
+   incarnation apart): a log file belongs to one process.
+4. After 3 x ``workers`` failures to become ready, with no mini-batch finished in between, no worker is started any more
+   (``given_up``): reference 5.4.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from windrow.rpc.v1 import agent_service_pb2 as rpc
+from windrow.rpc.v1 import work_pb2 as work
+
+from windrow_agent.leases.holding import Pace
+from windrow_agent.workers.capture import CapturedFile
+from windrow_agent.workers.deadlines import Limits
+from windrow_agent.workers.process import WorkerProcess
+
+_ERROR_FILE_BYTES = 4 << 20
+_SHUTDOWN_LIMIT_S = 60.0
+
+
+class StepState(IntEnum):
+    """Where a step stands on this node."""
+
+    PREPARING = 1
+    SERVING = 2
+    ENDING = 3
+
+
+class BadStep(ValueError):
+    """What the master says about a step cannot be used."""
+
+
+@dataclass(slots=True)
+class LogFile:
+    """One log file of one worker, and what the master calls it."""
+
+    kind: rpc.LogKind.ValueType
+    process_number: int
+    file: CapturedFile
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One (step, generation). ``target``: workers it should have now; ``told``: the capacity the master knows of."""
+
+    spec: work.StepSpec
+    folder: Path
+    node_id: str
+    reader: Any
+    rows: Any
+    limits: Limits
+    workers_max: int
+    state: StepState = StepState.PREPARING
+    workers: dict[int, WorkerProcess] = field(default_factory=dict)
+    target: int = 0
+    next_process: int = 0
+    failures: int = 0
+    given_up: bool = False
+    pace: Pace = field(default_factory=Pace)
+    told: tuple[int, int] | None = None
+    active_ns: int = 0
+    logs: list[LogFile] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int) -> Step:
+        """Raises BadStep, OSError."""
+        try:
+            reader, rows = json.loads(spec.reader or b"{}"), json.loads(spec.rows or b"{}")
+        except ValueError as error:
+            raise BadStep(f"The settings of step {spec.step_name!r} are no JSON: {error}") from error
+        limits = Limits(
+            run_s=_duration(spec, "run_invocation_timeout", 60.0),
+            load_s=_duration(spec, "task_overhead_timeout", 600.0),
+            stop_s=min(_duration(spec, "run_invocation_timeout", 60.0), _SHUTDOWN_LIMIT_S),
+        )
+        step = cls(
+            spec=spec,
+            folder=folder / "steps" / f"{spec.step_id}-{spec.generation}",
+            node_id=node_id,
+            reader=reader,
+            rows=rows,
+            limits=limits,
+            workers_max=spec.max_concurrency_per_instance or slots,
+            active_ns=now_ns,
+        )
+        step.log_folder.mkdir(parents=True, exist_ok=True)
+        step.scratch.mkdir(parents=True, exist_ok=True)
+        return step
+
+    @property
+    def step_id(self) -> int:
+        """Unique for ever over one master's state."""
+        return self.spec.step_id
+
+    @property
+    def code(self) -> Path:
+        """The copy of the code; working folder of its workers."""
+        return self.folder / "code"
+
+    @property
+    def scratch(self) -> Path:
+        """Large recipes and rows, configurations and pages of workers."""
+        return self.folder / "scratch"
+
+    @property
+    def log_folder(self) -> Path:
+        """Root of the log tree (reference 7.1)."""
+        return self.folder / "logs"
+
+    @property
+    def live(self) -> list[WorkerProcess]:
+        """Workers that are not on their way out."""
+        return [w for w in self.workers.values() if not w.retiring and w.overrun is None and w.killed_for is None]
+
+    @property
+    def failures_max(self) -> int:
+        """Failures in a row after which no worker is started any more."""
+        return 3 * max(1, self.workers_max)
+
+    def log_file(self, kind: rpc.LogKind.ValueType, number: int) -> CapturedFile:
+        """The file for one kind of log of one process, where the tree of reference 7.1 has it."""
+        folder, suffix = {
+            rpc.LOG_KIND_STDOUT: ("stdout", ".stdout.txt"),
+            rpc.LOG_KIND_STDERR: ("stderr", ".stderr.txt"),
+            rpc.LOG_KIND_ERROR: ("error", ".txt"),
+            rpc.LOG_KIND_ENTRY_SCRIPT: ("entry_script_log", ".log.txt"),
+        }[kind]
+        path = self.log_folder / "user" / folder / self.node_id / f"process{number:03d}{suffix}"
+        for log in self.logs:
+            if log.file.path == path:
+                return log.file
+        file = CapturedFile(path, _ERROR_FILE_BYTES) if kind == rpc.LOG_KIND_ERROR else CapturedFile(path)
+        self.logs.append(LogFile(kind, number, file))
+        return file
+
+    def end_logs(self, number: int) -> None:
+        """A process is gone: its files do not grow any more."""
+        for log in self.logs:
+            if log.process_number == number:
+                log.file.end()
+
+    def drop_work(self) -> None:
+        """Removes code and scratch; the logs stay until the master has them."""
+        shutil.rmtree(self.code, ignore_errors=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def drop(self) -> None:
+        """Removes the step's folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _duration(spec: work.StepSpec, name: str, default: float) -> float:
+    if not spec.HasField(name):  # type: ignore[arg-type]
+        return default
+    duration = getattr(spec, name)
+    seconds = float(duration.seconds + duration.nanos / 1e9)
+    return seconds if seconds > 0 else default

@@ -1,0 +1,76 @@
+"""Which deadline a worker has passed: a pure function of its page, so that no timer per mini-batch is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windrow_agent.workers.page import Look, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one step, in seconds."""
+
+    run_s: float
+    load_s: float
+    stop_s: float
+
+    @property
+    def init_s(self) -> float:
+        """Bound for start and ``init()`` together (reference 5.4)."""
+        return 3 * self.run_s + 30
+
+
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """A deadline that is over. ``text`` is the user's message; ``during_run``: in ``run()`` itself."""
+
+    phase: Phase
+    text: str
+    during_run: bool = False
+
+
+def seconds(value: float) -> str:
+    """A duration as a user reads it."""
+    return f"{value:g} s"
+
+
+def judge(look: Look, limits: Limits, *, now_ns: int, spawned_ns: int, stalled_ns: int = 0) -> Overrun | None:
+    """The deadline that is over, if one is.
+
+    ``spawned_ns``: when the process was started (its page is empty until it writes). ``stalled_ns``: time within the phase
+    in which this machine stood still as a whole; it does not count. All in CLOCK_MONOTONIC nanoseconds.
+    """
+    phase = look.phase
+    in_phase_s = (now_ns - (look.phase_start_ns or spawned_ns) - stalled_ns) / 1e9
+    if phase in (Phase.NONE, Phase.STARTING, Phase.INIT):
+        if (now_ns - spawned_ns - stalled_ns) / 1e9 > limits.init_s:
+            what = "init()" if phase is Phase.INIT else "Starting the interpreter and the entry script"
+            return Overrun(
+                phase,
+                f"{what} took longer than {seconds(limits.init_s)} (3 x the run timeout + 30 s) and the process was killed. "
+                "If init() needs that long, raise retry_settings.timeout",
+            )
+    elif phase is Phase.LOADING:
+        if in_phase_s > limits.load_s:
+            return Overrun(
+                phase,
+                f"Loading the mini-batch took longer than {seconds(limits.load_s)} (--task_overhead_timeout) and the process was killed",
+            )
+    elif phase is Phase.RUNNING:
+        if in_phase_s > limits.run_s:
+            return Overrun(
+                phase,
+                f"run() took longer than {seconds(limits.run_s)} (retry_settings.timeout) and the process was killed. "
+                "Raise the timeout or make mini_batch_size smaller",
+                during_run=True,
+            )
+    elif phase is Phase.RETURNING:
+        if in_phase_s > limits.load_s:
+            return Overrun(
+                phase,
+                f"Writing what run() returned took longer than {seconds(limits.load_s)} (--task_overhead_timeout) and the process was killed",
+            )
+    elif phase is Phase.STOPPING and in_phase_s > limits.stop_s:
+        return Overrun(phase, f"shutdown() took longer than {seconds(limits.stop_s)} and the process was killed")
+    return None

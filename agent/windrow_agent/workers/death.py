@@ -1,0 +1,90 @@
+"""Why a worker process ended: its cause and the words for it."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from windrow.rpc.v1 import work_pb2 as work
+
+from windrow_agent.workers.deadlines import Overrun
+from windrow_agent.workers.page import Phase
+
+HOST_FAULT = 193
+CHANNEL_CLOSED = 192
+"""Exit codes of the worker's host (worker/windrow_worker/exits.py)."""
+
+_DOING = {
+    Phase.NONE: "while the interpreter started",
+    Phase.STARTING: "while the interpreter started",
+    Phase.INIT: "in init()",
+    Phase.IDLE: "between two mini-batches",
+    Phase.LOADING: "while it loaded the mini-batch",
+    Phase.RUNNING: "in run()",
+    Phase.RETURNING: "while it wrote what run() had returned",
+    Phase.STOPPING: "in shutdown()",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended: ``code`` for an exit, ``signal`` for a signal (the other is 0)."""
+
+    code: int = 0
+    signal: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The cause to report, and one line about it."""
+
+    cause: work.Cause.ValueType
+    message: str
+
+
+def signal_name(number: int) -> str:
+    """As in SIGSEGV; numbers without a name stay numbers."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def explain(exit_: Exit, phase: Phase, *, overrun: Overrun | None, oom: bool, killed_for: str | None = None) -> Death:
+    """Tells the causes apart. ``overrun``: the agent killed it for a deadline; ``killed_for``: for another reason, said in a line.
+
+    ``oom``: the cgroup's oom_kill count has risen.
+    """
+    doing = _DOING[phase]
+    if overrun is not None:
+        return Death(work.CAUSE_TIMEOUT, overrun.text)
+    if killed_for is not None:
+        return Death(work.CAUSE_CRASH, killed_for)
+    if exit_.signal == signal.SIGKILL and oom:
+        return Death(
+            work.CAUSE_OOM,
+            f"The system killed the worker process for lack of memory {doing}. "
+            "Give the job fewer workers a node (max_concurrency_per_instance), smaller mini-batches, or more memory",
+        )
+    if exit_.signal:
+        hint = {
+            signal.SIGSEGV: ": native code used by the script accessed memory it must not",
+            signal.SIGABRT: ": native code used by the script gave up",
+            signal.SIGBUS: ": a mapped file was cut short, or a disk is full",
+            signal.SIGKILL: ": somebody or something killed it; the kernel reports no lack of memory",
+        }.get(signal.Signals(exit_.signal) if exit_.signal in set(signal.Signals) else signal.SIGCHLD, "")
+        return Death(work.CAUSE_CRASH, f"The worker process was ended by {signal_name(exit_.signal)} {doing}{hint}")
+    if exit_.code == CHANNEL_CLOSED:
+        return Death(
+            work.CAUSE_CRASH,
+            f"The script has closed or replaced file descriptors that are not its own ({doing}); results could not be sent. "
+            "Close only what the script has opened itself",
+        )
+    if exit_.code == HOST_FAULT:
+        return Death(work.CAUSE_NODE_FAULT, f"The worker process met a fault of its own {doing}; its stderr says which")
+    if phase in (Phase.NONE, Phase.STARTING):
+        return Death(work.CAUSE_NODE_FAULT, f"The worker process ended with exit code {exit_.code} {doing}")
+    return Death(
+        work.CAUSE_CRASH,
+        f"The worker process ended with exit code {exit_.code} {doing}; a script must return, not exit",
+    )

@@ -1,0 +1,43 @@
+"""First code of a worker process, in the user's interpreter (Python 3.8 or newer, standard library only).
+
+``<python> launch.py <boot.py> <config.json> <pid of the agent>``: ties the worker's life to the agent's, then becomes
+``boot.py``. This is done here and not between fork and exec, because Python code in a forked child of a process
+that runs gRPC's threads can lock up.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def _die_with(agent_pid: int) -> None:
+    """Asks the kernel to kill this process when the agent dies. Where it cannot (no ctypes, no prctl), the closed work channel must do."""
+    try:
+        import ctypes
+
+        pr_set_pdeathsig, sigkill = 1, 9
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, sigkill, 0, 0, 0)
+    except Exception:
+        return
+    if os.getppid() != agent_pid:
+        os._exit(1)
+
+
+def _main() -> None:
+    boot, config, agent_pid = sys.argv[1:4]
+    sys.path[0] = os.path.dirname(boot)  # noqa: PTH120
+    _die_with(int(agent_pid))
+    sys.argv = [boot, config]
+    # Exactly like `python boot.py`: its own globals, nothing of ours left in them.
+    with open(boot, "rb") as file:
+        code = compile(file.read(), boot, "exec")
+    namespace = sys.modules["__main__"].__dict__
+    for name in [name for name in namespace if not name.startswith("__")]:
+        del namespace[name]
+    namespace.update(__file__=boot, __doc__=None)
+    exec(code, namespace)
+
+
+if __name__ == "__main__":
+    _main()

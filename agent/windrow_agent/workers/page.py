@@ -1,0 +1,87 @@
+"""The shared page: what a worker is doing at this moment, readable even when it hangs or is dead (contracts, section 4)."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+PAGE_BYTES = 4096
+_PAGE = struct.Struct("<QBxxxIQQQQ")
+_VERSION = struct.Struct("<Q")
+
+
+class Phase(IntEnum):
+    """What a worker does. 0: it has not written yet."""
+
+    NONE = 0
+    STARTING = 1
+    INIT = 2
+    IDLE = 3
+    LOADING = 4
+    RUNNING = 5
+    RETURNING = 6
+    STOPPING = 7
+
+
+BUSY = frozenset({Phase.LOADING, Phase.RUNNING, Phase.RETURNING})
+"""Phases in which the page's lease is being worked on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One reading of the page. ``items``: of the mini-batch in work, as counted at load.
+
+    ``phase_start_ns``: CLOCK_MONOTONIC.
+    """
+
+    phase: Phase
+    items: int
+    lease_id: int
+    phase_start_ns: int
+    completed: int
+    mini_batch_index: int
+
+
+NOTHING = Look(Phase.NONE, 0, 0, 0, 0, 0)
+
+
+class Page:
+    """The agent's side of one worker's page."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes the file, its block included, so that a full disk shows here and not as a SIGBUS.
+
+        Raises OSError.
+        """
+        self.path = path
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, PAGE_BYTES)
+            self._map = mmap.mmap(fd, PAGE_BYTES)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
+
+    def look(self) -> Look:
+        """What the worker does. Tries again while the worker writes; of one that died while writing: all that was written."""
+        fields = _PAGE.unpack_from(self._map, 0)
+        for _ in range(100):
+            if not fields[0] & 1 and _VERSION.unpack_from(self._map, 0)[0] == fields[0]:
+                break
+            fields = _PAGE.unpack_from(self._map, 0)
+        _, phase, items, lease_id, start, completed, index = fields
+        if phase > Phase.STOPPING:
+            # The script has written over its page; what it says is worth nothing.
+            return NOTHING
+        return Look(Phase(phase), items, lease_id, start, completed, index)
+
+    def close(self) -> None:
+        """Unmaps and removes it."""
+        self._map.close()
+        self.path.unlink(missing_ok=True)

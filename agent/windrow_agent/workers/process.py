@@ -1,0 +1,231 @@
+"""One worker process: its channels, its page, its output files, its end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from windrow_agent.workers.capture import CapturedFile
+from windrow_agent.workers.deadlines import Overrun
+from windrow_agent.workers.death import Exit
+from windrow_agent.workers.frames import FrameReader, Result, shutdown_packet
+from windrow_agent.workers.oom import make_likely_victim
+from windrow_agent.workers.page import NOTHING, Look, Page
+
+_READ_BYTES = 1 << 18
+_PACKET_BYTES = 1 << 17
+
+PACKET_RECIPE_MAX = 60_000
+"""Recipes beyond this many bytes travel in a file; a packet must fit the socket's buffer at any setting."""
+
+
+class SpawnFailed(Exception):
+    """The process could not be started; the text says why and what to do."""
+
+
+@dataclass(slots=True)
+class Channels:
+    """The sockets of one worker: the agent's ends and the worker's ends."""
+
+    work: socket.socket
+    work_far: socket.socket
+    result: socket.socket
+    result_far: socket.socket
+
+    @classmethod
+    def open(cls) -> Channels:
+        """Raises OSError (no descriptors left)."""
+        work, work_far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        result, result_far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        work.setblocking(False)
+        result.setblocking(False)
+        return cls(work, work_far, result, result_far)
+
+    def close(self) -> None:
+        """Closes whatever is open."""
+        for end in (self.work, self.work_far, self.result, self.result_far):
+            end.close()
+
+
+@dataclass(slots=True, eq=False)
+class WorkerProcess:
+    """A running (or just ended) worker. ``key``: the agent's own number of it, never reused.
+
+    ``overrun``/``killed_for``: why the agent has killed it. ``retiring``: it has been told to shut down.
+    """
+
+    key: int
+    step_id: int
+    process_number: int
+    gpu_index: int | None
+    page: Page
+    channels: Channels
+    stdout: CapturedFile
+    stderr: CapturedFile
+    scratch: Path
+    pid: int = 0
+    pidfd: int = -1
+    spawned_ns: int = 0
+    ready: bool = False
+    stopped: bool = False
+    retiring: bool = False
+    overrun: Overrun | None = None
+    killed_for: str | None = None
+    result_open: bool = True
+    result_closed_ns: int = 0
+    reader: FrameReader = field(default_factory=FrameReader)
+    last_look: Look = NOTHING
+    idle_since_ns: int = 0
+    stall_mark_ns: int = 0
+    _process: subprocess.Popen[bytes] | None = None
+
+    def spawn(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
+        """Starts the process, as leader of its own process group. Must be called from the main thread: the kernel ties
+        the worker's life to the thread that starts it. Raises SpawnFailed; the worker is to be closed then.
+        """
+        files: list[int] = []
+        try:
+            files.append(self.stdout.open_for_writing())
+            files.append(self.stderr.open_for_writing())
+            far = (self.channels.work_far.fileno(), self.channels.result_far.fileno())
+            self._process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=files[0],
+                stderr=files[1],
+                pass_fds=far,
+                process_group=0,
+            )
+        except OSError as error:
+            raise SpawnFailed(_why_not(error, command[0], folder)) from error
+        finally:
+            for fd in files:
+                os.close(fd)
+        self.pid = self._process.pid
+        self.spawned_ns = time.monotonic_ns()
+        make_likely_victim(self.pid)
+        self.pidfd = os.pidfd_open(self.pid)
+        # The worker's end of the results is closed here, so that its closing is seen. Its end of the work channel
+        # stays open: through it the agent takes back what the worker has not read.
+        self.channels.result_far.close()
+        self.channels.work_far.setblocking(False)
+
+    def send(self, packet: bytes) -> bool:
+        """Puts a packet into the channel. False: it is full, or nobody will ever read it."""
+        try:
+            self.channels.work.send(packet)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.EPIPE, errno.ECONNRESET, errno.EMSGSIZE):
+                raise
+            return False
+        return True
+
+    def read_back(self) -> list[bytes]:
+        """Takes what the worker has not read out of its channel again, oldest first. One side only reads a packet."""
+        packets: list[bytes] = []
+        while True:
+            try:
+                packet = self.channels.work_far.recv(_PACKET_BYTES)
+            except BlockingIOError:
+                return packets
+            except OSError:
+                return packets
+            if not packet:
+                return packets
+            packets.append(packet)
+
+    def read_results(self) -> list[Result]:
+        """The frames that are there. Clears ``result_open`` at the end of the channel. Raises BadFrame."""
+        try:
+            data = self.channels.result.recv(_READ_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            self.result_open = False
+            self.result_closed_ns = time.monotonic_ns()
+            return []
+        return self.reader.feed(data)
+
+    def drain_results(self) -> list[Result]:
+        """All frames that are still there, of a worker that is dead. Raises BadFrame."""
+        frames: list[Result] = []
+        while self.result_open:
+            try:
+                data = self.channels.result.recv(_READ_BYTES)
+            except OSError:
+                break
+            if not data:
+                self.result_open = False
+                break
+            frames += self.reader.feed(data)
+        return frames
+
+    def look(self) -> Look:
+        """What the worker does now."""
+        return self.page.look()
+
+    def ask_to_stop(self) -> None:
+        """Lets it finish what is in its channel, call ``shutdown()`` and leave."""
+        self.retiring = True
+        self.send(shutdown_packet())
+
+    def kill(self) -> None:
+        """SIGKILL for the process and its group. Harmless when it is dead: until it is reaped, its number is its own."""
+        if self._process is None or self._process.returncode is not None:
+            return
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except OSError:
+            pass
+
+    def reap(self) -> Exit:
+        """The end of a process whose pidfd says that it is dead; kills what its group has left behind first."""
+        process = self._process
+        assert process is not None
+        self.kill()
+        _, status = os.waitpid(self.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        process.returncode = code
+        # Orphans of the group are ours now (we are their subreaper).
+        while True:
+            try:
+                pid, _ = os.waitpid(-self.pid, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+        return Exit(signal=-code) if code < 0 else Exit(code=code)
+
+    def close(self) -> None:
+        """Gives back descriptors and the page. Its output files stay."""
+        self.channels.close()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+        self.page.close()
+        self.stdout.end()
+        self.stderr.end()
+
+
+def _why_not(error: OSError, python: str, folder: Path) -> str:
+    if error.errno == errno.ENOSPC:
+        return f"No worker could be started: no space is left on the disk of {folder}. Free some space on this node"
+    if error.errno == errno.ENOEXEC:
+        return f"{python} is no program that this machine can run. Name a Python interpreter with --python PATH"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "No worker could be started: too many open files. Raise the limit of open files (ulimit -n) of the agent"
+    if error.errno in (errno.ENOENT, errno.EACCES):
+        why = error.strerror
+        return f"The Python interpreter {python} could not be started ({why}). Name another one with --python PATH"
+    return f"No worker could be started with {python}: {error}"
