@@ -5,7 +5,7 @@ Reference: parallel-job.md, section 1.2 (component); client.md, rules 3 and 4 (d
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import NamedTuple
 
 from windrow.spec.locations import absolute, parse_location
@@ -129,13 +129,13 @@ class Components:
             )
             return None
         path = absolute(location.value, node.place.source.folder)
-        if str(path) not in self._read:
-            self._read[str(path)] = self._file(path, node, key)
-        return self._read[str(path)]
+        if path not in self._read:
+            self._read[path] = self._file(path, node, key)
+        return self._read[path]
 
-    def _file(self, file: Path, node: Scalar, key: str) -> Mapping | None:
-        if not file.is_file():
-            what = "is a folder" if file.is_dir() else "does not exist"
+    def _file(self, file: str, node: Scalar, key: str) -> Mapping | None:
+        if not os.path.isfile(file):
+            what = "is a folder" if os.path.isdir(file) else "does not exist"
             self._context.problems.error(
                 node,
                 key,

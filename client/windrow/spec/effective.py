@@ -2,13 +2,15 @@
 
 The client makes it from a job file, the master reads it again from a submission and trusts nothing (`effective_json`).
 Format: docs/contracts.md, section 1.
+
+The records are named tuples, not dataclasses: those would add 12 ms of imports and generated
+code to every run, measured. A copy with other values is `record._replace(...)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from windrow.spec.expressions import substitute
 
@@ -16,22 +18,22 @@ FORMAT = 1
 DEFAULT_ROWS_FILE = "parallel_run_step.txt"
 """Name of the file of rows where an output names only a folder. Reference: parallel-job.md, 6.3."""
 
-DATAFRAME_DEFAULTS: dict[str, Any] = {"sep": " ", "index": False}
+DATAFRAME_DEFAULTS: Mapping[str, Any] = {"sep": " ", "index": False}
 """How DataFrame rows are written unless `parallel_run_step.settings.json` says otherwise.
 
 Reference: parallel-job.md, 6.2.
 """
 
+_EMPTY: Mapping[str, Any] = {}
 
-@dataclass(frozen=True, slots=True)
-class LiteralInput:
+
+class LiteralInput(NamedTuple):
     """An input that is text; `value` is what the script gets."""
 
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class DataInput:
+class DataInput(NamedTuple):
     """An input that is data at an absolute `path`; `type` is uri_folder, uri_file or mltable."""
 
     type: str
@@ -39,8 +41,7 @@ class DataInput:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class OutputInput:
+class OutputInput(NamedTuple):
     """An input that is the output of another step."""
 
     step: str
@@ -52,8 +53,7 @@ class OutputInput:
 StepInput: TypeAlias = LiteralInput | DataInput | OutputInput
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutput:
+class StepOutput(NamedTuple):
     """Where a step writes.
 
     `path` is absolute, or None for the master's default place (a folder of the output's own). `file_name` names the
@@ -67,33 +67,31 @@ class StepOutput:
     file_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """How returned DataFrames become rows.
 
     Keyword arguments of `DataFrame.to_csv` in full, and whether a header stands once on top.
     """
 
-    dataframe_to_csv: dict[str, Any] = field(default_factory=DATAFRAME_DEFAULTS.copy)
+    dataframe_to_csv: Mapping[str, Any] = DATAFRAME_DEFAULTS
     dataframe_header: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectiveStep:
+class EffectiveStep(NamedTuple):
     """One parallel step. Times are whole seconds; None means the master's own default.
 
     Reference: parallel-job.md, 1.2, 1.3 and 2.2.
     """
 
     name: str
-    depends_on: tuple[str, ...] = ()
     code_digest: str
     entry_script: str
-    arguments: tuple[str, ...] = ()
-    environment_variables: dict[str, str] = field(default_factory=dict)
-    inputs: dict[str, StepInput]
-    outputs: dict[str, StepOutput] = field(default_factory=dict)
+    inputs: Mapping[str, StepInput]
     input_data: str
+    depends_on: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    environment_variables: Mapping[str, str] = _EMPTY
+    outputs: Mapping[str, StepOutput] = _EMPTY
     append_row_to: str | None = None
     mini_batch_size: int | None = None
     partition_keys: tuple[str, ...] = ()
@@ -108,32 +106,30 @@ class EffectiveStep:
     task_overhead_timeout_s: int = 600
     progress_update_timeout_s: int | None = None
     first_task_creation_timeout_s: int = 600
-    rows: Rows = field(default_factory=Rows)
+    rows: Rows = Rows()
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineOutput:
+class PipelineOutput(NamedTuple):
     """Which output of which step a pipeline output is."""
 
     step: str
     output: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectiveJob:
+class EffectiveJob(NamedTuple):
     """One job, ready to be submitted. `steps` are in the order of the job file."""
 
+    job_file: str
+    steps: tuple[EffectiveStep, ...]
     name: str | None = None
     display_name: str = ""
     experiment_name: str = ""
     description: str = ""
-    tags: dict[str, str] = field(default_factory=dict)
-    job_file: str
+    tags: Mapping[str, str] = _EMPTY
     priority: int = 0
     weight: int = 1
     warnings: tuple[str, ...] = ()
-    steps: tuple[EffectiveStep, ...]
-    outputs: dict[str, PipelineOutput] = field(default_factory=dict)
+    outputs: Mapping[str, PipelineOutput] = _EMPTY
 
     @property
     def run_digest(self) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from typing import Any, TypeVar
 
 from windrow.spec.effective import (
@@ -41,6 +40,7 @@ _ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
 TO_CSV_REFUSED = ("path_or_buf", "mode", "compression", "storage_options", "encoding", "errors", "chunksize")
 """Keyword arguments of `DataFrame.to_csv` that say where and how a file is written; Windrow writes the file itself."""
 
+_KINDS: dict[type, str] = {LiteralInput: "literal", DataInput: "data", OutputInput: "output"}
 _LABELS = (
     "name",
     "display_name",
@@ -103,14 +103,21 @@ def from_json(document: str | bytes) -> EffectiveJob:
 
 
 def _plain_document(job: EffectiveJob) -> dict[str, Any]:
-    document = {"format": FORMAT, **asdict(job)}
-    for plain, step in zip(document["steps"], job.steps, strict=True):
-        for name, given in step.inputs.items():
-            kind = (
-                "literal" if isinstance(given, LiteralInput) else "data" if isinstance(given, DataInput) else "output"
-            )
-            plain["inputs"][name]["kind"] = kind
-    return document
+    return {
+        **job._asdict(),
+        "format": FORMAT,
+        "steps": [_plain_step(step) for step in job.steps],
+        "outputs": {name: output._asdict() for name, output in job.outputs.items()},
+    }
+
+
+def _plain_step(step: EffectiveStep) -> dict[str, Any]:
+    return {
+        **step._asdict(),
+        "inputs": {name: {"kind": _KINDS[type(given)], **given._asdict()} for name, given in step.inputs.items()},
+        "outputs": {name: output._asdict() for name, output in step.outputs.items()},
+        "rows": step.rows._asdict(),
+    }
 
 
 def _canonical(document: Mapping[str, Any]) -> str:

@@ -5,9 +5,8 @@ Reference: parallel-job.md, section 1.4; client.md, rule 4 and section 3.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from windrow.spec.effective import DataInput, LiteralInput, StepInput
@@ -124,7 +123,7 @@ def _follow(node: Scalar, spec: InputSpec, key: str, context: Context, lookup: L
             return target._replace(place=node.place, optional=spec.optional or target.optional)
         if not isinstance(target.value, LiteralInput):
             kind = _bound_type(target.value.type, spec.type)
-            return Resolved(replace(target.value, type=kind, mode=spec.mode or target.value.mode), node.place)
+            return Resolved(target.value._replace(type=kind, mode=spec.mode or target.value.mode), node.place)
         # A path may be passed as a literal: it is relative to the file that holds it, not to the one that binds it.
         written = Scalar(target.place, target.value.value, target.value.value)
         return _plain(written, spec._replace(is_path=False), key, context)
@@ -159,8 +158,8 @@ def data_at(node: Scalar, data_type: str | None, mode: str | None, key: str, con
         context.problems.error(node, key, f"{shown(node)} is not a path; give the path of a file or folder.")
         return None
     path = absolute(location.value, node.place.source.folder)
-    on_this_machine = context.embedded or not Path(location.value).is_absolute()
-    is_folder, is_file = path.is_dir(), path.is_file()
+    on_this_machine = context.embedded or not os.path.isabs(location.value)
+    is_folder, is_file = os.path.isdir(path), os.path.isfile(path)
     if on_this_machine and not is_folder and not is_file:
         hint = " A pattern needs an MLTable file." if any(sign in text for sign in "*?[") else ""
         context.problems.error(
@@ -179,7 +178,7 @@ def data_at(node: Scalar, data_type: str | None, mode: str | None, key: str, con
             node, key, f"{shown(node)} is a file, but the type is uri_folder; use type: uri_file, or name a folder."
         )
         return None
-    return DataInput(data_type, mode or "ro_mount", str(path))
+    return DataInput(data_type, mode or "ro_mount", path)
 
 
 def _bound_type(source: str, wanted: str | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from windrow.spec.nodes import Source, read_yaml, source_label
 from windrow.spec.pipeline import LoadedJob, read_pipeline
@@ -20,8 +19,8 @@ def load_job(path: str | os.PathLike[str], sets: Sequence[str] = (), *, embedded
     are checked too; otherwise they are the master's. Raises `JobFileError` with all the problems of the file, not only
     the first.
     """
-    job_file = Path(path).absolute()
-    context = Context(Source("job", source_label(job_file), job_file.parent), embedded)
+    job_file = os.path.abspath(path)
+    context = Context(Source("job", source_label(job_file), os.path.dirname(job_file)), embedded=embedded)
     root = read_yaml(job_file, "job", context.problems)
     if root is not None:
         root = apply_sets(root, sets, context.problems, context.source)

@@ -5,8 +5,8 @@ Reference: parallel-job.md, section 1.4; client.md, rule 4 and section 3 (paths 
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -50,13 +50,13 @@ def why_unreachable(location: Location, text: str) -> str:
     return f"{what}; give a local path (relative to the file that holds it) or a mounted folder."
 
 
-def absolute(value: str, folder: Path) -> Path:
+def absolute(value: str, folder: str) -> str:
     """A local path as an absolute one, from the folder of the file it is written in.
 
-    `..` is resolved as the file system does.
+    `..` is resolved as the file system does, through links; other paths keep the links that they were written with.
     """
-    path = folder / value
-    return path.resolve() if ".." in path.parts else path.absolute()
+    path = os.path.join(folder, value)
+    return os.path.realpath(path) if ".." in path.split("/") else os.path.normpath(path)
 
 
 def _file_path(rest: str) -> str:

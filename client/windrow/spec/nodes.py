@@ -6,7 +6,7 @@ place of a value; `yaml.safe_load` throws it away. Trees are never changed: `set
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import NamedTuple, TypeAlias
 
 import yaml
@@ -32,7 +32,7 @@ class Source(NamedTuple):
 
     kind: str
     label: str
-    folder: Path
+    folder: str
 
 
 class Place(NamedTuple):
@@ -108,23 +108,25 @@ def to_plain(node: Node) -> object:
             return {key: to_plain(value) for key, value in node.entries.items()}
 
 
-def source_label(path: Path) -> str:
+def source_label(path: str) -> str:
     """How a file is shown: relative to the working folder where it lies below it, else absolute."""
     try:
-        return str(path.relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return str(path)
+        here = os.path.join(os.getcwd(), "")
+    except OSError:
+        return path
+    return path.removeprefix(here)
 
 
-def read_yaml(path: Path, kind: str, problems: Problems) -> Node | None:
+def read_yaml(file_path: str | os.PathLike[str], kind: str, problems: Problems) -> Node | None:
     """Reads a YAML file.
 
     What is wrong with it as a whole (not there, not YAML, duplicate keys) goes to `problems`, then the result is None.
     """
-    source = Source(kind, source_label(path), path.parent)
+    path = os.fspath(file_path)
+    source = Source(kind, source_label(path), os.path.dirname(path))
     start = Place(source)
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:
         problems.error(start, "", "there is no such file; check the path.")

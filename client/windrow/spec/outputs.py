@@ -6,7 +6,6 @@ Reference: parallel-job.md, sections 1.4 and 6.3; client.md, rule 4 and section 
 from __future__ import annotations
 
 import os
-from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from windrow.spec.effective import StepOutput
@@ -121,11 +120,11 @@ def _output_path(node: Scalar, kind: str, key: str, context: Context) -> tuple[s
     path = absolute(location.value, node.place.source.folder)
     if context.embedded:
         _check_writable(path, node, kind, location.value.endswith("/"), key, context)
-    return str(path), None
+    return path, None
 
 
 def _datastore_file(value: str, node: Scalar, kind: str, key: str, context: Context) -> str | None:
-    parts = PurePosixPath(value).parts
+    parts = [part for part in value.split("/") if part]
     datastore = parts[1] if len(parts) > 1 and parts[0] == "datastores" else ""
     if datastore not in _DEFAULT_DATASTORES:
         context.problems.warn(
@@ -140,24 +139,24 @@ def _datastore_file(value: str, node: Scalar, kind: str, key: str, context: Cont
     return name
 
 
-def _check_writable(path: Path, node: Scalar, kind: str, as_folder: bool, key: str, context: Context) -> None:
+def _check_writable(path: str, node: Scalar, kind: str, as_folder: bool, key: str, context: Context) -> None:
     """Finds out now what would fail only after hours of work."""
-    if kind == "uri_file" and (path.is_dir() or as_folder):
+    if kind == "uri_file" and (os.path.isdir(path) or as_folder):
         context.problems.error(
             node,
             key,
             f"{shown(node)} is a folder, but the type is uri_file; add the file's name, or use type: uri_folder.",
         )
         return
-    if kind != "uri_file" and path.is_file():
+    if kind != "uri_file" and os.path.isfile(path):
         context.problems.error(
             node, key, f"{shown(node)} is a file, but the type is {kind}; name a folder, or use type: uri_file."
         )
         return
-    nearest = path if kind != "uri_file" else path.parent
-    while not nearest.exists() and nearest != nearest.parent:
-        nearest = nearest.parent
-    if not nearest.is_dir():
+    nearest = path if kind != "uri_file" else os.path.dirname(path)
+    while not os.path.exists(nearest):
+        nearest = os.path.dirname(nearest)
+    if not os.path.isdir(nearest):
         context.problems.error(
             node, key, f"{shown(node)} cannot be written: {nearest} is a file, not a folder; choose another path."
         )

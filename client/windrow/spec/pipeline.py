@@ -7,8 +7,8 @@ job.md, sections 1.1 to 1.4; client.md, section 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+import os
+from typing import NamedTuple
 
 from windrow.spec.bindings import Bindings
 from windrow.spec.components import Components, StepNodes
@@ -37,8 +37,7 @@ _UNPACKED = "0" * 64
 """Stands for the code digest until the code is packed (`build_effective`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedJob:
+class LoadedJob(NamedTuple):
     """A job file, read and checked; its code is still in folders.
 
     `code_folders` maps step names to absolute folders; `warnings` are what the user should know; `origins` tells for
@@ -49,10 +48,10 @@ class LoadedJob:
     job: EffectiveJob
     code_folders: dict[str, str]
     warnings: tuple[Problem, ...]
-    origins: dict[str, Origin] = field(default_factory=dict)
+    origins: dict[str, Origin]
 
 
-def read_pipeline(root: Node, job_file: Path, context: Context) -> LoadedJob | None:
+def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | None:
     """Reads a whole pipeline; None if an error was noted."""
     pipeline = as_mapping(root, "", context)
     if pipeline is None or not _is_pipeline(pipeline, context):
@@ -80,13 +79,13 @@ def read_pipeline(root: Node, job_file: Path, context: Context) -> LoadedJob | N
         name=context.job_name,
         display_name=read_text(entries.get("display_name"), "display_name", context)
         or context.job_name
-        or job_file.stem,
+        or os.path.splitext(os.path.basename(job_file))[0],
         experiment_name=read_text(entries.get("experiment_name"), "experiment_name", context)
-        or Path.cwd().name
+        or os.path.basename(os.getcwd())
         or "windrow",
         description=read_text(entries.get("description"), "description", context) or "",
         tags=read_text_map(entries.get("tags"), "tags", context),
-        job_file=str(job_file),
+        job_file=job_file,
         warnings=tuple(str(warning) for warning in context.problems.warnings),
         steps=tuple(made),
         outputs=bindings.pipeline_outputs(),
@@ -105,8 +104,8 @@ def build_effective(
 
     `name` wins over the job file's. Raises KeyError for a folder without a digest.
     """
-    steps = (replace(step, code_digest=code_digests[loaded.code_folders[step.name]]) for step in loaded.job.steps)
-    return replace(loaded.job, steps=tuple(steps), name=name or loaded.job.name, priority=priority, weight=weight)
+    steps = (step._replace(code_digest=code_digests[loaded.code_folders[step.name]]) for step in loaded.job.steps)
+    return loaded.job._replace(steps=tuple(steps), name=name or loaded.job.name, priority=priority, weight=weight)
 
 
 def _is_pipeline(pipeline: Mapping, context: Context) -> bool:
@@ -235,7 +234,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
 def _named(output: StepOutput, file_name: str) -> StepOutput:
     """`--append_row_file_name` names the file inside a folder; an output that is a file of its own keeps its name."""
     is_file = output.type == "uri_file" and (output.path is not None or output.file_name is not None)
-    return output if is_file else replace(output, file_name=file_name)
+    return output if is_file else output._replace(file_name=file_name)
 
 
 def _input_data(nodes: StepNodes, name: str, bindings: Bindings, context: Context) -> str:
@@ -329,7 +328,7 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes | None],
                 context.problems.error(
                     place, key, f"{output.path} is also read, as input {wanted} of step {reader}; write somewhere else."
                 )
-            elif any(Path(output.path).is_relative_to(path) for path in read_from):
+            elif any(output.path.startswith(path.rstrip("/") + "/") for path in read_from):
                 context.problems.warn(
                     place,
                     key,

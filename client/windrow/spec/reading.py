@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from windrow.spec.effective_json import NAME
@@ -30,15 +29,15 @@ class Origin(NamedTuple):
         return f"{self.kind} ({self.where})" if self.where else self.kind
 
 
-@dataclass(slots=True)
 class Context:
-    """What all readers of one job file share."""
+    """What all readers of one job file share: where it is, what was found wrong, and where each setting came from."""
 
-    source: Source
-    embedded: bool
-    problems: Problems = field(default_factory=Problems)
-    origins: dict[str, Origin] = field(default_factory=dict)
-    job_name: str | None = None
+    def __init__(self, source: Source, *, embedded: bool) -> None:
+        self.source = source
+        self.embedded = embedded
+        self.problems = Problems()
+        self.origins: dict[str, Origin] = {}
+        self.job_name: str | None = None
 
 
 def origin_of(node: Node | Place) -> Origin:

@@ -6,9 +6,8 @@ Reference: parallel-job.md, sections 1.3, 2.2, 2.4 and 6.2; client.md, rules 2 a
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from windrow.spec.effective import DATAFRAME_DEFAULTS, Rows, StepOutput
@@ -33,16 +32,16 @@ SETTINGS_FILE = "parallel_run_step.settings.json"
 _SETTINGS_BYTES_MAX = 1024 * 1024
 
 
-@dataclass(slots=True)
 class Task:
-    """A task as read; fields keep their defaults where an error was noted."""
+    """A task as read; what an error was noted for keeps its first value."""
 
-    code_folder: str = ""
-    entry_script: str = ""
-    arguments: list[str] = field(default_factory=list)
-    arguments_place: Place | None = None
-    append_row_to: str | None = None
-    rows: Rows = field(default_factory=Rows)
+    def __init__(self) -> None:
+        self.code_folder = ""
+        self.entry_script = ""
+        self.arguments: list[str] = []
+        self.arguments_place: Place | None = None
+        self.append_row_to: str | None = None
+        self.rows = Rows()
 
 
 def read_task(
@@ -85,7 +84,7 @@ def read_task(
         task.arguments = _arguments(arguments, f"{key}.program_arguments", outputs, input_state, context)
         task.arguments_place = arguments.place
     if task.code_folder:
-        task.rows = _rows(Path(task.code_folder) / SETTINGS_FILE, context)
+        task.rows = _rows(os.path.join(task.code_folder, SETTINGS_FILE), context)
     return task
 
 
@@ -128,15 +127,15 @@ def _code_folder(mapping: Mapping, key: str, context: Context) -> str:
         context.problems.error(node, key, why_unreachable(location, text))
         return ""
     folder = absolute(location.value, node.place.source.folder)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         what = (
             "is a file; name the folder that holds it"
-            if folder.is_file()
+            if os.path.isfile(folder)
             else "does not exist; paths are relative to the file that holds them"
         )
         context.problems.error(node, key, f"{shown(node)} ({folder}) {what}.")
         return ""
-    return str(folder)
+    return folder
 
 
 def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context) -> str:
@@ -159,14 +158,13 @@ def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context
         return ""
     if not code_folder:
         return script
-    folder = Path(code_folder)
     if script.endswith(".py"):
-        candidates = [folder / script]
+        candidates = [os.path.join(code_folder, script)]
     else:
-        module = folder.joinpath(*script.split("."))
-        candidates = [module.with_name(module.name + ".py"), module / "__init__.py"]
-    if not any(candidate.is_file() for candidate in candidates):
-        there = sorted(found.name for found in folder.glob("*.py"))
+        module = os.path.join(code_folder, *script.split("."))
+        candidates = [module + ".py", os.path.join(module, "__init__.py")]
+    if not any(map(os.path.isfile, candidates)):
+        there = sorted(name for name in os.listdir(code_folder) if name.endswith(".py"))
         context.problems.error(
             node, key, f"{shown(node)} does not exist in {code_folder}.{did_you_mean(script, there)}"
         )
@@ -239,11 +237,11 @@ def _argument_problem(
     )
 
 
-def _rows(path: Path, context: Context) -> Rows:
+def _rows(path: str, context: Context) -> Rows:
     """The settings file of 6.2: keyword arguments for `DataFrame.to_csv`."""
-    place = Place(Source("settings file", source_label(path), path.parent))
+    place = Place(Source("settings file", source_label(path), os.path.dirname(path)))
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             content = file.read(_SETTINGS_BYTES_MAX + 1)
     except FileNotFoundError:
         return Rows()
@@ -295,9 +293,9 @@ def _rows_of(settings: object, place: Place, context: Context) -> Rows:
 
 def rows_origin(code_folder: str, context: Context) -> Origin:
     """Where the rows settings of a code folder come from."""
-    path = Path(code_folder) / SETTINGS_FILE
+    path = os.path.join(code_folder, SETTINGS_FILE)
     return (
-        origin_of(Place(Source("settings file", source_label(path), path.parent)))
-        if path.is_file()
+        origin_of(Place(Source("settings file", source_label(path), os.path.dirname(path))))
+        if os.path.isfile(path)
         else Origin("default")
     )
