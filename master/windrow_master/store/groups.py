@@ -1,0 +1,102 @@
+"""Turns one group of dirty rows into the statements that write it, in an order in which each finds what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from windrow_master.core.ids import JobKey, StepId, mini_batch_key
+from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.records import Dirty, JobRow, OutcomeRow, PlannedRows, StepRow
+from windrow_master.store import statements as sql
+from windrow_master.store.rows import RowRange, SegmentRow
+from windrow_master.store.statements import BulkStatement, Row
+
+
+class Write(NamedTuple):
+    """One statement over rows."""
+
+    statement: BulkStatement
+    rows: Sequence[Row]
+    changes: int = -1
+    """How many rows it must change; -1: any number."""
+
+
+class DocumentCache:
+    """What was written last of the large columns that rarely change, so that they are not written with every group."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobKey, bytes] = {}
+        self.steps: dict[StepId, tuple[Any, ...]] = {}
+
+
+def writes_of(
+    dirty: Dirty, ranges: Sequence[RowRange], segments: Sequence[SegmentRow], written: DocumentCache
+) -> list[Write]:
+    """The writes of a group; `written` is only read. Raises ValueError when `ranges` does not fit the row blocks."""
+    if len(ranges) != len(dirty.row_blocks):
+        raise ValueError(f"{len(dirty.row_blocks)} row blocks came with {len(ranges)} ranges")
+    outcomes = _outcomes(dirty.outcomes, ranges)
+    verdicts = [(row.lease_id, row.state, row.cause, row.message) for row in dirty.attempts if not row.node_id]
+    attempts = [row for row in dirty.attempts if row.node_id] if verdicts else dirty.attempts
+    writes = [
+        Write(sql.JOBS, [(*row[:11], *row[12:]) for row in dirty.jobs]),
+        Write(sql.JOB_DOCUMENTS, _job_documents(dirty.jobs, written)),
+        Write(sql.STEPS, [_step(row) for row in dirty.steps]),
+        Write(sql.STEP_DOCUMENTS, _step_documents(dirty.steps, written)),
+        *(Write(sql.PLANNED, _planned(group)) for group in dirty.planned),
+        Write(sql.SEGMENTS, segments),
+        Write(sql.OUTCOMES, outcomes, len(outcomes)),
+        # Attempts without a node are the master's later verdicts on finished ones (rows_lost). They come first: a
+        # mini-batch's next success needs the place of the one taken back.
+        Write(sql.VERDICTS, verdicts),
+        Write(sql.ATTEMPTS, attempts),
+        Write(sql.ITEM_OUTCOMES_CLEARED, dirty.item_outcomes_cleared),
+        Write(sql.ITEM_OUTCOMES, dirty.item_outcomes),
+        Write(sql.NODES, dirty.nodes),
+        Write(sql.EVENTS, dirty.events),
+    ]
+    return [write for write in writes if write.rows]
+
+
+def _outcomes(outcomes: Sequence[OutcomeRow], ranges: Sequence[RowRange]) -> list[Row]:
+    """Rows of statements.OUTCOMES, the last one of each mini-batch."""
+    rows: dict[int, Row] = {}
+    for step_id, mini_batch, state, generation, items, ok, lease_id, block, row_count, not_before in outcomes:
+        key = mini_batch_key(step_id, mini_batch)
+        place = ranges[block] if block >= 0 else (None, None, None, None)
+        rows[key] = (key, state, generation, items, ok, lease_id, *place, row_count, not_before)
+    return list(rows.values())
+
+
+def _planned(group: PlannedRows) -> list[Row]:
+    first = mini_batch_key(group.step_id, group.first_index)
+    generation = group.generation
+    return [(key, *record, generation) for key, record in enumerate(PLAN_RECORD.iter_unpack(group.records), first)]
+
+
+def _job_documents(jobs: Sequence[JobRow], written: DocumentCache) -> list[Row]:
+    return [(row.job_key, row.document) for row in jobs if written.jobs.get(row.job_key) != row.document]
+
+
+def _step(row: StepRow) -> Row:
+    return (
+        row.step_id,
+        row.job_key,
+        row.ordinal,
+        row.name,
+        row.state,
+        row.message,
+        row.checkpoint,
+        row.counters,
+        row.start_time,
+        row.end_time,
+    )
+
+
+def _step_documents(steps: Sequence[StepRow], written: DocumentCache) -> list[Row]:
+    return [
+        (row.step_id, row.paths, row.reader, row.header)
+        for row in steps
+        if written.steps.get(row.step_id) != (row.paths, row.reader, row.header)
+    ]

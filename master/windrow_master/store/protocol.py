@@ -1,0 +1,154 @@
+"""What the master asks of its durable state. `tests/store/conformance` runs over every store behind these protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from windrow_master.core.ids import JobKey, LeaseId, StepId
+from windrow_master.core.records import (
+    AttemptRow,
+    Dirty,
+    EventRow,
+    ItemOutcomeRow,
+    JobRow,
+    NodeRow,
+    Snapshot,
+    StepRow,
+)
+from windrow_master.store.errors import (
+    NetworkFileSystem,
+    OwnershipLost,
+    SchemaTooNew,
+    StateFolderInUse,
+    StoreBroken,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StorePostponed,
+    StoreUnusable,
+)
+from windrow_master.store.reserve import Reserve
+from windrow_master.store.rows import CommittedRange, MiniBatchRow, OutputRow, RowRange, SegmentRow
+
+__all__ = [
+    "NetworkFileSystem",
+    "OwnershipLost",
+    "SchemaTooNew",
+    "StateFolderInUse",
+    "Store",
+    "StoreBroken",
+    "StoreBusy",
+    "StoreError",
+    "StoreFull",
+    "StorePostponed",
+    "StoreReader",
+    "StoreUnusable",
+]
+
+PAGE_ROWS = 5000
+
+
+class StoreReader(Protocol):
+    """Reads what is committed, from any thread. Each call, and each page of an iterator, is a query of its own: no read
+    stays open between pages. Rows that change meanwhile appear as they are when their page is read.
+
+    Raises StoreBusy or StoreBroken.
+    """
+
+    def job_by_id(self, job_id: str) -> JobRow | None:
+        """One job by its name."""
+
+    def job_by_key(self, job_key: JobKey) -> JobRow | None:
+        """One job by its number."""
+
+    def job_by_request(self, request_id: str) -> JobRow | None:
+        """The job that a submission with this request id made."""
+
+    def jobs_newest_first(self, size: int, before: int | None = None) -> list[JobRow]:
+        """At most `size` jobs with job_key < `before` (None: from the newest)."""
+
+    def steps_of(self, job_key: JobKey) -> list[StepRow]:
+        """The steps of a job, by ordinal."""
+
+    def mini_batches_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[MiniBatchRow]]:
+        """All mini-batches of a step, in output order."""
+
+    def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
+        """The committed rows of a step, in output order. Mini-batches without rows are left out."""
+
+    def attempts_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptRow]]:
+        """All stored attempts of a step, in order of lease id."""
+
+    def attempts_of_mini_batch(self, step_id: StepId, mini_batch: int) -> list[AttemptRow]:
+        """All stored attempts of one mini-batch, oldest first."""
+
+    def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
+        """One attempt."""
+
+    def item_outcomes_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[ItemOutcomeRow]]:
+        """All items of a step that are not ok, by mini-batch, in the order in which they were written."""
+
+    def events_of(self, job_key: JobKey | None, after: int = 0, limit: int = 1000) -> list[tuple[int, EventRow]]:
+        """Events of a job (None: those of no job), oldest first, each with its number; only numbers above `after`."""
+
+    def nodes(self) -> list[NodeRow]:
+        """All nodes ever registered, by node id."""
+
+    def segments_of(self, step_id: StepId) -> list[SegmentRow]:
+        """The committed segments of a step."""
+
+    def outputs_at(self, path: str) -> list[OutputRow]:
+        """What was written to a path, newest first; only the last few."""
+
+
+class Store(Protocol):
+    """The durable state, owned by one master incarnation.
+
+    Invariants:
+    1. A group is committed whole or not at all, and is durable (survives loss of power) when `commit` returns.
+    2. Only the newest incarnation commits: `commit`, `record_output` and `prune` of an older one raise OwnershipLost.
+    3. Incarnations rise by one at each open; no two have the same lease prefix.
+    4. A mini-batch has at most one attempt in state SUCCEEDED.
+    5. `load` gives what the last committed group made of the state.
+    """
+
+    @property
+    def incarnation(self) -> int:
+        """This master's number, from 1."""
+
+    @property
+    def lease_prefix(self) -> int:
+        """The high 31 bits of this incarnation's lease ids: random, not 0, distinct from all earlier ones."""
+
+    @property
+    def reserve(self) -> Reserve:
+        """Disk space kept back for ending well."""
+
+    def load(self) -> Snapshot:
+        """What a new master starts from."""
+
+    def commit(self, dirty: Dirty, ranges: Sequence[RowRange], segments: Sequence[SegmentRow]) -> None:
+        """Write one group. `ranges[i]` says where `dirty.row_blocks[i]` lies; `segments` are the segments they name.
+
+        Raises StoreFull or StoreBusy (certainly rolled back: try the same group again), OwnershipLost (nothing was
+        written), StoreBroken (unknown: end).
+        """
+
+    def record_output(self, row: OutputRow) -> None:
+        """Remember a file that is about to be renamed into place. Callable from any thread. Raises as `commit`."""
+
+    def record_address(self, address: str, lease_until: float = 0.0) -> None:
+        """Publish where this master serves. Raises as `commit`."""
+
+    def prune(self, job_key: JobKey, rows_max: int = 10_000) -> bool:
+        """Delete at most `rows_max` rows of an ended job; return whether some are left (then call again).
+
+        Raises ValueError for a job that has not ended, else as `commit`.
+        """
+
+    def reader(self) -> StoreReader:
+        """Readers of this store; usable until `close`."""
+
+    def close(self) -> None:
+        """Let go of everything, the state folder's lock included. Repeatable."""

@@ -1,0 +1,190 @@
+"""Answers readers from connections of their own.
+
+A page of many rows comes out of SQLite as one JSON text: Python's sqlite3 gives and takes the GIL for every row it
+fetches, and beside a busy event loop each would wait for the interpreter's switch interval.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId, mini_batch_key
+from windrow_master.core.records import AttemptRow, EventRow, ItemOutcomeRow, JobRow, NodeRow, StepRow
+from windrow_master.store.connections import Database
+from windrow_master.store.errors import StoreBroken, StoreError
+from windrow_master.store.loading import JOB_COLUMNS, JOB_FROM, NODE_COLUMNS, STEP_COLUMNS, STEP_FROM
+from windrow_master.store.protocol import PAGE_ROWS
+from windrow_master.store.rows import CommittedRange, MiniBatchRow, OutputRow, SegmentRow
+
+OUTPUTS_LOOKED_AT = 16
+
+INDEX = f"key & {(1 << MINI_BATCH_SHIFT) - 1}"
+MINI_BATCH_COLUMNS = (
+    f"{INDEX}, state, generation, item_first, item_count, items_counted, ok_count, recipe_offset, recipe_length, "
+    "lease_id, row_count"
+)
+RANGE_COLUMNS = (
+    f"{INDEX}, lease_id, items_counted, ok_count, row_count, segment_id, segment_offset, rows_length, rows_crc32"
+)
+ATTEMPT_COLUMNS = (
+    "lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number, state, cause, "
+    "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail"
+)
+ITEM_OUTCOME_COLUMNS = "step_id, mini_batch, item_first, item_count, cause, message"
+OUTPUT_COLUMNS = "path, job_key, step_id, generation, incarnation, length, digest, mtime_ns, rows"
+
+Page = list[list[Any]]
+
+
+class SqliteReader:
+    """See protocol.StoreReader."""
+
+    def __init__(self, database: Database, classified: Callable[[sqlite3.Error], StoreError]) -> None:
+        self._database = database
+        self._classified = classified
+
+    def job_by_id(self, job_id: str) -> JobRow | None:
+        """See protocol.StoreReader."""
+        return self._job("job_id = ?", job_id)
+
+    def job_by_key(self, job_key: JobKey) -> JobRow | None:
+        """See protocol.StoreReader."""
+        return self._job("job.job_key = ?", job_key)
+
+    def job_by_request(self, request_id: str) -> JobRow | None:
+        """See protocol.StoreReader."""
+        return self._job("request_id = ? AND request_id <> ''", request_id)
+
+    def jobs_newest_first(self, size: int, before: int | None = None) -> list[JobRow]:
+        """See protocol.StoreReader."""
+        rows = self._rows(
+            f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE job.job_key < ? ORDER BY job.job_key DESC LIMIT ?",
+            (before if before is not None else 1 << 62, size),
+        )
+        return [JobRow._make(row) for row in rows]
+
+    def steps_of(self, job_key: JobKey) -> list[StepRow]:
+        """See protocol.StoreReader."""
+        rows = self._rows(f"SELECT {STEP_COLUMNS} FROM {STEP_FROM} WHERE job_key = ? ORDER BY ordinal", (job_key,))
+        return [StepRow._make(row) for row in rows]
+
+    def mini_batches_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[MiniBatchRow]]:
+        """See protocol.StoreReader."""
+        for page in self._mini_batch_pages(MINI_BATCH_COLUMNS, "", step_id, page_rows):
+            yield [MiniBatchRow._make(row) for row in page]
+
+    def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
+        """See protocol.StoreReader."""
+        for page in self._mini_batch_pages(RANGE_COLUMNS, "AND segment_id IS NOT NULL", step_id, page_rows):
+            yield [CommittedRange._make(row) for row in page]
+
+    def attempts_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptRow]]:
+        """See protocol.StoreReader."""
+        after = -1
+        query = _paged(
+            ATTEMPT_COLUMNS,
+            "FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? ORDER BY lease_id LIMIT ?",
+        )
+        while page := self._page(query, (step_id, after, page_rows)):
+            yield [AttemptRow._make(row) for row in page]
+            if len(page) < page_rows:
+                return
+            after = page[-1][0]
+
+    def attempts_of_mini_batch(self, step_id: StepId, mini_batch: int) -> list[AttemptRow]:
+        """See protocol.StoreReader."""
+        # Two lookups, since each of the two partial indexes knows half of the states.
+        rows = self._rows(
+            f"SELECT {ATTEMPT_COLUMNS} FROM ("
+            "SELECT * FROM attempt WHERE step_id = :step_id AND mini_batch = :mini_batch AND state = 2 UNION ALL "
+            "SELECT * FROM attempt WHERE step_id = :step_id AND mini_batch = :mini_batch AND state <> 2"
+            ") LEFT JOIN master ON master.lease_prefix = lease_id >> 32 ORDER BY incarnation, lease_id",
+            {"step_id": step_id, "mini_batch": mini_batch},
+        )
+        return [AttemptRow._make(row) for row in rows]
+
+    def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
+        """See protocol.StoreReader."""
+        rows = self._rows(f"SELECT {ATTEMPT_COLUMNS} FROM attempt WHERE lease_id = ?", (lease_id,))
+        return AttemptRow._make(rows[0]) if rows else None
+
+    def item_outcomes_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[ItemOutcomeRow]]:
+        """See protocol.StoreReader."""
+        mini_batch, after = -1, -1
+        query = _paged(
+            f"{ITEM_OUTCOME_COLUMNS}, id",
+            "FROM item_outcome WHERE step_id = ? AND (mini_batch, id) > (?, ?) ORDER BY mini_batch, id LIMIT ?",
+        )
+        while page := self._page(query, (step_id, mini_batch, after, page_rows)):
+            yield [ItemOutcomeRow._make(row[:-1]) for row in page]
+            if len(page) < page_rows:
+                return
+            mini_batch, after = page[-1][1], page[-1][-1]
+
+    def events_of(self, job_key: JobKey | None, after: int = 0, limit: int = 1000) -> list[tuple[int, EventRow]]:
+        """See protocol.StoreReader."""
+        rows = self._rows(
+            "SELECT id, time, job_key, kind, message FROM event WHERE job_key IS ? AND id > ? ORDER BY id LIMIT ?",
+            (job_key, after, limit),
+        )
+        return [(number, EventRow._make(row)) for number, *row in rows]
+
+    def nodes(self) -> list[NodeRow]:
+        """See protocol.StoreReader."""
+        rows = self._rows(f"SELECT {NODE_COLUMNS} FROM node ORDER BY node_id")
+        return [NodeRow._make(row) for row in rows]
+
+    def segments_of(self, step_id: StepId) -> list[SegmentRow]:
+        """See protocol.StoreReader."""
+        rows = self._rows(
+            "SELECT segment_id, step_id, name, incarnation, state, length FROM segment WHERE step_id = ? "
+            "ORDER BY segment_id",
+            (step_id,),
+        )
+        return [SegmentRow._make(row) for row in rows]
+
+    def outputs_at(self, path: str) -> list[OutputRow]:
+        """See protocol.StoreReader."""
+        rows = self._rows(
+            f"SELECT {OUTPUT_COLUMNS} FROM output WHERE path = ? ORDER BY id DESC LIMIT ?", (path, OUTPUTS_LOOKED_AT)
+        )
+        return [OutputRow._make(row) for row in rows]
+
+    def _job(self, condition: str, value: object) -> JobRow | None:
+        rows = self._rows(f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE {condition}", (value,))
+        return JobRow._make(rows[0]) if rows else None
+
+    def _mini_batch_pages(self, columns: str, condition: str, step_id: StepId, page_rows: int) -> Iterator[Page]:
+        after, stop = mini_batch_key(step_id, 0) - 1, mini_batch_key(StepId(step_id + 1), 0)
+        query = _paged(f"{columns}, key", f"FROM mini_batch WHERE key > ? AND key < ? {condition} ORDER BY key LIMIT ?")
+        while page := self._page(query, (after, stop, page_rows)):
+            after = page[-1][-1]
+            for row in page:
+                row.pop()
+            yield page
+            if len(page) < page_rows:
+                return
+
+    def _page(self, query: str, values: Sequence[object]) -> Page:
+        page: Page = json.loads(self._rows(query, values)[0][0])
+        return page
+
+    def _rows(self, query: str, values: Any = ()) -> list[Any]:
+        try:
+            with self._database.reader() as connection:
+                return connection.execute(query, values).fetchall()
+        except sqlite3.ProgrammingError as error:
+            raise StoreBroken(f"the store is closed: {error}") from error
+        except sqlite3.Error as error:
+            raise self._classified(error) from error
+
+
+def _paged(columns: str, rest: str) -> str:
+    """A query whose one row is a JSON array of rows."""
+    count = columns.count(",") + 1
+    names = [f"c{number}" for number in range(count)]
+    aliased = ", ".join(f"{column.strip()} AS {name}" for column, name in zip(columns.split(","), names, strict=True))
+    return f"SELECT json_group_array(json_array({', '.join(names)})) FROM (SELECT {aliased} {rest})"

@@ -1,0 +1,87 @@
+"""Rows that a store holds beyond those the core marks dirty: where output lies, and what readers page through."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from windrow_master.core.ids import JobKey, LeaseId, StepId
+
+
+class SegmentState(IntEnum):
+    """OPEN -> SEALED. Informative: a segment is only ever written to by the incarnation in its name."""
+
+    OPEN = 1
+    SEALED = 2
+
+
+class SegmentRow(NamedTuple):
+    """A file of result rows: upserted, keyed by segment_id."""
+
+    segment_id: int
+    """`incarnation << 32 | n`."""
+    step_id: StepId
+    name: str
+    """File name in the step's segments folder."""
+    incarnation: int
+    state: int
+    """SegmentState."""
+    length: int
+    """Bytes synced so far."""
+
+
+class RowRange(NamedTuple):
+    """Where the rows of one RowBlock were appended."""
+
+    segment_id: int
+    offset: int
+    length: int
+    crc32: int
+
+
+class CommittedRange(NamedTuple):
+    """The committed rows of one mini-batch."""
+
+    mini_batch: int
+    lease_id: LeaseId
+    item_count: int
+    ok_count: int
+    row_count: int
+    segment_id: int
+    offset: int
+    length: int
+    crc32: int
+
+
+class MiniBatchRow(NamedTuple):
+    """One mini-batch, for reports."""
+
+    mini_batch: int
+    state: int
+    """core.states.MiniBatchState; LEASED is never stored."""
+    generation: int
+    item_first: int
+    item_count: int
+    """Items as planned; 0 where only loading tells."""
+    items_counted: int
+    """Items of the outcome that counts; 0 while there is none."""
+    ok_count: int
+    recipe_offset: int
+    recipe_length: int
+    lease_id: LeaseId
+    row_count: int
+
+
+class OutputRow(NamedTuple):
+    """A file that Windrow wrote, or was about to rename into place: by this it is known again."""
+
+    path: str
+    job_key: JobKey
+    step_id: StepId
+    generation: int
+    incarnation: int
+    length: int
+    digest: str
+    """sha256, hexadecimal."""
+    mtime_ns: int
+    rows: int

@@ -1,0 +1,174 @@
+-- Numbers of states and causes are those of windrow_master.core.states. Times are seconds since 1970 unless named _us.
+-- Columns that nothing sets yet are room for what is planned (docs/architecture.md): queues, split mini-batches, delays.
+
+-- One row for every start of a master. The highest incarnation owns the store.
+CREATE TABLE master (
+  incarnation  INTEGER PRIMARY KEY,
+  lease_prefix INTEGER NOT NULL UNIQUE,
+  address      TEXT NOT NULL DEFAULT '',
+  lease_until  REAL NOT NULL DEFAULT 0,
+  start_time   REAL NOT NULL
+) STRICT;
+
+CREATE TABLE job (
+  job_key     INTEGER PRIMARY KEY,
+  job_id      TEXT NOT NULL UNIQUE,
+  request_id  TEXT NOT NULL,
+  state       INTEGER NOT NULL,
+  generation  INTEGER NOT NULL,
+  seq         INTEGER NOT NULL,
+  queue       TEXT NOT NULL,
+  priority    INTEGER NOT NULL,
+  weight      INTEGER NOT NULL,
+  parent_key  INTEGER,
+  run_digest  TEXT NOT NULL,
+  message     TEXT NOT NULL,
+  warnings    BLOB NOT NULL,
+  create_time REAL NOT NULL,
+  end_time    REAL
+) STRICT;
+CREATE UNIQUE INDEX job_by_request ON job (request_id) WHERE request_id <> '';
+CREATE INDEX job_by_state ON job (state);
+
+-- Apart from `job`, which changes with every group, because it is large and does not.
+CREATE TABLE job_document (
+  job_key  INTEGER PRIMARY KEY,
+  document BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE step (
+  step_id    INTEGER PRIMARY KEY,
+  job_key    INTEGER NOT NULL,
+  ordinal    INTEGER NOT NULL,
+  name       TEXT NOT NULL,
+  state      INTEGER NOT NULL,
+  message    TEXT NOT NULL,
+  checkpoint BLOB,
+  counters   BLOB NOT NULL,
+  start_time REAL,
+  end_time   REAL
+) STRICT;
+CREATE UNIQUE INDEX step_by_job ON step (job_key, ordinal);
+
+-- Apart from `step` for the same reason.
+CREATE TABLE step_document (
+  step_id INTEGER PRIMARY KEY,
+  paths   BLOB NOT NULL,
+  reader  BLOB,
+  header  BLOB
+) STRICT;
+
+-- key = step_id << 32 | index of the mini-batch in its step.
+CREATE TABLE mini_batch (
+  key            INTEGER PRIMARY KEY,
+  item_first     INTEGER NOT NULL,
+  item_count     INTEGER NOT NULL,
+  recipe_offset  INTEGER NOT NULL,
+  recipe_length  INTEGER NOT NULL,
+  generation     INTEGER NOT NULL,
+  state          INTEGER NOT NULL DEFAULT 0,
+  lease_id       INTEGER NOT NULL DEFAULT 0,
+  items_counted  INTEGER NOT NULL DEFAULT 0,
+  ok_count       INTEGER NOT NULL DEFAULT 0,
+  segment_id     INTEGER,
+  segment_offset INTEGER,
+  rows_length    INTEGER,
+  rows_crc32     INTEGER,
+  row_count      INTEGER NOT NULL DEFAULT 0,
+  not_before     REAL NOT NULL DEFAULT 0,
+  parent_id      INTEGER,
+  output_order   INTEGER, -- NULL: the order of keys
+  queue_rank     INTEGER
+) STRICT;
+
+CREATE TABLE attempt (
+  lease_id         INTEGER PRIMARY KEY,
+  step_id          INTEGER NOT NULL,
+  mini_batch       INTEGER NOT NULL,
+  generation       INTEGER NOT NULL,
+  node_id          TEXT NOT NULL,
+  node_incarnation TEXT NOT NULL,
+  process_number   INTEGER NOT NULL,
+  state            INTEGER NOT NULL,
+  cause            INTEGER NOT NULL,
+  start_unix_us    INTEGER NOT NULL,
+  elapsed_us       INTEGER NOT NULL,
+  run_us           INTEGER NOT NULL,
+  cpu_us           INTEGER NOT NULL,
+  item_count       INTEGER NOT NULL,
+  result_count     INTEGER NOT NULL,
+  peak_rss_kib     INTEGER NOT NULL,
+  message          TEXT NOT NULL,
+  detail           TEXT NOT NULL,
+  code_digest      TEXT
+) STRICT;
+-- The second lock on "one outcome a mini-batch": at most one successful attempt (2 = SUCCEEDED).
+CREATE UNIQUE INDEX attempt_succeeded ON attempt (step_id, mini_batch) WHERE state = 2;
+CREATE INDEX attempt_other ON attempt (step_id, mini_batch) WHERE state <> 2;
+-- With the lease id that SQLite appends: the order of reports.
+CREATE INDEX attempt_by_step ON attempt (step_id);
+
+-- Items that are not ok.
+CREATE TABLE item_outcome (
+  id         INTEGER PRIMARY KEY,
+  step_id    INTEGER NOT NULL,
+  mini_batch INTEGER NOT NULL,
+  item_first INTEGER NOT NULL,
+  item_count INTEGER NOT NULL,
+  cause      INTEGER NOT NULL,
+  message    TEXT NOT NULL
+) STRICT;
+CREATE INDEX item_outcome_by_mini_batch ON item_outcome (step_id, mini_batch);
+
+-- segment_id = incarnation << 32 | n. uri: NULL for a file in the step's segments folder.
+CREATE TABLE segment (
+  segment_id  INTEGER PRIMARY KEY,
+  step_id     INTEGER NOT NULL,
+  name        TEXT NOT NULL,
+  incarnation INTEGER NOT NULL,
+  state       INTEGER NOT NULL,
+  length      INTEGER NOT NULL,
+  uri         TEXT
+) STRICT;
+CREATE UNIQUE INDEX segment_by_name ON segment (step_id, name);
+
+-- Files written outside the state folder, by path; they outlive their job, so that a later one knows them again.
+CREATE TABLE output (
+  id          INTEGER PRIMARY KEY,
+  path        TEXT NOT NULL,
+  job_key     INTEGER NOT NULL,
+  step_id     INTEGER NOT NULL,
+  generation  INTEGER NOT NULL,
+  incarnation INTEGER NOT NULL,
+  length      INTEGER NOT NULL,
+  digest      TEXT NOT NULL,
+  mtime_ns    INTEGER NOT NULL,
+  rows        INTEGER NOT NULL
+) STRICT;
+CREATE INDEX output_by_path ON output (path);
+
+CREATE TABLE node (
+  node_id          TEXT PRIMARY KEY,
+  node_incarnation TEXT NOT NULL,
+  state            INTEGER NOT NULL,
+  message          TEXT NOT NULL,
+  resources        BLOB NOT NULL,
+  labels           BLOB NOT NULL,
+  register_time    REAL NOT NULL
+) STRICT;
+
+CREATE TABLE event (
+  id      INTEGER PRIMARY KEY,
+  time    REAL NOT NULL,
+  job_key INTEGER,
+  kind    TEXT NOT NULL,
+  message TEXT NOT NULL
+) STRICT;
+CREATE INDEX event_by_job ON event (job_key);
+
+-- Numbers that must never be given again, even when the rows that held them are pruned.
+CREATE TABLE counted (
+  name  TEXT PRIMARY KEY,
+  value INTEGER NOT NULL
+) STRICT;
+INSERT INTO counted (name, value) VALUES ('job_key', 0), ('step_id', 0);
