@@ -4,8 +4,6 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(shell cd proto && find . -name '*.proto' | sed 's,^\./,,' | sort)
-# Where `make proto` writes the stubs.
-STUBS ?= client
 # pytest's own choice of tests and switches, as in: make test PYTEST="tests/worker -x"
 PYTEST ?=
 # Test processes side by side: most tests wait for processes of their own.
@@ -42,18 +40,21 @@ test: check-stubs lint ## Lint, types, import rules, stubs, and all tests
 bench: setup ## Measure everything beside multiprocessing.Pool and concurrent.futures
 	$(BIN)/python -m benchmarks $(BENCH)
 
+# $(call generate-stubs,FOLDER)
+generate-stubs = $(BIN)/python -m grpc_tools.protoc -Iproto --python_out=$(1) --grpc_python_out=$(1) \
+  --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
+  --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) $(PROTOS)
+
 .PHONY: proto
 proto: setup ## Generate the gRPC stubs from proto/
-	@$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=$(STUBS) --grpc_python_out=$(STUBS) \
-	  --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
-	  --mypy_out=quiet:$(STUBS) --mypy_grpc_out=quiet:$(STUBS) $(PROTOS)
+	@$(call generate-stubs,client)
 
 .PHONY: check-stubs
 check-stubs: setup ## Fail when the committed stubs are not what proto/ generates
 	@rm -rf build/stubs && mkdir -p build/stubs
-	@$(MAKE) --no-print-directory proto STUBS=build/stubs
-	@diff -r -x __pycache__ -x __init__.py build/stubs/windrow/rpc/v1 client/windrow/rpc/v1 >build/stubs.diff || \
-	  { cat build/stubs.diff; echo "client/windrow/rpc/v1 is not what proto/ generates: run 'make proto' and commit the result" >&2; exit 1; }
+	@$(call generate-stubs,build/stubs)
+	@diff -r -x __pycache__ -x __init__.py build/stubs/windrow/rpc/v1 client/windrow/rpc/v1 || \
+	  { echo "client/windrow/rpc/v1 is not what proto/ generates: run 'make proto' and commit the result" >&2; exit 1; }
 
 .PHONY: lint
 lint: setup ## Lint, types, import rules

@@ -1,0 +1,109 @@
+"""What is measured: rows of contenders, run in turn, so that all meet the same moods of the machine."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One column of a table."""
+
+    key: str
+    title: str
+    unit: str
+    decimals: int = 2
+    more_is_better: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run of one contender: metric key to value; the note stands in the table, and values may be missing."""
+
+    values: dict[str, float]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Somebody who does the work.
+
+    `run` gets an empty folder of its own. `missing` is the module that is not installed, if one is.
+    """
+
+    name: str
+    run: Callable[[Path], Outcome]
+    missing: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the aims: the same work done by several contenders. The first metric is the one that is compared."""
+
+    key: str
+    title: str
+    aim: str
+    metrics: list[Metric]
+    contenders: Callable[[Path], list[Contender]]
+    """Prepares the input in the given folder (kept for the whole row) and tells who does the work."""
+    runs: int | None = None
+    """Not more runs than this, for rows that take minutes."""
+
+
+@dataclass
+class Line:
+    """A contender's line of a table: medians over its runs."""
+
+    name: str
+    medians: dict[str, float] = field(default_factory=dict)
+    spread: tuple[float, float] | None = None
+    """Smallest and largest of the compared metric."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A measured row."""
+
+    row: Row
+    lines: list[Line]
+    runs: int
+
+
+def measure(row: Row, runs: int, scratch: Path) -> Table:
+    """Runs all contenders in turn, `runs` times; what a contender has left behind is gone before its next run."""
+    folder = scratch / row.key
+    folder.mkdir(parents=True, exist_ok=True)
+    contenders = row.contenders(folder)
+    runs = min(runs, row.runs or runs)
+    outcomes: dict[str, list[Outcome]] = {contender.name: [] for contender in contenders}
+    for number in range(runs):
+        for contender in contenders:
+            if contender.missing:
+                outcomes[contender.name] = [Outcome({}, f"skipped: {contender.missing} is not installed")]
+                continue
+            print(f"  {row.key}: {contender.name}, run {number + 1} of {runs}", file=sys.stderr, flush=True)
+            outcomes[contender.name].append(contender.run(_fresh(folder, contender.name, number)))
+    return Table(row, [_line(row, name, done) for name, done in outcomes.items()], runs)
+
+
+def _fresh(folder: Path, name: str, number: int) -> Path:
+    slug = "".join(char if char.isalnum() else "-" for char in name.lower())
+    fresh = folder / f"run-{slug}-{number}"
+    fresh.mkdir()
+    return fresh
+
+
+def _line(row: Row, name: str, outcomes: list[Outcome]) -> Line:
+    line = Line(name, note="; ".join(dict.fromkeys(outcome.note for outcome in outcomes if outcome.note)))
+    for metric in row.metrics:
+        values = [outcome.values[metric.key] for outcome in outcomes if metric.key in outcome.values]
+        if values:
+            line.medians[metric.key] = statistics.median(values)
+        if values and metric is row.metrics[0]:
+            line.spread = (min(values), max(values))
+    return line

@@ -1,0 +1,75 @@
+"""A CSV cut into byte ranges at line ends, each read into a DataFrame and written to text, by hand on top of a pool."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from benchmarks.work import batch_work
+
+RANGE_BYTES = 10 * 1024 * 1024
+SAMPLE_ROWS = 200
+
+
+@dataclass(frozen=True)
+class CsvRange:
+    """Bytes of a file, with what is needed to read them alone."""
+
+    path: str
+    start: int
+    end: int
+    columns: list[str]
+    types: dict[str, object]
+
+
+def parse() -> argparse.Namespace:
+    """`--input`, `--output`, `--stamps`, `--workers`."""
+    parser = argparse.ArgumentParser()
+    for name in ("--input", "--output", "--stamps"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--workers", type=int, default=2)
+    return parser.parse_args()
+
+
+def ranges(path: str) -> Iterator[CsvRange]:
+    sample = pd.read_csv(path, nrows=SAMPLE_ROWS)
+    columns, types = list(sample.columns), sample.dtypes.to_dict()
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        file.readline()
+        start = file.tell()
+        while start < size:
+            file.seek(min(start + RANGE_BYTES, size))
+            file.readline()
+            yield CsvRange(path, start, file.tell(), columns, types)
+            start = file.tell()
+
+
+def _frame(part: CsvRange) -> pd.DataFrame:
+    with open(part.path, "rb") as file:
+        file.seek(part.start)
+        content = file.read(part.end - part.start)
+    return pd.read_csv(io.BytesIO(content), names=part.columns, dtype=part.types)
+
+
+def rewritten(part: CsvRange) -> str:
+    """The range as CSV text, after a DataFrame."""
+    batch_work.stamped(list, [])
+    return str(_frame(part).to_csv(index=False, header=False))
+
+
+def rewrite(
+    mapped: Callable[[Callable[[CsvRange], str], Iterable[CsvRange]], Iterable[str]], options: argparse.Namespace
+) -> None:
+    """Writes header and ranges, in order; the file appears when it is whole."""
+    parts = list(ranges(options.input))
+    with open(options.output + ".partial", "w", newline="") as file:
+        file.write(",".join(parts[0].columns) + "\n")
+        for text in mapped(rewritten, parts):
+            file.write(text)
+    os.rename(options.output + ".partial", options.output)

@@ -1,0 +1,91 @@
+"""Runs a contender as a process of its own and reads its times from what it leaves behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+peers_python = sys.executable
+"""Interpreter of the optional peers (Ray, Dask, Daft)."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Seconds since the process was started. `output` is when the file of rows stood there whole."""
+
+    first_run: float | None
+    output: float | None
+    end: float
+    exit_code: int | None
+    """None: it had to be killed, because it did not end in time."""
+    errors: str
+
+    @property
+    def after_start(self) -> float | None:
+        """From the first call of the work to the output."""
+        return None if self.first_run is None or self.output is None else self.output - self.first_run
+
+
+def missing_module(name: str) -> str | None:
+    """The name, when the peers' interpreter lacks the module."""
+    if peers_python == sys.executable:
+        return None if importlib.util.find_spec(name) else name
+    found = subprocess.run([peers_python, "-c", f"import {name}"], capture_output=True, check=False).returncode == 0
+    return None if found else name
+
+
+def run_program(command: list[str], *, stamps: Path, output: Path, cwd: Path, timeout_s: float = 600) -> Timeline:
+    """Runs the command to its end, or kills its whole session after `timeout_s`."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    stderr = cwd / "stderr.txt"
+    with stderr.open("wb") as errors:
+        start_ns = time.time_ns()
+        process = subprocess.Popen(
+            command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            exit_code: int | None = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            exit_code = None
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        end_ns = time.time_ns()
+    return timeline(start_ns, end_ns, exit_code, stamps, output, stderr.read_text(errors="replace"))
+
+
+def timeline(start_ns: int, end_ns: int, exit_code: int | None, stamps: Path, output: Path, errors: str) -> Timeline:
+    firsts = [int(path.read_text()) for path in stamps.glob("first-*")]
+    # A rename sets the time of the inode's change: the moment at which the file stood there whole.
+    done_ns = output.stat().st_ctime_ns if output.exists() else None
+    return Timeline(
+        first_run=(min(firsts) - start_ns) / 1e9 if firsts else None,
+        output=(done_ns - start_ns) / 1e9 if done_ns is not None else None,
+        end=(end_ns - start_ns) / 1e9,
+        exit_code=exit_code,
+        errors=errors,
+    )
+
+
+def free_space(folder: Path) -> int:
+    """Bytes free where a folder is."""
+    return shutil.disk_usage(folder).free
+
+
+def peer(module: str, run: Path, options: dict[str, object], *, optional: bool, timeout_s: float = 600) -> Timeline:
+    """Runs `benchmarks.peers.<module>` with options, `--output` and `--stamps` in the run's folder."""
+    stamps, output = run / "stamps", run / "rows.txt"
+    stamps.mkdir()
+    command = [peers_python if optional else sys.executable, "-m", f"benchmarks.peers.{module}"]
+    for key, value in (options | {"output": output, "stamps": stamps}).items():
+        command += [f"--{key}", str(value)]
+    return run_program(command, stamps=stamps, output=output, cwd=run, timeout_s=timeout_s)

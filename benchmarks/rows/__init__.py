@@ -1,0 +1,31 @@
+"""One module a row of the table of aims (docs/architecture.md, what it must cost); each offers `ROW`."""
+
+from __future__ import annotations
+
+from benchmarks.measurement import Row
+from benchmarks.rows import (
+    cold_start,
+    csv_table,
+    efficiency,
+    million_files,
+    million_mini_batches,
+    noop,
+    role_killed,
+    small_files,
+    worker_killed,
+)
+
+ROWS: list[Row] = [
+    module.ROW
+    for module in (
+        noop,
+        cold_start,
+        small_files,
+        csv_table,
+        efficiency,
+        worker_killed,
+        role_killed,
+        million_files,
+        million_mini_batches,
+    )
+]

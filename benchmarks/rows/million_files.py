@@ -1,0 +1,54 @@
+"""A folder of 1,000,000 files: how long until the first mini-batch runs, beside a plain sorted listing of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from benchmarks.measurement import Contender, Metric, Outcome, Row
+from benchmarks.rows.file_work import make_files
+from benchmarks.windrow_job import RunningJob, files_job
+
+COUNT = 1_000_000
+BATCH = 1000
+
+
+def _first_run(folder: Path, run: Path, count: int) -> float:
+    job = files_job(run, work="noop", input_path=folder, mini_batch_size=min(BATCH, count))
+    with RunningJob(job) as running:
+        running.wait_until("the first run()", lambda: any(job.stamps.glob("first-*")))
+        return (
+            min(int(path.read_text() or time.time_ns()) for path in job.stamps.glob("first-*")) - running.start_ns
+        ) / 1e9
+
+
+def _contenders(folder: Path) -> list[Contender]:
+    make_files(folder / "one", 1)
+    make_files(folder / "input", COUNT)
+
+    def windrow(run: Path) -> Outcome:
+        (run / "one").mkdir()
+        (run / "million").mkdir()
+        cold = _first_run(folder / "one", run / "one", 1)
+        first = _first_run(folder / "input", run / "million", COUNT)
+        return Outcome({"beyond": first - cold, "first_run": first})
+
+    def listing(run: Path) -> Outcome:
+        start = time.perf_counter()
+        with os.scandir(folder / "input") as entries:
+            paths = sorted(entry.path for entry in entries)
+        assert len(paths) == COUNT
+        return Outcome({"beyond": time.perf_counter() - start})
+
+    return [Contender("Windrow", windrow), Contender("sorted os.scandir, nothing else", listing)]
+
+
+ROW = Row(
+    key="million_files",
+    title="A folder of 1,000,000 files, until the first run()",
+    aim="Windrow ≤ 1.5 × the plain sorted listing, beyond cold start",
+    metrics=[Metric("beyond", "beyond cold start", "s"), Metric("first_run", "from the command", "s")],
+    contenders=_contenders,
+    runs=3,
+)

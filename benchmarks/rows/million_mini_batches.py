@@ -1,0 +1,90 @@
+"""1,000,000 mini-batches: memory of master and planner, and how fast the job answers for itself meanwhile."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+
+import psutil
+from windrow.rpc.v1 import job_service_pb2, job_service_pb2_grpc
+
+from benchmarks.measurement import Contender, Metric, Outcome, Row
+from benchmarks.rows.file_work import check_rows, make_files
+from benchmarks.windrow_job import RunningJob, files_job
+
+COUNT = 1_000_000
+PAUSE_S = 0.05
+
+
+def _contenders(folder: Path) -> list[Contender]:
+    names = make_files(folder / "input", COUNT)
+
+    def windrow(run: Path) -> Outcome:
+        job = files_job(run, work="noop", input_path=folder / "input", mini_batch_size=1)
+        memory_mb = 0.0
+        answers_s: list[float] = []
+        with RunningJob(job) as running:
+            running.wait_until("the first run()", lambda: any(job.stamps.glob("first-*")))
+            stub, job_id = _connect(running)
+            while running.process.poll() is None:
+                memory_mb = max(memory_mb, _memory_mb(running))
+                start = time.perf_counter()
+                try:
+                    stub.GetJob(job_service_pb2.GetJobRequest(job_id=job_id), timeout=30)
+                    answers_s.append(time.perf_counter() - start)
+                except Exception:
+                    break  # the run has ended and taken its master with it
+                time.sleep(PAUSE_S)
+            times = running.finish()
+        check_rows(job.output, names)
+        assert times.after_start is not None
+        slowest = statistics.quantiles(answers_s, n=100)
+        return Outcome(
+            {
+                "memory": memory_mb,
+                "median": 1000 * statistics.median(answers_s),
+                "p99": 1000 * slowest[98],
+                "worst": 1000 * max(answers_s),
+                "rate": COUNT / times.after_start,
+            }
+        )
+
+    return [Contender("Windrow", windrow)]
+
+
+def _connect(running: RunningJob) -> tuple[job_service_pb2_grpc.JobServiceStub, str]:
+    import json
+
+    import grpc
+
+    endpoint = json.loads((running.job.state / "embedded.json").read_text())
+    stub = job_service_pb2_grpc.JobServiceStub(grpc.insecure_channel(endpoint["address"]))
+    return stub, stub.ListJobs(job_service_pb2.ListJobsRequest(), timeout=30).jobs[0].job_id
+
+
+def _memory_mb(running: RunningJob) -> float:
+    total = 0
+    for name, process in running.roles().items():
+        if name.startswith("windrow_master"):
+            try:
+                total += process.memory_info().rss
+            except psutil.Error:
+                continue
+    return total / 1e6
+
+
+ROW = Row(
+    key="million_mini_batches",
+    title="1,000,000 mini-batches of one file",
+    aim="master and planner together < 300 MB (resident; shared pages count in each); `job show`'s call < 50 ms",
+    metrics=[
+        Metric("memory", "memory at its peak", "MB", 0),
+        Metric("median", "job show, median", "ms", 1),
+        Metric("p99", "99th percentile", "ms", 1),
+        Metric("worst", "slowest", "ms", 1),
+        Metric("rate", "rate", "/s", 0, more_is_better=True),
+    ],
+    contenders=_contenders,
+    runs=1,
+)
