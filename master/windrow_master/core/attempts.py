@@ -8,7 +8,8 @@ State machine of an attempt (states.AttemptState), keyed by its lease:
     RUNNING  -> ABANDONED  given back or taken away: charged to nobody
 
 Invariants:
-1. Every completion gets exactly one verdict, and the same lease the same verdict for as long as its job runs.
+1. Every completion gets exactly one verdict. Who asks again does it on a new stream, whose hello names the lease: the
+   same lease then gets the same verdict for as long as its step runs.
 2. Only a completion whose lease is live, is the sender's own and has the job's generation changes a mini-batch.
 3. A mini-batch gets one final outcome; a SUCCEEDED attempt exists at most once for each (UNIQUE in the store).
 """
@@ -42,6 +43,15 @@ NODE_SUSPECT_CAUSES = frozenset((Cause.CRASH, Cause.LOAD_FAILED, Cause.NODE_FAUL
 CHARGED_CAUSES = frozenset((Cause.EXCEPTION, Cause.TIMEOUT, Cause.BAD_RETURN, Cause.LOAD_FAILED))
 """Causes that use up max_retries."""
 
+MASTER_CAUSES = frozenset((Cause.NODE_LOST, Cause.ROWS_LOST, Cause.NODE_KILLER))
+"""Causes that only the master finds; from a peer they count as exceptions."""
+
+INT64_MAX = (1 << 63) - 1
+"""What a store takes; a peer's unsigned number may be larger."""
+
+MESSAGE_CHARS_MAX = 4096
+DETAIL_CHARS_MAX = 65536
+
 FREE_CAUSES = frozenset((Cause.NODE_FAULT, Cause.PREEMPTED, Cause.CANCELLED, Cause.INIT_FAILED, Cause.ROWS_LOST))
 """Causes charged to nobody."""
 
@@ -60,11 +70,15 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
             step = steps[lease.step_id]
             touched[lease.step_id] = step
             state.drop_lease(lease, step)
-            if result.cause:
-                _fail_attempt(state, node, step, lease, result, now)
+            if lease.generation != state.jobs[step.job_key].generation:
+                _give_back(state, step, lease, now)
+                verdict = Verdict.JOB_ENDED
             else:
-                _complete_attempt(state, node, step, lease, result, now)
-            verdict = Verdict.ACCEPTED
+                if result.cause:
+                    _fail_attempt(state, node, step, lease, result, now)
+                else:
+                    _complete_attempt(state, node, step, lease, result, now)
+                verdict = Verdict.ACCEPTED
         verdicts.setdefault(verdict, []).append(result.lease_id)
     for step in touched.values():
         step.progress_s = now.monotonic_s
@@ -77,7 +91,7 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
 
 def _judge_claim(state: CoreState, node: Node | None, lease_id: int) -> Verdict:
     """The verdict on a completion whose lease is not live: repeated, late, or of an earlier master."""
-    claim = node.claims.pop(LeaseId(lease_id), None) if node is not None else None
+    claim = node.claims.get(LeaseId(lease_id)) if node is not None else None
     if claim is None:
         return Verdict.SUPERSEDED
     step_id, mini_batch = claim
@@ -90,6 +104,8 @@ def _judge_claim(state: CoreState, node: Node | None, lease_id: int) -> Verdict:
     if not 0 <= mini_batch < len(table):
         return Verdict.UNKNOWN
     tries = table.tries.get(mini_batch)
+    if tries is not None and lease_id in tries.lost_lease_ids:
+        return Verdict.SUPERSEDED
     if table.lease_ids[mini_batch] == lease_id or (tries is not None and lease_id in tries.lease_ids):
         return Verdict.ACCEPTED
     return Verdict.SUPERSEDED
@@ -99,6 +115,13 @@ def _complete_attempt(
     state: CoreState, node: Node, step: Step, lease: Lease, result: AttemptResult, now: Moment
 ) -> None:
     """`run()` returned: the outcome counts, its rows go into the output."""
+    if not result.staged_segment and len(result.rows) != result.rows_length:
+        _fail_attempt(
+            state, node, step, lease, result, now, Cause.NODE_FAULT,
+            f"The rows of this attempt arrived incomplete: {len(result.rows)} bytes of {result.rows_length}. "
+            f"Look into the agent's log on {node.node_id}.",
+        )  # fmt: skip
+        return
     if result.header != step.header and result.header:
         if step.header is not None:
             _fail_attempt(
@@ -116,6 +139,7 @@ def _complete_attempt(
     short = items - ok
     if not planned_items:
         counters.items_total += items
+        table.item_counts[mini_batch] = items
     counters.items_ok += ok
     counters.items_failed += short
     failed = short > 0 and short_returns_fail(step)
@@ -165,9 +189,10 @@ def _fail_attempt(
 ) -> None:
     """An attempt failed: try again, or give the mini-batch up."""
     cause = known_cause(result.cause) if cause is None else cause
-    message = message or result.message
-    step.counters.add_failure(cause, lease.mini_batch, message, result.detail, lease.node_id, result.process_number)
-    _store_result(state, node, lease, result, AttemptState.FAILED, cause, message, result.detail)
+    message = (message or result.message)[:MESSAGE_CHARS_MAX]
+    detail = result.detail[-DETAIL_CHARS_MAX:]
+    step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, result.process_number)
+    _store_result(state, node, lease, result, AttemptState.FAILED, cause, message, detail)
     if cause in NODE_SUSPECT_CAUSES:
         node.failures += 1
         _suspect_node(state, node, message, now)
@@ -190,18 +215,20 @@ def _store_result(
     state.dirty.attempts.append(
         AttemptRow(
             lease.lease_id, lease.step_id, lease.mini_batch, lease.generation, lease.node_id, node.node_incarnation,
-            result.process_number, ending, cause, result.start_unix_us, result.elapsed_us, result.run_us,
-            result.cpu_us, result.item_count, result.result_count, result.peak_rss_kib, message, detail,
+            result.process_number, ending, cause, result.start_unix_us, result.elapsed_us & INT64_MAX,
+            result.run_us & INT64_MAX, result.cpu_us & INT64_MAX, result.item_count, result.result_count,
+            result.peak_rss_kib & INT64_MAX, message, detail,
         )
     )  # fmt: skip
 
 
 def known_cause(number: int) -> Cause:
-    """A peer's cause; what we do not know counts as an exception."""
+    """A peer's cause; what we do not know, or no peer can know, counts as an exception."""
     try:
-        return Cause(number)
+        cause = Cause(number)
     except ValueError:
         return Cause.EXCEPTION
+    return Cause.EXCEPTION if cause in MASTER_CAUSES else cause
 
 
 def _after_failure(
@@ -216,7 +243,7 @@ def _after_failure(
 ) -> None:
     """Queue the mini-batch again, or fail it when the budget of its cause is used up."""
     tries = step.tries_of(lease.mini_batch)
-    tries.lease_ids.add(lease.lease_id)
+    (tries.lost_lease_ids if cause == Cause.NODE_LOST else tries.lease_ids).add(lease.lease_id)
     if budget_left(step, tries_after(step, lease.mini_batch, cause), cause):
         requeue(state, step, lease, now, delay_s)
         return
@@ -228,6 +255,7 @@ def _after_failure(
     items = planned_items or item_count
     if not planned_items:
         counters.items_total += items
+        table.item_counts[mini_batch] = items
     counters.items_failed += items
     counters.failed += 1
     table.states[mini_batch] = MiniBatchState.FAILED
@@ -283,6 +311,14 @@ def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: fl
     state.scheduling_wanted = True
 
 
+def _give_back(state: CoreState, step: Step, lease: Lease, now: Moment) -> None:
+    """Queue the mini-batch of a dropped lease again: charged to nobody, the attempt is not counted."""
+    if lease.stored:
+        state.store_attempt(lease, AttemptState.ABANDONED, now, Cause.PREEMPTED)
+    lease.attempt -= 1
+    requeue(state, step, lease, now)
+
+
 def on_release_leases(state: CoreState, command: ReleaseLeases, now: Moment) -> None:
     """Leases come back unstarted: charged to nobody, the attempt is not counted."""
     node = state.nodes.get(command.node_id)
@@ -296,10 +332,7 @@ def on_release_leases(state: CoreState, command: ReleaseLeases, now: Moment) -> 
             continue
         step = state.steps[lease.step_id]
         state.drop_lease(lease, step)
-        if lease.stored:
-            state.store_attempt(lease, AttemptState.ABANDONED, now, Cause.PREEMPTED)
-        lease.attempt -= 1
-        requeue(state, step, lease, now)
+        _give_back(state, step, lease, now)
         touched[step.step_id] = step
     for step in touched.values():
         state.touch_step(step)
@@ -322,10 +355,7 @@ def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Mom
                 step.counters.add_failure(Cause.NODE_LOST, lease.mini_batch, message, "", node.node_id, 0)
                 _after_failure(state, step, lease, Cause.NODE_LOST, message, 0, now)
                 continue
-        elif lease.stored:
-            state.store_attempt(lease, AttemptState.ABANDONED, now, Cause.PREEMPTED)
-            lease.attempt -= 1
-        requeue(state, step, lease, now)
+        _give_back(state, step, lease, now)
     for step in touched.values():
         state.touch_step(step)
         settle_step(state, step, now)
@@ -338,17 +368,21 @@ def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now
     if step is None or node is None or step.state != StepState.RUNNING:
         return
     cause = known_cause(command.cause)
-    step.counters.add_failure(cause, -1, command.message, command.detail, command.node_id, command.process_number)
+    message = command.message[:MESSAGE_CHARS_MAX]
+    step.counters.add_failure(cause, -1, message, command.detail, command.node_id, command.process_number)
     step.init_failures[command.node_id] = step.init_failures.get(command.node_id, 0) + 1
     state.touch_step(step)
     fail_if_given_up(state, step, now)
 
 
 def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
-    """Fail a step that every present node has given up after its workers failed to start there."""
+    """Fail a step that every node has given up after its workers failed to start there.
+
+    A node that is away for a moment, or has just come, may still serve it; one that leaves will not.
+    """
     if step.state != StepState.RUNNING or not step.init_failures or step.lease_ids:
         return
-    present = [node for node in state.nodes.values() if node.state == NodeState.READY and step.step_id in node.offered]
+    present = [node for node in state.nodes.values() if node.state != NodeState.DRAINING]
     gave_up = [
         node for node in present if node.capacity.get(step.step_id) == 0 and step.init_failures.get(node.node_id)
     ]

@@ -8,6 +8,7 @@ from typing import Any
 
 EXAMPLE_DETAIL_MAX = 8192
 MISFIT_COLUMNS_MAX = 200
+MISFIT_CHARS_MAX = 512
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class Counters:
 
     def add_misfits(self, column: str, count: int, example: str) -> None:
         """Count values that did not fit a column's pinned type."""
+        column, example = column[:MISFIT_CHARS_MAX], example[:MISFIT_CHARS_MAX]
         entry = self.misfits.get(column)
         if entry is not None:
             entry[0] += count

@@ -18,6 +18,7 @@ NodeId = NewType("NodeId", str)
 """A node's host name."""
 
 LEASE_PREFIX_SHIFT = 32
+LEASE_ID_MAX = (1 << 63) - 1
 MINI_BATCH_SHIFT = 32
 
 

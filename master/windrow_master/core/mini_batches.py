@@ -38,6 +38,8 @@ class Tries:
     node_losses: int = 0
     lease_ids: set[int] = field(default_factory=set)
     """Attempts that failed: a repeated completion of one gets the same answer."""
+    lost_lease_ids: set[int] = field(default_factory=set)
+    """Attempts that were given up with their node: a completion of one comes too late."""
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class MiniBatches:
     states: bytearray = field(default_factory=bytearray)
     item_firsts: array[int] = field(default_factory=lambda: array("Q"))
     item_counts: array[int] = field(default_factory=lambda: array("I"))
+    """As planned; where only loading tells: 0 until an outcome counts."""
     recipe_offsets: array[int] = field(default_factory=lambda: array("Q"))
     recipe_lengths: array[int] = field(default_factory=lambda: array("I"))
     lease_ids: array[int] = field(default_factory=lambda: array("Q"))

@@ -5,7 +5,7 @@ State machine of a node (states.NodeState), one incarnation:
     (none)       -> DISCONNECTED  registered
     DISCONNECTED -> READY         its Work stream opens
     READY        -> DISCONNECTED  its Work stream ends
-    READY        -> DRAINING      it says so, or is told to
+    READY        -> DRAINING      it says so, or is told to; for the rest of its incarnation
     READY        -> QUARANTINED   it fails again and again; back to READY after a while
     any but LOST -> LOST          silent for longer than its leases live, or replaced by its next incarnation
     LOST         -> (none)        forgotten; the agent registers anew
@@ -118,19 +118,21 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
     node.claims.clear()
     node.digest_mismatches = 0
     node.draining = False
-    if node.state in (NodeState.DISCONNECTED, NodeState.DRAINING):
+    if node.state == NodeState.DISCONNECTED:
         node.state = NodeState.READY
+    elif node.state == NodeState.DRAINING:
+        state.effects.append(fx.SendDrain(node.node_id, node.stream))
     _hear(state, node, now)
     state.touch_node(node)
     revoked: list[LeaseId] = []
     named = set()
     for held in command.held:
         named.add(held.lease_id)
+        node.claims[held.lease_id] = (held.step_id, held.mini_batch)
         lease = state.leases.get(held.lease_id)
         if lease is not None and lease.node_id == node.node_id:
-            continue
-        if not _adopt(state, node, held.lease_id, held.step_id, held.mini_batch, held.generation, now):
-            node.claims[held.lease_id] = (held.step_id, held.mini_batch)
+            lease.recalled = False  # whatever was asked for on the earlier stream may never have arrived
+        elif not _adopt(state, node, held.lease_id, held.step_id, held.mini_batch, held.generation, now):
             revoked.append(held.lease_id)
     lose_leases(
         state, node, [lease_id for lease_id in sorted(node.lease_ids) if lease_id not in named], now, lost=False
@@ -152,12 +154,14 @@ def _adopt(
     step = state.steps.get(step_id)
     if step is None or step.state in ENDED_STEPS or not 0 <= mini_batch < len(step.mini_batches):
         return False
+    if lease_id in state.leases or not state.may_have_given(lease_id):
+        return False
     table = step.mini_batches
     tries = table.tries.get(mini_batch)
     if (
         table.states[mini_batch] != MiniBatchState.QUEUED
         or state.jobs[step.job_key].generation != generation
-        or (tries is not None and lease_id in tries.lease_ids)
+        or (tries is not None and (lease_id in tries.lease_ids or lease_id in tries.lost_lease_ids))
     ):
         return False
     if not step.ready.remove(mini_batch):
@@ -193,12 +197,14 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
     if node is None or node.stream != command.stream:
         return
     for step_id, leases_max, workers in command.capacities:
+        step = state.steps.get(step_id)
+        if step is None or step.state in ENDED_STEPS:
+            continue
         node.capacity[step_id] = leases_max
         node.workers[step_id] = workers
-        step = state.steps.get(step_id)
-        if step is not None and not leases_max:
+        if not leases_max:
             fail_if_given_up(state, step, now)
-        elif step is not None and workers:
+        elif workers:
             step.init_failures.pop(node.node_id, None)
     if command.draining and not node.draining:
         node.draining = True
@@ -250,6 +256,9 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
             node.message = ""
             state.touch_node(node)
             state.scheduling_wanted = True
+    for step in list(state.steps.values()):
+        if step.init_failures:
+            fail_if_given_up(state, step, now)
     _end_overdue_steps(state, now)
     _forget_ended_jobs(state, now)
     if state.settle_until_s or any(step.ready.delayed for step in state.steps.values()):

@@ -31,6 +31,8 @@ def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Mom
             node = state.nodes[NodeId(known.node_id)] = Node(NodeId(known.node_id), known.node_incarnation)
             node.resources, node.labels, node.register_time = known.resources, known.labels, known.register_time
             node.seen = node.greeted = False
+            if known.state == NodeState.DRAINING:
+                node.state, node.message = NodeState.DRAINING, known.message
             node.expires_s = now.monotonic_s + state.timing.adoption_grace_s
     if state.nodes:
         state.settle_until_s = now.monotonic_s + state.timing.settle_s
@@ -100,7 +102,8 @@ def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapsh
         if attempt_state == AttemptState.FAILED:
             table.attempts[mini_batch] = table.attempts.get(mini_batch, 0) + 1
             tries_after(step, mini_batch, Cause(cause))
-            step.tries_of(mini_batch).lease_ids.add(lease_id)
+            tries = step.tries_of(mini_batch)
+            (tries.lost_lease_ids if cause == Cause.NODE_LOST else tries.lease_ids).add(lease_id)
         elif attempt_state == AttemptState.RUNNING and node_id in state.nodes:
             attempt = table.attempts.get(mini_batch, 0) + 1
             running.append(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import Counters
 from windrow_master.core.effects import Effect, NotifyJob
-from windrow_master.core.ids import LEASE_PREFIX_SHIFT, JobKey, LeaseId, NodeId, StepId
+from windrow_master.core.ids import LEASE_ID_MAX, LEASE_PREFIX_SHIFT, JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import MiniBatches, Tries
 from windrow_master.core.ready import ReadyQueue
@@ -168,7 +168,7 @@ class Node:
     offered: set[StepId] = field(default_factory=set)
     lease_ids: set[LeaseId] = field(default_factory=set)
     claims: dict[LeaseId, tuple[StepId, int]] = field(default_factory=dict)
-    """Leases it named that are not its (any more): a completion of one is answered, not counted."""
+    """Leases it named when its stream began, or that were taken from it: what a late completion is of."""
     failures: int = 0
     """Failures in a row that may be the node's own fault."""
     quarantined_until_s: float = 0.0
@@ -228,6 +228,11 @@ class CoreState:
         self.lease_count += 1
         return LeaseId(self.lease_prefix << LEASE_PREFIX_SHIFT | self.lease_count)
 
+    def may_have_given(self, lease_id: int) -> bool:
+        """Whether a peer may speak the truth when it says that a master gave it this lease."""
+        prefix, count = lease_id >> LEASE_PREFIX_SHIFT, lease_id & ((1 << LEASE_PREFIX_SHIFT) - 1)
+        return 0 < lease_id <= LEASE_ID_MAX and (prefix != self.lease_prefix or 0 < count <= self.lease_count)
+
     def touch_job(self, job: Job) -> None:
         """Mark a job changed and wake who watches it."""
         if job.job_key not in self.dirty_jobs:
@@ -254,6 +259,8 @@ class CoreState:
         node.lease_ids.add(lease.lease_id)
         node.held[lease.step_id] = node.held.get(lease.step_id, 0) + 1
         step.lease_ids.add(lease.lease_id)
+        if not step.counters.leased:
+            step.progress_s = max(step.progress_s, lease.granted_s)  # waiting for a node is no lack of progress
         step.counters.leased += 1
 
     def drop_lease(self, lease: Lease, step: Step) -> None:
@@ -307,7 +314,8 @@ class CoreState:
         dirty = self.dirty
         dirty.jobs = [self.jobs[key].row() for key in sorted(self.dirty_jobs)]
         dirty.steps = [self.steps[step_id].row() for step_id in sorted(self.dirty_steps) if step_id in self.steps]
-        dirty.nodes = [self.nodes[node_id].row() for node_id in sorted(self.dirty_nodes) if node_id in self.nodes]
+        # Nodes that were given up have left their last row here already; one that came back since follows it.
+        dirty.nodes += [self.nodes[node_id].row() for node_id in sorted(self.dirty_nodes) if node_id in self.nodes]
         self.dirty = Dirty()
         self.dirty_jobs.clear()
         self.dirty_steps.clear()

@@ -12,7 +12,7 @@ State machine of a step (states.StepState):
 State machine of a job (states.JobState):
 
     QUEUED -> RUNNING -> COMPLETED | COMPLETED_WITH_FAILURES | FAILED
-    any open one -> CANCELLING -> CANCELLED   (CANCELLING lasts until every lease has come back or its node is gone)
+    any open one -> CANCELLING -> CANCELLED   (within one command: leases are revoked, late results are void)
     RUNNING -> PAUSED   a command on it raised; only cancelling leads out
 
 Invariants:
@@ -215,8 +215,6 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
             counters.failed -= 1
         counters.items_ok -= lost.ok_count
         counters.items_failed -= lost.item_count - lost.ok_count
-        if not table.item_counts[lost.mini_batch]:
-            counters.items_total -= lost.item_count
         counters.rows -= lost.row_count
         counters.output_bytes -= lost.rows_length
         counters.retries += 1
@@ -225,6 +223,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
         table.states[lost.mini_batch] = MiniBatchState.QUEUED
         table.lease_ids[lost.mini_batch] = 0
         table.attempts[lost.mini_batch] = table.attempts.get(lost.mini_batch, 0) + 1
+        step.tries_of(lost.mini_batch).lease_ids.add(lost.lease_id)
         step.ready.put_back(lost.mini_batch)
         state.dirty.attempts.append(
             AttemptRow(
@@ -235,9 +234,10 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
         state.dirty.item_outcomes_cleared.append((step.step_id, lost.mini_batch))
         state.dirty.outcomes.append(
             OutcomeRow(
-                step.step_id, lost.mini_batch, MiniBatchState.QUEUED, job.generation, 0, 0, LeaseId(0), -1, 0, 0.0
+                step.step_id, lost.mini_batch, MiniBatchState.QUEUED, job.generation,
+                table.item_counts[lost.mini_batch], 0, LeaseId(0), -1, 0, 0.0,
             )
-        )
+        )  # fmt: skip
     step.state = StepState.RUNNING
     step.progress_s = now.monotonic_s
     state.touch_step(step)
@@ -317,6 +317,7 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
     for node in state.nodes.values():
         node.capacity.pop(step.step_id, None)
         node.workers.pop(step.step_id, None)
+        node.held.pop(step.step_id, None)
         if step.step_id in node.offered:
             node.offered.discard(step.step_id)
             if node.stream:

@@ -1,0 +1,229 @@
+"""Drives a core by commands, and keeps its books: every dirty row goes into tables, every lease is remembered."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from sim_tables import MemoryTables, SegmentRange
+from sim_view import assert_reload_equals_live, document_of, settings_of
+from windrow.rpc.v1 import work_pb2
+from windrow_master.core import commands, invariants
+from windrow_master.core import effects as fx
+from windrow_master.core.commands import HeldLease, Moment
+from windrow_master.core.core import Core
+from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
+from windrow_master.core.leases import Lease
+from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.settings import StepSettings
+from windrow_master.core.state import Job, Node, Step, Timing
+from windrow_master.core.states import Cause, Verdict
+
+WALL_S = 1_700_000_000.0
+
+
+def checkpoint(count: int, done: bool) -> bytes:
+    """A planner's checkpoint."""
+    return json.dumps({"mini_batches": count, "done": done}, sort_keys=True).encode()
+
+
+def records(first: int, item_counts: list[int]) -> bytes:
+    """A planner's packed records; items are numbered by tens of thousands."""
+    return b"".join(
+        PLAN_RECORD.pack((first + at) * 10_000, items, (first + at) * 10, 10) for at, items in enumerate(item_counts)
+    )
+
+
+def completion(lease_id: int, cause: int = 0, items: int = 1, results: int | None = None, **more: Any) -> Any:
+    """A result as an agent sends it."""
+    rows = more.pop("rows", b"" if cause else b"row\n" * items)
+    return work_pb2.Completion(
+        lease_id=lease_id,
+        cause=cause,  # type: ignore[arg-type]
+        item_count=items,
+        result_count=(0 if cause else items) if results is None else results,
+        row_count=rows.count(b"\n"),
+        rows=rows,
+        rows_length=more.pop("rows_length", len(rows)),
+        **more,
+    )
+
+
+@dataclass
+class CoreDriver:
+    """A core, its tables, its clock."""
+
+    timing: Timing = field(default_factory=Timing)
+    now_s: float = 1000.0
+    tables: MemoryTables = field(default_factory=MemoryTables)
+    leases: dict[LeaseId, Lease] = field(default_factory=dict)
+    """All leases ever handed out, as they were when they were."""
+    effects: list[fx.Effect] = field(default_factory=list)
+    """Those of the last group."""
+
+    def __post_init__(self) -> None:
+        self._streams = itertools.count(1)
+        self.core = Core(self.tables.next_incarnation(), 7, self.timing)
+
+    @property
+    def now(self) -> Moment:
+        """The present."""
+        return Moment(self.now_s, WALL_S + self.now_s)
+
+    def group(self, *group: Any) -> list[Any]:
+        """Handle commands as one group, pick, commit; return the replies."""
+        replies = []
+        for command in group:
+            replies.append(self.core.handle(command, self.now))
+            invariants.check(self.core.state)
+        self.core.pick(self.now)
+        invariants.check(self.core.state)
+        self.effects = self.core.take_effects()
+        for effect in self.effects:
+            if isinstance(effect, fx.SendAssignments):
+                for lease in effect.leases:
+                    assert lease.lease_id not in self.leases, f"{lease} was given before"
+                    self.leases[lease.lease_id] = lease
+        self.commit()
+        return replies
+
+    def do(self, command: Any) -> Any:
+        """One command, as a group of its own; return its reply."""
+        return self.group(command)[0]
+
+    def commit(self) -> None:
+        """Put the dirty rows into the tables."""
+        dirty = self.core.take_dirty()
+        ranges = [SegmentRange("segment", 0, block.length, block.crc32) for block in dirty.row_blocks]
+        self.tables.commit(self.core.state.incarnation, dirty, ranges)
+
+    def sent(self, kind: type[Any]) -> list[Any]:
+        """The effects of one kind in the last group."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    # Jobs
+
+    def submit(self, *settings: StepSettings, job_id: str = "job", request_id: str = "r", priority: int = 0) -> JobKey:
+        """Submit a job; one plain step if none is given."""
+        steps = settings or (StepSettings("step"),)
+        key = self.do(commands.SubmitJob(job_id, request_id, document_of(steps), "digest", steps, priority))
+        assert isinstance(key, int)
+        return JobKey(key)
+
+    def plan(self, step_id: int, item_counts: list[int], done: bool = True) -> bool:
+        """Hand over a group of mini-batches behind those that are there."""
+        step = self.step(step_id)
+        first = len(step.mini_batches)
+        taken = self.do(
+            commands.PlanGroup(
+                StepId(step_id), step.checkpoint, checkpoint(first + len(item_counts), done), first,
+                records(first, item_counts), done, b"{}",
+            )
+        )  # fmt: skip
+        return bool(taken)
+
+    def job(self, key: int = 1) -> Job:
+        """A job in the core."""
+        return self.core.state.jobs[JobKey(key)]
+
+    def step(self, step_id: int = 1) -> Step:
+        """A step in the core."""
+        return self.core.state.steps[StepId(step_id)]
+
+    def running(self, item_counts: list[int], **settings: Any) -> Step:
+        """A submitted and wholly planned job of one step."""
+        self.submit(StepSettings("step", **settings))
+        step_id = self.core.state.step_id_last
+        assert self.plan(step_id, item_counts)
+        return self.step(step_id)
+
+    # Nodes
+
+    def node(self, name: str = "n1") -> Node:
+        """A node in the core."""
+        return self.core.state.nodes[NodeId(name)]
+
+    def register(self, name: str = "n1", incarnation: str = "a", replaced: str = "") -> Any:
+        """Register a node; return the reply."""
+        return self.do(commands.RegisterNode(NodeId(name), incarnation, replaced, b"{}", b"{}"))
+
+    def open(self, name: str = "n1", incarnation: str = "a", held: tuple[HeldLease, ...] = ()) -> Any:
+        """Open a Work stream; return the reply."""
+        return self.do(commands.OpenWork(NodeId(name), incarnation, next(self._streams), held, ()))
+
+    def capacity(self, name: str, leases_max: int, workers: int = 1, step_id: int = 1, draining: bool = False) -> None:
+        """Set a node's capacity for a step."""
+        node = self.node(name)
+        self.do(commands.SetCapacity(node.node_id, node.stream, ((StepId(step_id), leases_max, workers),), draining))
+
+    def join(self, name: str = "n1", leases_max: int = 1000, incarnation: str = "a", step_id: int = 1) -> Node:
+        """A node registers, connects, and takes work."""
+        assert self.register(name, incarnation) is None
+        assert self.open(name, incarnation) is None
+        self.capacity(name, leases_max, step_id=step_id)
+        return self.node(name)
+
+    def beat(self, name: str = "n1", incarnation: str = "a", digest: int | None = None) -> Any:
+        """A heartbeat with the view of the master, or another one."""
+        if digest is None:
+            digest = 0
+            for lease_id in self.node(name).lease_ids:
+                digest ^= lease_id
+        return self.do(commands.HeartbeatNode(NodeId(name), incarnation, 0, digest))
+
+    def tick(self, after_s: float = 0.25) -> None:
+        """Let time pass in steps no longer than the tick's interval."""
+        while after_s > 0:
+            self.now_s += min(0.25, after_s)
+            after_s -= 0.25
+            self.do(commands.Tick())
+
+    def tick_alive(self, after_s: float, *names: str) -> None:
+        """Let time pass while these nodes send heartbeats."""
+        for _ in range(int(after_s / 0.25)):
+            for name in names:
+                self.beat(name, self.node(name).node_incarnation)
+            self.tick()
+
+    # Leases
+
+    def held(self, name: str = "n1") -> list[Lease]:
+        """The leases of a node, by mini-batch."""
+        leases = (self.core.state.leases[lease_id] for lease_id in self.node(name).lease_ids)
+        return sorted(leases, key=lambda lease: lease.mini_batch)
+
+    def as_held(self, *leases: Lease) -> tuple[HeldLease, ...]:
+        """As a hello names them."""
+        return tuple(HeldLease(at.lease_id, at.step_id, at.mini_batch, at.generation) for at in leases)
+
+    def complete(self, name: str, *results: Any) -> dict[Verdict, list[int]]:
+        """Complete attempts; return the verdicts."""
+        return self.do(commands.CompleteAttempts(NodeId(name), results))  # type: ignore[no-any-return]
+
+    def fail(self, name: str, lease: Lease, cause: Cause, **more: Any) -> dict[Verdict, list[int]]:
+        """Complete one attempt as failed."""
+        return self.complete(name, completion(lease.lease_id, cause, message=cause.name.lower(), **more))
+
+    def finish_all(self, name: str = "n1", **more: Any) -> None:
+        """Complete all that a node holds, again and again, until it holds nothing."""
+        while leases := self.held(name):
+            items = {lease.lease_id: self.step(lease.step_id).mini_batches.item_counts[lease.mini_batch] or 1
+                     for lease in leases}  # fmt: skip
+            self.complete(name, *(completion(lease.lease_id, items=items[lease.lease_id], **more) for lease in leases))
+
+    # Restarts
+
+    def assert_reload_equals_live(self) -> None:
+        """The tables hold all that the core knows."""
+        self.tables.check()
+        assert_reload_equals_live(self.tables.load, self.core.state, self.now)
+
+    def restart(self) -> None:
+        """The master dies and starts again over the same tables."""
+        incarnation = self.tables.next_incarnation()
+        self.core = Core(incarnation, 7 + incarnation, self.timing)
+        self.core.load(self.tables.load(), settings_of, self.now)
+        invariants.check(self.core.state)
+        self.group()

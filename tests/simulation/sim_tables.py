@@ -1,0 +1,211 @@
+"""The durable tables as plain Python: what a store must do with `Dirty`, simple enough to be checked by eye.
+
+Used where a real store would only cost time: the core's state machine tests, and simulations of many seeds.
+`commit` is atomic as far as its users go: whatever it raises ends the run.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from windrow_master.core.counters import Counters
+from windrow_master.core.ids import StepId
+from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.records import (
+    AttemptRow,
+    Dirty,
+    EventRow,
+    ItemOutcomeRow,
+    JobRow,
+    NodeRow,
+    Snapshot,
+    StepRow,
+    StepSnapshot,
+)
+from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS
+from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
+
+FINAL = (MiniBatchState.SUCCEEDED, MiniBatchState.FAILED)
+
+
+class ConstraintViolated(Exception):
+    """A commit that the schema forbids."""
+
+
+class IncarnationSuperseded(Exception):
+    """A commit of a master that is not the present one any more."""
+
+
+class SegmentRange(NamedTuple):
+    """Where the rows of one mini-batch are."""
+
+    segment: str
+    offset: int
+    length: int
+    crc32: int
+
+
+@dataclass(slots=True)
+class MiniBatchRow:
+    """One mini-batch."""
+
+    item_first: int
+    item_count: int
+    recipe_offset: int
+    recipe_length: int
+    generation: int
+    state: int = MiniBatchState.QUEUED
+    ok_count: int = 0
+    lease_id: int = 0
+    row_count: int = 0
+    range: SegmentRange | None = None
+
+
+@dataclass
+class MemoryTables:
+    """All tables. Invariants are those of the schema: keys, and at most one SUCCEEDED attempt a mini-batch."""
+
+    incarnation: int = 0
+    jobs: dict[int, JobRow] = field(default_factory=dict)
+    steps: dict[int, StepRow] = field(default_factory=dict)
+    mini_batches: dict[int, list[MiniBatchRow]] = field(default_factory=dict)
+    attempts: dict[int, AttemptRow] = field(default_factory=dict)
+    succeeded: dict[tuple[int, int], int] = field(default_factory=dict)
+    item_outcomes: dict[tuple[int, int], list[ItemOutcomeRow]] = field(default_factory=dict)
+    nodes: dict[str, NodeRow] = field(default_factory=dict)
+    events: list[EventRow] = field(default_factory=list)
+    commits: int = 0
+    fenced: bool = True
+    """Whether a commit of an earlier incarnation is refused."""
+
+    def next_incarnation(self) -> int:
+        """A master starts."""
+        self.incarnation += 1
+        return self.incarnation
+
+    def commit(self, incarnation: int, dirty: Dirty, ranges: list[SegmentRange]) -> None:
+        """Apply one group; `ranges` belong to `dirty.row_blocks`.
+
+        Raises IncarnationSuperseded or ConstraintViolated.
+        """
+        if self.fenced and incarnation != self.incarnation:
+            raise IncarnationSuperseded(f"incarnation {incarnation} commits, {self.incarnation} is the present one")
+        self.commits += 1
+        for job in dirty.jobs:
+            self.jobs[job.job_key] = job
+        for step in dirty.steps:
+            self.steps[step.step_id] = step
+            self.mini_batches.setdefault(step.step_id, [])
+        for planned in dirty.planned:
+            table = self.mini_batches[planned.step_id]
+            if planned.first_index != len(table):
+                raise ConstraintViolated(
+                    f"step {planned.step_id}: mini-batch {planned.first_index} planned, {len(table)} exist"
+                )
+            table.extend(
+                MiniBatchRow(*record, planned.generation)  # type: ignore[misc]
+                for record in PLAN_RECORD.iter_unpack(planned.records)
+            )
+        for outcome in dirty.outcomes:
+            row = self.mini_batches[outcome.step_id][outcome.mini_batch]
+            row.state, row.generation = outcome.state, outcome.generation
+            row.item_count, row.ok_count = outcome.item_count, outcome.ok_count
+            row.lease_id, row.row_count = outcome.lease_id, outcome.row_count
+            row.range = ranges[outcome.rows] if outcome.rows >= 0 else None
+        for step_id in dirty.cancelled_steps:
+            for row in self.mini_batches[step_id]:
+                if row.state == MiniBatchState.QUEUED:
+                    row.state = MiniBatchState.CANCELLED
+        for attempt in dirty.attempts:
+            self._put_attempt(attempt)
+        for step_id, mini_batch in dirty.item_outcomes_cleared:
+            self.item_outcomes.pop((step_id, mini_batch), None)
+        for item in dirty.item_outcomes:
+            self.item_outcomes.setdefault((item.step_id, item.mini_batch), []).append(item)
+        for node in dirty.nodes:
+            self.nodes[node.node_id] = node
+        self.events.extend(dirty.events)
+
+    def _put_attempt(self, attempt: AttemptRow) -> None:
+        key = (attempt.step_id, attempt.mini_batch)
+        if self.succeeded.get(key) == attempt.lease_id:
+            del self.succeeded[key]
+        if attempt.state == AttemptState.SUCCEEDED:
+            if key in self.succeeded:
+                raise ConstraintViolated(f"two SUCCEEDED attempts of mini-batch {key}")
+            self.succeeded[key] = attempt.lease_id
+        self.attempts[attempt.lease_id] = attempt
+
+    def load(self) -> Snapshot:
+        """What a new master starts from."""
+        snapshot = Snapshot(
+            max(self.jobs, default=0),
+            max(self.steps, default=0),
+            [job for _, job in sorted(self.jobs.items()) if job.state not in ENDED_JOBS],
+            nodes=list(self.nodes.values()),
+        )
+        open_jobs = {job.job_key for job in snapshot.jobs}
+        steps = [step for step in self.steps.values() if step.job_key in open_jobs]
+        attempts = self._open_attempts()
+        for step in sorted(steps, key=lambda step: (step.job_key, step.ordinal)):
+            rows = [] if step.state in ENDED_STEPS else self.mini_batches[step.step_id]
+            snapshot.steps.append(
+                StepSnapshot(
+                    step,
+                    bytearray(row.state for row in rows),
+                    array("Q", (row.item_first for row in rows)),
+                    array("I", (row.item_count for row in rows)),
+                    array("Q", (row.recipe_offset for row in rows)),
+                    array("I", (row.recipe_length for row in rows)),
+                    array("Q", (row.lease_id for row in rows)),
+                    attempts.get(step.step_id, []) if rows else [],
+                )
+            )
+        return snapshot
+
+    def _open_attempts(self) -> dict[int, list[tuple[int, int, int, int, str]]]:
+        """Attempts of QUEUED mini-batches, by step, oldest first."""
+        found: dict[int, list[tuple[int, int, int, int, str]]] = {}
+        for attempt in self.attempts.values():
+            table = self.mini_batches[attempt.step_id]
+            if table[attempt.mini_batch].state == MiniBatchState.QUEUED:
+                found.setdefault(attempt.step_id, []).append(
+                    (attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id)
+                )
+        return found
+
+    def counters(self, step_id: int) -> Counters:
+        """The stored counters of a step."""
+        return Counters.from_json(self.steps[StepId(step_id)].counters)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the stored counters are what a scan of the stored rows gives."""
+        for step_id, step in self.steps.items():
+            counters, rows = self.counters(step_id), self.mini_batches[step_id]
+            tally = {state: sum(row.state == state for row in rows) for state in MiniBatchState}
+            ended = step.state in ENDED_STEPS
+            assert counters.planned == len(rows), f"step {step_id}: planned {counters.planned}, {len(rows)} rows"
+            assert counters.succeeded == tally[MiniBatchState.SUCCEEDED], f"step {step_id}: {counters} {tally}"
+            assert counters.failed == tally[MiniBatchState.FAILED], f"step {step_id}: {counters} {tally}"
+            assert counters.cancelled == tally[MiniBatchState.CANCELLED], f"step {step_id}: {counters} {tally}"
+            final = [row for row in rows if row.state in FINAL]
+            assert counters.items_ok == sum(row.ok_count for row in final), f"step {step_id}: {counters}"
+            failed = sum(row.item_count - row.ok_count for row in final)
+            assert counters.items_failed == failed, f"step {step_id}: items_failed {counters.items_failed}, {failed}"
+            assert counters.rows == sum(row.row_count for row in final), f"step {step_id}: {counters}"
+            if ended:
+                total = counters.items_ok + counters.items_failed + counters.items_cancelled
+                assert counters.items_total == total, f"step {step_id}: in = {counters.items_total}, out = {total}"
+                assert not tally[MiniBatchState.QUEUED], f"step {step_id} ended with {tally} queued"
+            told = {key[1]: sum(item.item_count for item in items) for key, items in self.item_outcomes.items()
+                    if key[0] == step_id}  # fmt: skip
+            for at, row in enumerate(rows):
+                bad = row.item_count - row.ok_count if row.state in FINAL else 0
+                assert told.get(at, 0) == bad, f"step {step_id}, mini-batch {at}: {bad} items not ok, {told.get(at)}"
+        for job in self.jobs.values():
+            states = [StepState(step.state) for step in self.steps.values() if step.job_key == job.job_key]
+            assert (job.state in ENDED_JOBS) == all(state in ENDED_STEPS for state in states), (
+                f"job {job.job_id} is {JobState(job.state).name}, its steps {[state.name for state in states]}"
+            )
