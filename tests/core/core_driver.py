@@ -173,6 +173,10 @@ class CoreDriver:
                 digest ^= lease_id
         return self.do(commands.HeartbeatNode(NodeId(name), incarnation, 0, digest))
 
+    def beat_unknown(self) -> Any:
+        """A heartbeat of a node that the core need not know."""
+        return self.do(commands.HeartbeatNode(NodeId("n1"), "a", 0, 0))
+
     def tick(self, after_s: float = 0.25) -> None:
         """Let time pass in steps no longer than the tick's interval."""
         while after_s > 0:

@@ -106,7 +106,7 @@ def _judge_claim(state: CoreState, node: Node | None, lease_id: int) -> Verdict:
     tries = table.tries.get(mini_batch)
     if tries is not None and lease_id in tries.lost_lease_ids:
         return Verdict.SUPERSEDED
-    if table.lease_ids[mini_batch] == lease_id or (tries is not None and lease_id in tries.lease_ids):
+    if (lease_id and table.lease_ids[mini_batch] == lease_id) or (tries is not None and lease_id in tries.lease_ids):
         return Verdict.ACCEPTED
     return Verdict.SUPERSEDED
 
@@ -133,6 +133,8 @@ def _complete_attempt(
         step.header = result.header
     table, counters, mini_batch = step.mini_batches, step.counters, lease.mini_batch
     node.failures = 0
+    if step.init_failures:
+        step.init_failures.pop(node.node_id, None)  # a worker was ready
     planned_items = table.item_counts[mini_batch]
     items = planned_items or result.item_count
     ok = min(result.result_count, items)

@@ -1,0 +1,196 @@
+"""A random walk over the core: after every command its invariants hold, and a reload equals the live state."""
+
+from __future__ import annotations
+
+from core_driver import CoreDriver, checkpoint, completion, records
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from windrow_master.core import commands
+from windrow_master.core.commands import HeldLease, LostRows
+from windrow_master.core.ids import NodeId, StepId
+from windrow_master.core.leases import Lease
+from windrow_master.core.settings import StepSettings
+from windrow_master.core.state import ENDED_JOBS
+from windrow_master.core.states import Cause, MiniBatchState, StepState
+
+NODES = st.sampled_from(["n1", "n2", "n3"])
+CAUSES = st.sampled_from([Cause.NONE] * 6 + [cause for cause in Cause if cause])
+COUNTS = st.lists(st.integers(0, 3), max_size=5)
+SETTINGS = st.sampled_from(
+    [
+        (StepSettings("a"),),
+        (StepSettings("a", append_row=False), StepSettings("b", depends_on=("a",), append_row=False)),
+        (StepSettings("a", error_threshold=3, max_retries=0), StepSettings("b")),
+        (StepSettings("a", mini_batch_error_threshold=1, max_retries=1, progress_update_timeout_s=20),),
+        (StepSettings("a", allowed_failed_percent=30.0, max_retries=0, append_row=False),),
+    ]
+)
+
+
+class CoreMachine(RuleBasedStateMachine):
+    """Jobs, nodes and a network that forgets, repeats and comes late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = CoreDriver()
+        self.jobs = 0
+        self.incarnations = 0
+
+    def open_steps(self) -> list[int]:
+        """Steps that have not ended."""
+        return [at for at, step in self.driver.core.state.steps.items() if step.state == StepState.RUNNING]
+
+    def some_leases(self, data: st.DataObject) -> list[Lease]:
+        """Leases, live or long gone."""
+        if not self.driver.leases:
+            return []
+        recent = list(self.driver.leases.values())[-12:]
+        return data.draw(st.lists(st.sampled_from(recent), max_size=4))
+
+    @rule(steps=SETTINGS, priority=st.integers(0, 1))
+    @precondition(lambda self: self.jobs < 3)
+    def submit(self, steps: tuple[StepSettings, ...], priority: int) -> None:
+        """A job comes."""
+        self.jobs += 1
+        self.driver.submit(*steps, job_id=f"job{self.jobs}", request_id=str(self.jobs), priority=priority)
+
+    @rule(data=st.data(), counts=COUNTS, done=st.booleans(), twice=st.booleans())
+    def plan(self, data: st.DataObject, counts: list[int], done: bool, twice: bool) -> None:
+        """The planner hands over a group, perhaps twice."""
+        steps = self.open_steps()
+        if not steps:
+            return
+        step = self.driver.step(data.draw(st.sampled_from(steps)))
+        first = len(step.mini_batches)
+        planned = step.planned
+        group = commands.PlanGroup(
+            step.step_id, step.checkpoint, checkpoint(first + len(counts) + 1000 * (not counts), done), first,
+            records(first, counts), done, b"{}",
+        )  # fmt: skip
+        replies = self.driver.group(*[group] * (2 if twice else 1))
+        assert replies[0] == (not planned) and not any(replies[1:])
+
+    @rule(name=NODES, replaced=st.booleans())
+    def register_next(self, name: str, replaced: bool) -> None:
+        """A new incarnation of a node comes."""
+        self.incarnations += 1
+        known = self.driver.core.state.nodes.get(NodeId(name))
+        before = known.node_incarnation if known is not None and replaced else ""
+        self.driver.register(name, f"i{self.incarnations}", before)
+
+    @rule(name=NODES, data=st.data(), honest=st.booleans())
+    def open(self, name: str, data: st.DataObject, honest: bool) -> None:
+        """A node connects, and names what it holds, or something else."""
+        node = self.driver.core.state.nodes.get(NodeId(name))
+        if node is None:
+            return
+        leases = self.driver.held(name) if honest else self.some_leases(data)
+        held = tuple(HeldLease(at.lease_id, at.step_id, at.mini_batch, at.generation) for at in leases)
+        self.driver.open(name, node.node_incarnation, held)
+
+    @rule(name=NODES, leases_max=st.integers(0, 5), draining=st.booleans(), data=st.data())
+    def capacity(self, name: str, leases_max: int, draining: bool, data: st.DataObject) -> None:
+        """A node wants work."""
+        steps = self.open_steps()
+        if NodeId(name) in self.driver.core.state.nodes and steps:
+            step_id = data.draw(st.sampled_from(steps))
+            self.driver.capacity(name, leases_max, workers=1, step_id=step_id, draining=draining and leases_max == 0)
+
+    @rule(name=NODES, data=st.data())
+    def complete(self, name: str, data: st.DataObject) -> None:
+        """Results come: of live leases, of long gone ones, twice in a group."""
+        live = self.driver.held(name) if NodeId(name) in self.driver.core.state.nodes else []
+        leases = live + self.some_leases(data)
+        results = [
+            completion(lease.lease_id, data.draw(CAUSES), items=3, results=data.draw(st.integers(0, 3)))
+            for lease in leases
+        ]
+        command = commands.CompleteAttempts(NodeId(name), results)
+        first, second = self.driver.group(command, command)
+        for verdicts in (first, second):
+            assert sorted(at for ids in verdicts.values() for at in ids) == sorted(at.lease_id for at in leases)
+
+    @rule(name=NODES, data=st.data())
+    def release(self, name: str, data: st.DataObject) -> None:
+        """Leases are given back."""
+        self.driver.do(commands.ReleaseLeases(NodeId(name), [at.lease_id for at in self.some_leases(data)]))
+
+    @rule(name=NODES)
+    def close(self, name: str) -> None:
+        """A stream ends."""
+        node = self.driver.core.state.nodes.get(NodeId(name))
+        if node is not None:
+            self.driver.do(commands.CloseWork(NodeId(name), node.stream))
+
+    @rule(name=NODES, data=st.data())
+    def worker_fails(self, name: str, data: st.DataObject) -> None:
+        """A worker cannot be made ready."""
+        for step_id in self.open_steps()[:1]:
+            self.driver.do(commands.ReportWorkerFailure(NodeId(name), StepId(step_id), Cause.INIT_FAILED, "no", "", 0))
+
+    @rule(after_s=st.sampled_from([0.25, 1.0, 3.0]), alive=st.booleans())
+    def tick(self, after_s: float, alive: bool) -> None:
+        """Time passes."""
+        self.driver.tick_alive(after_s, *(self.driver.core.state.nodes if alive else ()))
+        if not alive:
+            self.driver.tick(after_s)
+
+    @rule(gap_s=st.sampled_from([1.0, 1000.0]))
+    def pause(self, gap_s: float) -> None:
+        """Everything stands still: nobody is lost for it."""
+        state = self.driver.core.state
+        if state.tick_s == self.driver.now_s:
+            nodes = set(state.nodes)
+            self.driver.now_s += gap_s
+            self.driver.do(commands.Tick())
+            assert set(state.nodes) == nodes
+
+    @rule(name=NODES)
+    def drain(self, name: str) -> None:
+        """An operator asks a node to leave."""
+        self.driver.do(commands.DrainNode(NodeId(name)))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.jobs > 1)
+    def cancel(self, data: st.DataObject) -> None:
+        """A job is cancelled."""
+        self.driver.do(commands.CancelJob(f"job{data.draw(st.integers(1, self.jobs))}"))
+
+    @rule(data=st.data(), lost=st.booleans())
+    def finish(self, data: st.DataObject, lost: bool) -> None:
+        """An output stands, or rows turn out to be lost."""
+        for step in list(self.driver.core.state.steps.values()):
+            if step.state != StepState.CONCATENATING:
+                continue
+            rows = self.driver.tables.mini_batches[step.step_id]
+            gone = [
+                LostRows(at, row.lease_id, row.item_count, row.ok_count, row.row_count, row.range.length)  # type: ignore[arg-type]
+                for at, row in enumerate(rows)
+                if row.range is not None
+            ][:2]
+            if lost and gone:
+                self.driver.do(commands.RequeueLostRows(step.step_id, 1, tuple(gone)))
+            else:
+                self.driver.do(commands.FinishStep(step.step_id, 1))
+
+    @rule()
+    def restart(self) -> None:
+        """The master dies and comes back."""
+        self.driver.restart()
+
+    @invariant()
+    def reload_equals_live(self) -> None:
+        """The tables hold all that is durable, and their counters are what a scan gives."""
+        self.driver.assert_reload_equals_live()
+        for key, row in self.driver.tables.jobs.items():
+            live = self.driver.core.state.jobs.get(key)  # type: ignore[call-overload]
+            assert live is None or live.state == row.state
+            assert live is not None or row.state in ENDED_JOBS
+        for step_id, rows in self.driver.tables.mini_batches.items():
+            for at, mini_batch in enumerate(rows):
+                assert mini_batch.state != MiniBatchState.LEASED, f"{step_id}/{at}: leases are volatile"
+
+
+CoreMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestCoreMachine = CoreMachine.TestCase

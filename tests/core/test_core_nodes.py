@@ -1,0 +1,329 @@
+"""Nodes: who is admitted, streams, silence, drains, quarantine, late ticks, losses."""
+
+from __future__ import annotations
+
+from core_driver import CoreDriver, completion
+from windrow_master.core import commands
+from windrow_master.core import effects as fx
+from windrow_master.core.commands import Refused
+from windrow_master.core.ids import NodeId, StepId
+from windrow_master.core.states import AttemptState, Cause, MiniBatchState, NodeState, StepState, Verdict
+
+
+def reason(reply: object) -> str:
+    """The reason of a refusal."""
+    assert isinstance(reply, Refused)
+    return reply.reason
+
+
+def test_a_nodes_way_through_its_states() -> None:
+    driver = CoreDriver()
+    assert driver.register() is None and driver.node().state == NodeState.DISCONNECTED
+    assert driver.open() is None and driver.node().state == NodeState.READY
+    driver.do(commands.CloseWork(NodeId("n1"), driver.node().stream))
+    assert driver.node().state == NodeState.DISCONNECTED
+    driver.tick(2)
+    assert NodeId("n1") not in driver.core.state.nodes
+    assert driver.tables.nodes["n1"].state == NodeState.LOST
+    assert reason(driver.beat_unknown()) == "NODE_UNKNOWN"
+    assert driver.register() is None
+    assert driver.tables.nodes["n1"].state == NodeState.DISCONNECTED
+
+
+def test_a_live_other_incarnation_is_refused_until_it_is_lost_or_known_to_be_dead() -> None:
+    driver = CoreDriver()
+    driver.running([1])
+    driver.join()
+    assert reason(driver.register(incarnation="b")) == "NODE_ALREADY_LIVE"
+    assert reason(driver.register(incarnation="b", replaced="z")) == "NODE_ALREADY_LIVE"
+    assert driver.register(incarnation="a") is None and driver.node().stream, "the same again is harmless"
+    assert driver.register(incarnation="b", replaced="a") is None
+    assert driver.node().node_incarnation == "b" and not driver.held()
+    assert driver.tables.nodes["n1"].node_incarnation == "b"
+    assert driver.sent(fx.CloseStream)
+    assert reason(driver.open(incarnation="a")) == "NODE_UNKNOWN"
+    assert reason(driver.beat(incarnation="a")) == "NODE_UNKNOWN"
+    driver.tick(5)
+    assert driver.register(incarnation="c") is None
+
+
+def test_a_new_stream_ends_the_older_one_and_what_that_still_says_is_ignored() -> None:
+    driver = CoreDriver()
+    driver.running([1, 1])
+    node = driver.join(leases_max=0)
+    old = node.stream
+    driver.open()
+    assert driver.sent(fx.CloseStream) == [fx.CloseStream(NodeId("n1"), old)]
+    driver.do(commands.SetCapacity(NodeId("n1"), old, ((StepId(1), 2, 1),)))
+    driver.do(commands.CloseWork(NodeId("n1"), old))
+    assert driver.node().state == NodeState.READY and not driver.held()
+
+
+def test_what_a_hello_does_not_name_goes_back_to_the_queue() -> None:
+    driver = CoreDriver()
+    step = driver.running([1, 1, 1])
+    driver.join(leases_max=3)
+    one, two, three = driver.held()
+    driver.open(held=driver.as_held(two))
+    assert driver.held() == [two]
+    assert [step.mini_batches.states[at] for at in range(3)] == [0, 1, 0]
+    driver.capacity("n1", 3)
+    assert [(lease.mini_batch, lease.attempt) for lease in driver.held()] == [(0, 1), (1, 1), (2, 1)]
+    assert step.counters.retries == 0, "an assignment that never arrived is no try"
+    assert {one.lease_id, three.lease_id}.isdisjoint(driver.core.state.leases)
+
+
+def test_a_silent_node_loses_its_leases_and_nobody_is_charged() -> None:
+    driver = CoreDriver()
+    step = driver.running([1, 1])
+    driver.join(leases_max=1)
+    driver.tick_alive(2, "n1")
+    driver.capacity("n1", 2)
+    old, young = driver.held()
+    driver.tick(0.25)
+    driver.now_s += 0.01
+    for _ in range(15):
+        driver.tick(0.25)
+    assert driver.node().lease_ids, "4.5 s of silence cost nothing"
+    driver.tick(0.5)
+    assert not driver.core.state.nodes and not driver.core.state.leases
+    tries = step.mini_batches.tries[old.mini_batch]
+    assert (tries.node_losses, tries.charged, tries.crashes) == (1, 0, 0)
+    assert driver.tables.attempts[old.lease_id].cause == Cause.NODE_LOST
+    assert driver.tables.attempts[young.lease_id].cause == Cause.NODE_LOST
+    driver.assert_reload_equals_live()
+
+
+def test_leases_too_young_to_have_started_are_not_blamed_for_the_loss() -> None:
+    driver = CoreDriver()
+    step = driver.running([1])
+    driver.join()
+    driver.register(incarnation="b", replaced="a")
+    assert 0 not in step.mini_batches.tries
+    driver.open(incarnation="b")
+    driver.capacity("n1", 1)
+    assert driver.held()[0].attempt == 1
+
+
+def lose_holder(driver: CoreDriver, number: int) -> None:
+    """A node joins, takes the mini-batch, and is lost after it has had time to start it."""
+    driver.join(f"n{number}")
+    assert len(driver.held(f"n{number}")) == 1
+    driver.tick_alive(1.5, f"n{number}")
+    driver.tick(6)
+    assert not driver.core.state.nodes
+
+
+def test_after_three_node_losses_it_runs_alone_and_after_ten_it_is_given_up() -> None:
+    driver = CoreDriver()
+    step = driver.running([2])
+    for number in range(1, 11):
+        driver.join(f"n{number}")
+        (lease,) = driver.held(f"n{number}")
+        assert lease.exclusive == (number > 3) and lease.attempt == number
+        driver.tick_alive(1.5, f"n{number}")
+        driver.tick(6)
+        if number in (2, 5):
+            driver.assert_reload_equals_live()
+    assert step.state == StepState.FAILED, "append_row has nothing"
+    (told,) = driver.tables.item_outcomes[1, 0]
+    assert (told.cause, told.item_count) == (Cause.NODE_KILLER, 2)
+    assert driver.tables.mini_batches[1][0].state == MiniBatchState.FAILED
+
+
+def test_a_late_tick_moves_every_deadline_by_the_gap() -> None:
+    driver = CoreDriver()
+    step = driver.running([1], progress_update_timeout_s=6)
+    driver.join()
+    driver.tick_alive(2, "n1")
+    driver.now_s += 3600
+    driver.do(commands.Tick())
+    assert driver.held() and step.state == StepState.RUNNING
+    driver.tick(3)
+    assert driver.held(), "what was left of the time to live is left"
+    driver.tick(2)
+    assert not driver.core.state.nodes
+
+
+def test_a_late_tick_moves_delays_too() -> None:
+    driver = CoreDriver()
+    driver.running([1])
+    driver.join()
+    driver.do(commands.Tick())
+    driver.fail("n1", driver.held()[0], Cause.NODE_FAULT)
+    driver.now_s += 100
+    driver.do(commands.Tick())
+    assert not driver.held()
+    driver.tick_alive(2.5, "n1")
+    assert driver.held()
+
+
+def test_heartbeats_ask_for_a_new_stream_when_the_views_differ_and_stand_still() -> None:
+    driver = CoreDriver()
+    driver.running([1])
+    driver.join()
+    assert [driver.beat() for _ in range(6)] == [False] * 6
+    assert [driver.beat(digest=5) for _ in range(5)] == [False] * 4 + [True]
+    assert [driver.beat(digest=digest) for digest in (1, 2, 3, 4, 5, 6)] == [False] * 6
+
+
+# Drains
+
+
+def test_a_node_that_drains_gets_nothing_new_finishes_and_leaves() -> None:
+    driver = CoreDriver()
+    driver.running([1, 1, 1])
+    driver.join(leases_max=1)
+    driver.do(commands.DrainNode(NodeId("n1")))
+    assert driver.sent(fx.SendDrain)
+    driver.capacity("n1", 5, draining=True)
+    (lease,) = driver.held()
+    assert driver.complete("n1", completion(lease.lease_id)) == {Verdict.ACCEPTED: [lease.lease_id]}
+    assert not driver.held()
+    driver.do(commands.CloseWork(NodeId("n1"), driver.node().stream))
+    assert not driver.core.state.nodes
+    assert driver.tables.nodes["n1"].message == "Left."
+    assert reason(driver.do(commands.DrainNode(NodeId("n1")))) == "NODE_UNKNOWN"
+
+
+def test_a_request_to_drain_survives_a_broken_stream_and_a_restart() -> None:
+    driver = CoreDriver()
+    driver.running([1])
+    driver.register()
+    driver.do(commands.DrainNode(NodeId("n1")))
+    assert not driver.sent(fx.SendDrain)
+    driver.open()
+    assert driver.sent(fx.SendDrain)
+    driver.capacity("n1", 5)
+    assert driver.node().state == NodeState.DRAINING and not driver.held()
+    driver.restart()
+    driver.register()
+    driver.open()
+    assert driver.sent(fx.SendDrain) and driver.node().state == NodeState.DRAINING
+
+
+# Quarantine
+
+
+def crash_often(driver: CoreDriver, name: str, times: int) -> None:
+    """So many failures of a node, each of another mini-batch."""
+    for lease in driver.held(name)[:times]:
+        driver.fail(name, lease, Cause.CRASH)
+
+
+def test_a_node_that_fails_again_and_again_is_quarantined_while_another_serves() -> None:
+    driver = CoreDriver()
+    driver.running([1] * 60, max_retries=0)
+    driver.join("n1", 20)
+    crash_often(driver, "n1", 12)
+    assert driver.node("n1").state == NodeState.READY, "the only node is not sent away"
+    driver.join("n2", 20)
+    driver.tick_alive(1, "n1", "n2")
+    crash_often(driver, "n1", 1)
+    assert driver.node("n1").state == NodeState.QUARANTINED
+    assert "attempts in a row failed here, the last: crash" in driver.node("n1").message
+    before = {lease.lease_id for lease in driver.held("n1")}
+    driver.capacity("n1", 60)
+    assert {lease.lease_id for lease in driver.held("n1")} <= before
+    driver.open("n1", held=driver.as_held(*driver.held("n1")))
+    assert driver.node("n1").state == NodeState.QUARANTINED, "a new stream is no way out"
+    driver.tick_alive(31, "n1", "n2")
+    assert driver.node("n1").state == NodeState.READY and driver.node("n1").message == ""
+
+
+def test_one_success_or_one_failure_of_the_scripts_own_clears_the_suspicion() -> None:
+    driver = CoreDriver()
+    driver.running([1] * 60, max_retries=9)
+    driver.join("n1", 60)
+    driver.join("n2", 0)
+    for cause in (0, Cause.EXCEPTION):
+        for lease in driver.held("n1")[:9]:
+            driver.fail("n1", lease, Cause.LOAD_FAILED)
+        assert driver.node("n1").failures == 9
+        driver.complete("n1", completion(driver.held("n1")[0].lease_id, cause))
+        assert driver.node("n1").failures == 0
+
+
+# Workers that cannot be made ready
+
+
+def init_fails(driver: CoreDriver, name: str, times: int = 1) -> None:
+    """Workers of a node fail before they are ready."""
+    for number in range(times):
+        driver.do(
+            commands.ReportWorkerFailure(NodeId(name), StepId(1), Cause.INIT_FAILED, "no module named x", "", number)
+        )
+
+
+def test_a_step_fails_when_every_node_has_given_it_up() -> None:
+    driver = CoreDriver()
+    step = driver.running([1])
+    for name in ("n1", "n2"):
+        driver.join(name, 1)
+    for name in ("n1", "n2"):
+        assert step.state == StepState.RUNNING
+        init_fails(driver, name, 3)
+        driver.capacity(name, 0, workers=0)
+        driver.do(commands.ReleaseLeases(NodeId(name), list(driver.node(name).lease_ids)))
+    assert step.state == StepState.FAILED
+    assert "no worker could be made ready (6 tries on 2 nodes): no module named x" in step.message
+    driver.tables.check()
+
+
+def test_a_node_that_is_away_for_a_moment_may_still_serve_but_not_once_it_is_lost() -> None:
+    driver = CoreDriver()
+    step = driver.running([1])
+    driver.join("n1", 0)
+    driver.join("n2", 0)
+    driver.do(commands.CloseWork(NodeId("n2"), driver.node("n2").stream))
+    init_fails(driver, "n1")
+    driver.capacity("n1", 0, workers=0)
+    assert step.state == StepState.RUNNING
+    driver.tick_alive(2, "n1")
+    assert step.state == StepState.FAILED
+
+
+def test_the_last_lease_that_comes_back_counts_too() -> None:
+    driver = CoreDriver()
+    step = driver.running([1], max_retries=5)
+    driver.join("n1", 1)
+    init_fails(driver, "n1")
+    driver.capacity("n1", 0, workers=0)
+    assert step.state == StepState.RUNNING, "its last lease is still out"
+    driver.fail("n1", driver.held()[0], Cause.EXCEPTION)
+    driver.tick_alive(0.5, "n1")
+    assert step.state == StepState.FAILED
+
+
+def test_a_worker_that_gets_ready_clears_its_nodes_failures() -> None:
+    driver = CoreDriver()
+    step = driver.running([1])
+    driver.join("n1", 1)
+    init_fails(driver, "n1", 2)
+    driver.capacity("n1", 1, workers=1)
+    driver.capacity("n1", 0, workers=0)
+    driver.do(commands.ReleaseLeases(NodeId("n1"), list(driver.node("n1").lease_ids)))
+    assert step.state == StepState.RUNNING and not step.init_failures
+
+
+def test_a_result_shows_that_a_worker_got_ready() -> None:
+    driver = CoreDriver()
+    step = driver.running([1, 1])
+    driver.join("n1", 1)
+    init_fails(driver, "n1", 1)
+    driver.complete("n1", completion(driver.held()[0].lease_id))
+    driver.capacity("n1", 0, workers=1)
+    driver.do(commands.ReleaseLeases(NodeId("n1"), list(driver.node("n1").lease_ids)))
+    assert step.state == StepState.RUNNING
+
+
+def test_the_attempt_rows_of_leases_that_grow_old_are_written() -> None:
+    driver = CoreDriver()
+    driver.running([1])
+    driver.join()
+    (lease,) = driver.held()
+    driver.tick_alive(0.75, "n1")
+    assert not driver.tables.attempts
+    driver.tick_alive(1, "n1")
+    row = driver.tables.attempts[lease.lease_id]
+    assert (row.state, row.node_id, row.node_incarnation) == (AttemptState.RUNNING, "n1", "a")
