@@ -1,0 +1,240 @@
+"""Makes an output file from committed rows: a pure function of what the store holds, redone from zero at any time.
+
+State machine of one concatenation, each arrow a named crash point:
+
+    nothing -> created -> written -> synced -> recorded -> renamed -> folder synced -> done
+    any of them fails -> the temporary file is removed; the target is as it was, or whole and new
+
+Invariants:
+1. The target is at every moment what it was before, or the whole new output.
+2. Before the rename, the store knows what is renamed (`record`), so that any later master knows the file as its own.
+3. Rows stand in the file in output order, each verified against the crc32 its mini-batch was committed with.
+4. A file that Windrow did not write, or that was changed since, is never replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from windrow_master.core.ids import JobKey, StepId
+from windrow_master.crash_points import reach
+from windrow_master.output.errors import (
+    ConcatenationError,
+    ConcatenationStopped,
+    OutputFull,
+    OutputUnwritable,
+    RowsLost,
+    RowsUnreadable,
+    TargetForeign,
+)
+from windrow_master.output.extents import SegmentReader, strides
+from windrow_master.output.files import FULL_ERRORS, Files
+from windrow_master.output.target import refuse_foreign, remove_stale, temporary_path
+from windrow_master.store.protocol import StoreReader
+from windrow_master.store.rows import CommittedRange, OutputRow
+
+__all__ = [
+    "ConcatenationError",
+    "ConcatenationStopped",
+    "OutputFull",
+    "OutputUnwritable",
+    "RowsLost",
+    "RowsUnreadable",
+    "TargetForeign",
+    "Wanted",
+    "concatenate",
+]
+
+LOST_MAX = 10_000
+"""Lost mini-batches listed at once; the rest is found when these have run again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An output to be made."""
+
+    job_key: JobKey
+    job_id: str
+    step_id: StepId
+    generation: int
+    incarnation: int
+    target: Path
+    """The file itself (not its folder); its folder exists."""
+    segments_folder: Path
+    header: bytes | None
+    """Stands once on top, as it is; None: no header."""
+
+
+def concatenate(
+    wanted: Wanted,
+    reader: StoreReader,
+    record: Callable[[OutputRow], None],
+    *,
+    stop: threading.Event | None = None,
+    files: Files | None = None,
+) -> OutputRow:
+    """Make the output; return what was written. Blocks: meant for a thread of its own beside the event loop.
+
+    `record` makes its argument durable (`Store.record_output`).
+
+    Raises RowsLost, RowsUnreadable, TargetForeign, OutputFull, OutputUnwritable, ConcatenationStopped; and what reader
+    and record raise. The target is untouched by all of them.
+    """
+    return _Concatenation(wanted, reader, record, stop or threading.Event(), files or Files()).run()
+
+
+class _Concatenation:
+    """One run of the state machine above."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        reader: StoreReader,
+        record: Callable[[OutputRow], None],
+        stop: threading.Event,
+        files: Files,
+    ) -> None:
+        self._wanted = wanted
+        self._reader = reader
+        self._record = record
+        self._stop = stop
+        self._files = files
+        self._temporary = temporary_path(
+            wanted.target, wanted.job_id, wanted.step_id, wanted.generation, wanted.incarnation
+        )
+        self._descriptor = -1
+        self._hasher = hashlib.sha256()
+        self._length = 0
+        self._rows = 0
+        self._lost: list[CommittedRange] = []
+        names = {row.segment_id: row.name for row in reader.segments_of(wanted.step_id)}
+        self._segments = SegmentReader(wanted.segments_folder, names.get)
+
+    def run(self) -> OutputRow:
+        target = self._wanted.target
+        try:
+            refuse_foreign(target, self._reader.outputs_at)
+            return self._make()
+        except OSError as error:
+            raise self._explained(error) from error
+        finally:
+            self._segments.close()
+            self._close()
+            with contextlib.suppress(OSError):
+                self._files.unlink(self._temporary)
+
+    def _make(self) -> OutputRow:
+        wanted, files = self._wanted, self._files
+        remove_stale(wanted.target, wanted.job_id, wanted.step_id, self._temporary, files)
+        files.unlink(self._temporary)
+        # As for any file its owner makes: outputs are for others to read.
+        self._descriptor = files.create(self._temporary, 0o666)
+        reach("concatenate.created")
+        self._write_all()
+        reach("concatenate.written")
+        files.sync(self._descriptor)
+        reach("concatenate.synced")
+        status = os.fstat(self._descriptor)
+        if status.st_size != self._length:
+            raise OutputUnwritable(
+                f"The output {wanted.target} cannot be written: {self._length} bytes were written beside it, but its "
+                f"file system shows {status.st_size}. Check that file system; then retry the job."
+            )
+        self._close()
+        row = OutputRow(
+            str(wanted.target),
+            wanted.job_key,
+            wanted.step_id,
+            wanted.generation,
+            wanted.incarnation,
+            self._length,
+            self._hasher.hexdigest(),
+            status.st_mtime_ns,
+            self._rows,
+        )
+        self._record(row)
+        reach("concatenate.recorded")
+        # Once more: copying may have taken long.
+        refuse_foreign(wanted.target, self._reader.outputs_at)
+        files.rename(self._temporary, wanted.target)
+        reach("concatenate.renamed")
+        files.sync_folder(wanted.target.parent)
+        reach("concatenate.folder_synced")
+        return row
+
+    def _write_all(self) -> None:
+        if self._wanted.header:
+            self._put(self._wanted.header)
+        complete = True
+        for page in self._reader.ranges_of(self._wanted.step_id):
+            for ranges, large in strides(page):
+                if self._stop.is_set():
+                    raise ConcatenationStopped(f"Making the output {self._wanted.target} was stopped.")
+                if large:
+                    self._put_large(ranges[0])
+                else:
+                    self._put_small(ranges)
+            if len(self._lost) >= LOST_MAX:
+                complete = False
+                break
+        if self._lost:
+            lost = tuple(self._lost[:LOST_MAX])
+            raise RowsLost(
+                lost,
+                complete and len(lost) == len(self._lost),
+                f"The committed rows of {len(lost)} mini-batches (the first is {lost[0].mini_batch}) cannot be read "
+                f"from {self._wanted.segments_folder} or fail their checksum: these run again. Check that disk.",
+            )
+
+    def _put_small(self, ranges: Sequence[CommittedRange]) -> None:
+        rows = self._segments.read(ranges, self._lost)
+        # Once something is lost, the rest is only verified, to find all that is lost in one pass.
+        if not self._lost:
+            self._put(rows)
+            self._rows += sum([row.row_count for row in ranges])
+
+    def _put_large(self, row: CommittedRange) -> None:
+        """Verify first, then let the kernel copy: where the file system can, the output shares the segment's blocks."""
+        crc32, length = 0, 0
+        hasher = self._hasher.copy()
+        for piece in self._segments.pieces(row):
+            crc32 = zlib.crc32(piece, crc32)
+            length += len(piece)
+            if not self._lost:
+                hasher.update(piece)
+        if length != row.length or crc32 != row.crc32:
+            self._lost.append(row)
+        elif not self._lost:
+            self._files.copy(self._segments.descriptor(row.segment_id), row.offset, row.length, self._descriptor)
+            self._hasher = hasher
+            self._length += row.length
+            self._rows += row.row_count
+
+    def _put(self, rows: bytes) -> None:
+        self._files.write(self._descriptor, [rows])
+        self._hasher.update(rows)
+        self._length += len(rows)
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            self._files.close(descriptor)
+
+    def _explained(self, error: OSError) -> ConcatenationError:
+        target = self._wanted.target
+        if error.errno in FULL_ERRORS:
+            return OutputFull(
+                f"The output {target} cannot be written: its disk is full (or a quota is used up) after "
+                f"{self._length} bytes. Make room, then retry the job; nothing needs to run again."
+            )
+        return OutputUnwritable(
+            f"The output {target} cannot be written: {error.strerror or error}. Mend that, or give the output another "
+            f"path; then retry the job."
+        )

@@ -1,0 +1,39 @@
+"""What can keep an output from being made, each with a text for people."""
+
+from __future__ import annotations
+
+from windrow_master.store.rows import CommittedRange
+
+
+class ConcatenationError(Exception):
+    """Base. The target is as it was."""
+
+
+class RowsLost(ConcatenationError):
+    """Committed rows cannot be read any more, or fail their checksum: their mini-batches must run again."""
+
+    def __init__(self, lost: tuple[CommittedRange, ...], complete: bool, message: str) -> None:
+        super().__init__(message)
+        self.lost = lost
+        self.complete = complete
+        """Whether these are all: no bound cut the list short."""
+
+
+class RowsUnreadable(ConcatenationError):
+    """Committed rows cannot be read at the moment, for a reason that may pass; whether they are lost is not known."""
+
+
+class TargetForeign(ConcatenationError):
+    """Something stands at the output's path that Windrow did not write, or that was changed since."""
+
+
+class OutputFull(ConcatenationError):
+    """There is no room where the output is to stand."""
+
+
+class OutputUnwritable(ConcatenationError):
+    """The output cannot be written where it is to stand, for another reason."""
+
+
+class ConcatenationStopped(ConcatenationError):
+    """It was asked to stop."""

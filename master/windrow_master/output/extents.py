@@ -1,0 +1,178 @@
+"""Reads committed ranges out of segments in large strides, and verifies each range's crc32.
+
+A page of ranges is cut into strides of bounded size. Within a stride the ranges are put in the order of their segments,
+neighbours (and near neighbours) merge into one extent, and each extent is one read: ranges are committed nearly in
+output order, so a stride of small ranges takes a handful of system calls. That is not only for speed: every call gives
+the GIL away, and beside a busy event loop waits a switch interval to get it back.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from windrow_master.output.errors import RowsUnreadable
+from windrow_master.store.rows import CommittedRange
+
+STRIDE_BYTES = 8 << 20
+"""Rows read, verified and written at once."""
+LARGE_BYTES = 2 << 20
+"""A range above this is read in pieces, and copied by the kernel."""
+GAP_BYTES = 4 << 10
+"""Two ranges this close in a segment are read at once, with what lies between (at most 20 MB a page of 5,000)."""
+BLOCK_BYTES = 4 << 10
+"""The piece that is given up where a disk cannot be read."""
+LOST_ERRORS = (errno.ENOENT, errno.EIO, errno.EBADMSG, errno.ENODATA, errno.EUCLEAN, errno.ENXIO)
+"""Errors that mean: what was there is gone. All others (no descriptors, no memory, no permission) may pass."""
+CRC_PIECE = 5000
+"""zlib.crc32 gives the GIL away for more than 5 KiB; smaller pieces keep it, some 2 µs each."""
+CRC_PIECES_BYTES = 64 << 10
+
+
+class Stride(NamedTuple):
+    """Some consecutive ranges: either many small ones, or one large one."""
+
+    ranges: Sequence[CommittedRange]
+    large: bool
+
+
+def strides(page: Sequence[CommittedRange]) -> Iterator[Stride]:
+    """Cut a page into strides, in order."""
+    first, size = 0, 0
+    for number, row in enumerate(page):
+        if row.length > LARGE_BYTES:
+            if first < number:
+                yield Stride(page[first:number], False)
+            yield Stride(page[number : number + 1], True)
+            first, size = number + 1, 0
+            continue
+        if size + row.length > STRIDE_BYTES:
+            yield Stride(page[first:number], False)
+            first, size = number, 0
+        size += row.length
+    if first < len(page):
+        yield Stride(page[first:], False)
+
+
+class SegmentReader:
+    """Opens the segments of one step as they are needed. One thread."""
+
+    OPEN_MAX = 64
+
+    def __init__(self, folder: Path, name_of: Callable[[int], str | None]) -> None:
+        """`name_of(segment_id)`: its file name in `folder`, None when it is not known."""
+        self._folder = folder
+        self._name_of = name_of
+        self._descriptors: dict[int, int] = {}
+
+    def descriptor(self, segment_id: int) -> int:
+        """A segment, open for reading. Raises OSError."""
+        descriptor = self._descriptors.get(segment_id)
+        if descriptor is None:
+            name = self._name_of(segment_id)
+            if name is None:
+                raise FileNotFoundError(errno.ENOENT, f"segment {segment_id} is not known")
+            if len(self._descriptors) >= self.OPEN_MAX:
+                os.close(self._descriptors.pop(next(iter(self._descriptors))))
+            descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptors[segment_id] = descriptor
+        return descriptor
+
+    def read(self, ranges: Sequence[CommittedRange], lost: list[CommittedRange]) -> bytes:
+        """The rows of small ranges, verified, one after the other; those that are bad go to `lost` and are left out.
+
+        Raises RowsUnreadable.
+        """
+        order = sorted(range(len(ranges)), key=lambda number: ranges[number][5:7])
+        views: list[memoryview | None] = [None] * len(ranges)
+        at = 0
+        while at < len(order):
+            head = ranges[order[at]]
+            begin, end, stop = head.offset, head.offset + head.length, at + 1
+            while stop < len(order):
+                row = ranges[order[stop]]
+                if row.segment_id != head.segment_id or row.offset > end + GAP_BYTES:
+                    break
+                end = max(end, row.offset + row.length)
+                stop += 1
+            extent = self._extent(head.segment_id, begin, end - begin)
+            for number in order[at:stop]:
+                _, _, _, _, _, _, offset, length, crc32 = ranges[number]
+                view = extent[offset - begin : offset - begin + length]
+                if len(view) == length and _crc32(view, length) == crc32:
+                    views[number] = view
+            at = stop
+        if None in views:
+            lost.extend(row for row, view in zip(ranges, views, strict=True) if view is None)
+        return b"".join([view for view in views if view is not None])
+
+    def pieces(self, row: CommittedRange) -> Iterator[bytes]:
+        """A large range, piece by piece; ends early where the segment does, or is bad. Raises RowsUnreadable."""
+        at, stop = row.offset, row.offset + row.length
+        while at < stop:
+            try:
+                piece = os.pread(self.descriptor(row.segment_id), min(STRIDE_BYTES, stop - at), at)
+            except OSError as error:
+                self._refuse_passing(error, row.segment_id)
+                return
+            if not piece:
+                return
+            yield piece
+            at += len(piece)
+
+    def close(self) -> None:
+        """Close what is open."""
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    def _extent(self, segment_id: int, begin: int, length: int) -> memoryview:
+        """What can be read of an extent: shorter, or nothing, where the segment is cut or damaged."""
+        parts: list[bytes] = []
+        got = 0
+        try:
+            descriptor = self.descriptor(segment_id)
+            while got < length:
+                part = os.pread(descriptor, length - got, begin + got)
+                if not part:
+                    break
+                parts.append(part)
+                got += len(part)
+        except OSError as error:
+            self._refuse_passing(error, segment_id)
+            if length > BLOCK_BYTES and error.errno != errno.ENOENT:
+                return self._extent_by_blocks(segment_id, begin, length)
+        return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _extent_by_blocks(self, segment_id: int, begin: int, length: int) -> memoryview:
+        """An extent with a part that cannot be read: what can be, with zeros for the rest (their checksums fail)."""
+        content = bytearray(length)
+        for at in range(0, length, BLOCK_BYTES):
+            try:
+                part = os.pread(self.descriptor(segment_id), min(BLOCK_BYTES, length - at), begin + at)
+            except OSError as error:
+                self._refuse_passing(error, segment_id)
+                continue
+            content[at : at + len(part)] = part
+        return memoryview(content)
+
+    def _refuse_passing(self, error: OSError, segment_id: int) -> None:
+        """Raise RowsUnreadable for an error that does not prove that rows are lost."""
+        if error.errno not in LOST_ERRORS:
+            raise RowsUnreadable(
+                f"The committed rows in {self._folder / (self._name_of(segment_id) or '?')} cannot be read: "
+                f"{error.strerror or error}. Mend that, then retry the job; nothing needs to run again."
+            ) from error
+
+
+def _crc32(view: memoryview, length: int) -> int:
+    if length <= CRC_PIECE or length > CRC_PIECES_BYTES:
+        return zlib.crc32(view)
+    crc32 = 0
+    for at in range(0, length, CRC_PIECE):
+        crc32 = zlib.crc32(view[at : at + CRC_PIECE], crc32)
+    return crc32

@@ -1,0 +1,105 @@
+"""The file operations of this folder, in one place: so that tests can lose power in the middle of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+IOV_MAX = 1024
+COPY_BYTES = 1 << 20
+
+# EXDEV: another file system (before Linux 5.3, or of different types); the others: the file system cannot.
+NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
+
+FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+"""Errors that mean "no room": nothing is broken."""
+
+
+class Files:
+    """Plain system calls. All raise OSError."""
+
+    def create(self, path: Path, mode: int = 0o600) -> int:
+        """Make a new file, which must not exist; return its descriptor, open for writing."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview]) -> int:
+        """Write all buffers, in as few calls as possible; return the number of bytes."""
+        total = 0
+        for at in range(0, len(buffers), IOV_MAX):
+            part = list(buffers[at : at + IOV_MAX])
+            left = sum(map(len, part))
+            total += left
+            while left:
+                written = os.writev(descriptor, part)
+                left -= written
+                if left:
+                    part = _after(part, written)
+        return total
+
+    def copy(self, source: int, offset: int, length: int, target: int) -> None:
+        """Append `length` bytes of `source` from `offset` at the target's position, inside the kernel where it can.
+
+        Raises EOFError when the source ends before.
+        """
+        while length:
+            try:
+                copied = os.copy_file_range(source, target, length, offset)
+            except OSError as error:
+                if error.errno not in NO_KERNEL_COPY:
+                    raise
+                self._copy_plainly(source, offset, length, target)
+                return
+            if not copied:
+                # Also what some file systems answer that cannot copy: reading tells which it is.
+                self._copy_plainly(source, offset, length, target)
+                return
+            offset += copied
+            length -= copied
+
+    def sync(self, descriptor: int) -> None:
+        """Bring a file's content and length to the disk."""
+        os.fdatasync(descriptor)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Bring a folder's names to the disk."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def truncate(self, descriptor: int, length: int) -> None:
+        """Cut a file."""
+        os.ftruncate(descriptor, length)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replace `target` atomically."""
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file; nothing when it is not there."""
+        path.unlink(missing_ok=True)
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+        os.close(descriptor)
+
+    def _copy_plainly(self, source: int, offset: int, length: int, target: int) -> None:
+        while length:
+            chunk = os.pread(source, min(length, COPY_BYTES), offset)
+            if not chunk:
+                raise EOFError(f"the source ends at {offset}")
+            self.write(target, [chunk])
+            offset += len(chunk)
+            length -= len(chunk)
+
+
+def _after(buffers: list[bytes | memoryview], written: int) -> list[bytes | memoryview]:
+    """What is left of buffers when the first `written` bytes are gone."""
+    for number, buffer in enumerate(buffers):
+        if written < len(buffer):
+            return [memoryview(buffer)[written:], *buffers[number + 1 :]]
+        written -= len(buffer)
+    return []

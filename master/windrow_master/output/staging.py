@@ -1,0 +1,131 @@
+"""Large rows on a way of their own: received into a file beside the segments, and adopted by the commit that names it.
+
+State machine of a staged file (`staged-<lease id>-<n>.rows` in the step's segments folder):
+
+    made -> written -> finished (synced, with its name) -> adopted (`segments`, by the commit of its completion)
+    made or written -> removed: the upload broke off
+    finished -> removed: no commit named it before the master ended (`remove_orphans`)
+
+Invariants:
+1. A file is never opened for writing twice, nor its name used twice as long as it is there: an upload that is repeated
+   gets a file of its own, so one that is committed is never changed.
+2. Only finished files have names that `staged_length` accepts for adoption: the others end in `.partial`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import zlib
+from collections.abc import Collection
+from pathlib import Path
+
+from windrow_master.core.ids import LeaseId
+from windrow_master.crash_points import reach
+from windrow_master.output.files import Files
+
+PARTIAL = ".partial"
+STAGED_NAME = re.compile(r"staged-(\d+)-(\d+)\.rows")
+SEGMENT_NAME = re.compile(r"(\d+)-(\d+)\.rows")
+
+
+class StagedSegment:
+    """One upload. Blocks on the disk; used by one thread at a time."""
+
+    def __init__(self, folder: Path, lease_id: LeaseId, *, files: Files | None = None) -> None:
+        """Make its file. Raises OSError."""
+        self._files = files or Files()
+        self._folder = folder
+        number = 0
+        while True:
+            self.name = f"staged-{lease_id}-{number}.rows"
+            self._path = folder / self.name
+            number += 1
+            try:
+                self._descriptor = self._files.create(self._partial)
+            except FileExistsError:
+                continue
+            if not self._path.exists():
+                break
+            # Finished earlier. Looked at only now: while the partial file is ours, nobody else can finish this name.
+            self._close_descriptor()
+            self._files.unlink(self._partial)
+        self.length = 0
+        """Bytes so far."""
+        self.crc32 = 0
+        """crc32 of the bytes so far."""
+
+    def write(self, chunk: bytes) -> None:
+        """Append. Raises OSError; then the upload must be closed."""
+        self._files.write(self._descriptor, [chunk])
+        self.length += len(chunk)
+        self.crc32 = zlib.crc32(chunk, self.crc32)
+        reach("staging.written")
+
+    def finish(self) -> None:
+        """All is here: bring it, and its name, to the disk. Raises OSError; then it is removed by `close`."""
+        self._files.sync(self._descriptor)
+        self._files.rename(self._partial, self._path)
+        self._files.sync_folder(self._folder)
+        self._close_descriptor()
+        reach("staging.synced")
+
+    def close(self) -> None:
+        """Let go of it; removed unless it was finished. Repeatable."""
+        if self._descriptor >= 0:
+            self._close_descriptor()
+            with contextlib.suppress(OSError):
+                self._files.unlink(self._partial)
+                self._files.unlink(self._path)
+
+    @property
+    def _partial(self) -> Path:
+        return self._path.with_name(self.name + PARTIAL)
+
+    def _close_descriptor(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        with contextlib.suppress(OSError):
+            self._files.close(descriptor)
+
+
+def staged_fits(folder: Path, name: str, lease_id: LeaseId, length: int) -> bool:
+    """Whether a completion may name this staged segment: finished, of this lease, of this length.
+
+    To be asked before the completion is handed to the core: names come from peers.
+    """
+    match = STAGED_NAME.fullmatch(name)
+    return match is not None and int(match[1]) == lease_id and staged_length(folder / name) == length
+
+
+def staged_length(path: Path) -> int | None:
+    """The length of a finished staged file; None when there is none (of a proper name)."""
+    if STAGED_NAME.fullmatch(path.name) is None:
+        return None
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def remove_orphans(folder: Path, incarnation: int, committed: Collection[str]) -> list[str]:
+    """Remove what earlier incarnations left in a segments folder and no commit names; return the names.
+
+    To be called before this incarnation takes rows. `committed`: the names of the step's segments in the store.
+    """
+    removed: list[str] = []
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except FileNotFoundError:
+        return removed
+    for name in names:
+        segment = SEGMENT_NAME.fullmatch(name)
+        earlier = segment is not None and int(segment[1]) < incarnation
+        staged = STAGED_NAME.fullmatch(name.removesuffix(PARTIAL)) is not None
+        if (earlier or staged) and name not in committed:
+            with contextlib.suppress(OSError):
+                (folder / name).unlink(missing_ok=True)
+                removed.append(name)
+    return removed

@@ -1,0 +1,81 @@
+"""The file an output becomes: whether what stands there may be replaced, and the names used on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from windrow_master.output.errors import TargetForeign
+from windrow_master.output.files import Files
+from windrow_master.store.rows import OutputRow
+
+NAME_BYTES_MAX = 255
+READ_BYTES = 1 << 20
+TEMPORARY_SUFFIX = ".windrow-partial"
+
+
+def refuse_foreign(target: Path, outputs_at: Callable[[str], Sequence[OutputRow]]) -> None:
+    """Raise TargetForeign unless nothing stands at `target`, or what Windrow wrote there, unchanged, or an empty file.
+
+    Size and time of the last change tell; where only the time differs (a copy, a touch), the content's digest does.
+    """
+    try:
+        status = os.lstat(target)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(status.st_mode):
+        raise TargetForeign(
+            f"The output {target} cannot be written: something that is no plain file stands there. "
+            f"Move it away, or give the output another path; then retry the job."
+        )
+    if status.st_size == 0:
+        return
+    known = outputs_at(str(target))
+    if any((row.length, row.mtime_ns) == (status.st_size, status.st_mtime_ns) for row in known):
+        return
+    digests = {row.digest for row in known if row.length == status.st_size}
+    if digests and _digest(target) in digests:
+        return
+    raise TargetForeign(
+        f"The output {target} exists already and "
+        + ("was changed since Windrow wrote it" if known else "was not written by Windrow from this state folder")
+        + "; it is left alone. Move it away, or give the output another path; then retry the job."
+    )
+
+
+def temporary_path(target: Path, job_id: str, step_id: int, generation: int, incarnation: int) -> Path:
+    """The temporary file beside a target: no two incarnations or generations share one."""
+    return target.with_name(f"{_stem(target, job_id, step_id)}g{generation}.i{incarnation}{TEMPORARY_SUFFIX}")
+
+
+def remove_stale(target: Path, job_id: str, step_id: int, keep: Path, files: Files) -> None:
+    """Remove temporary files of this step that dead incarnations, or earlier generations, left beside the target.
+
+    Only the newest incarnation concatenates, so all but `keep` are stale.
+    """
+    stem = _stem(target, job_id, step_id)
+    with contextlib.suppress(OSError):
+        for path in target.parent.iterdir():
+            if path.name.startswith(stem) and path.name.endswith(TEMPORARY_SUFFIX) and path.name != keep.name:
+                with contextlib.suppress(OSError):
+                    files.unlink(path)
+
+
+def _stem(target: Path, job_id: str, step_id: int) -> str:
+    stem = f".{target.name}.{job_id}.{step_id}."
+    # Room for generation, incarnation and suffix.
+    if len(os.fsencode(stem)) + 60 <= NAME_BYTES_MAX:
+        return stem
+    return f".{hashlib.sha256(os.fsencode(stem)).hexdigest()[:32]}."
+
+
+def _digest(path: Path) -> str:
+    hasher = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(READ_BYTES):
+            hasher.update(chunk)
+    return hasher.hexdigest()
