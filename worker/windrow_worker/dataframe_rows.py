@@ -1,0 +1,86 @@
+"""Rows of a DataFrame: what ``DataFrame.to_csv`` writes, piece by piece, the header apart (reference 6.2)."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Optional
+
+    from windrow_worker.arrow_csv import FastCsv
+
+_CHUNK_CELLS = 100000
+"""pandas writes this many cells at a time, and chooses the form of dates by such chunks: ours must be the same."""
+
+_FAST_CELLS_MIN = 5000
+"""Below, pandas takes a few milliseconds at most; loading Arrow for them would take longer."""
+
+_REFUSED = ("path_or_buf", "compression", "storage_options", "mode")
+
+
+def check_settings(settings: Dict[str, Any]) -> None:
+    """Raises ValueError for arguments of ``to_csv`` that say where to write: rows go into the step's output."""
+    for name in _REFUSED:
+        if settings.get(name) not in (None, "infer" if name == "compression" else None):
+            raise ValueError(
+                f"the argument {name!r} of pandas.DataFrame.to_csv cannot be used in parallel_run_step.settings.json: "
+                "rows are written into the step's output. Remove it"
+            )
+
+
+class DataFrameWriter:
+    """Writes the DataFrames of one step."""
+
+    def __init__(self, settings: Dict[str, Any], header: bool) -> None:
+        """``settings``: arguments of ``to_csv``; by default the separator is a blank, and there is no index.
+
+        ``header``: whether column names are written; one among the settings means the same, or gives other names.
+        """
+        arguments = {name: value for name, value in settings.items() if name not in _REFUSED}
+        self._encoding = arguments.pop("encoding", None) or "utf-8"
+        # A file name that is no UTF-8 comes out as its bytes, unless the settings say otherwise.
+        self._errors = arguments.pop("errors", None) or "surrogateescape"
+        aliases = arguments.pop("header", False)
+        self._header = aliases or header
+        arguments.setdefault("sep", " ")
+        arguments.setdefault("index", False)
+        self._arguments = arguments
+        self._fast: Optional[FastCsv] = None
+        self._tried_fast = False
+
+    def write(self, frame: Any, write: Callable[[Any], None]) -> bytes:
+        """Writes the rows by ``write``. Returns the header line, empty where none is wanted. Raises what pandas raises,
+        UnicodeEncodeError among it.
+        """
+        arguments = self._arguments
+        header = b""
+        if self._header is not False:
+            text = frame.iloc[:0].to_csv(None, header=self._header, **arguments)
+            header = text.encode(self._encoding, self._errors)
+        length = len(frame)
+        columns = arguments.get("columns")
+        width = frame.shape[1] if columns is None else len(columns)
+        step = int(arguments.get("chunksize") or (_CHUNK_CELLS // (width or 1)) or 1)
+        fast = self._fast_for(length * width)
+        for start in range(0, length, step):
+            chunk = frame if length <= step else frame.iloc[start : start + step]
+            piece = fast.render(chunk) if fast is not None else None
+            if piece is None:
+                piece = chunk.to_csv(None, header=False, **arguments).encode(self._encoding, self._errors)
+            write(piece)
+        return header
+
+    def _fast_for(self, cells: int) -> Optional[FastCsv]:
+        """The fast way, where the settings allow it and Arrow is there."""
+        if not self._tried_fast and (cells >= _FAST_CELLS_MIN or "pyarrow" in sys.modules):
+            self._tried_fast = True
+            if self._encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
+                try:
+                    from windrow_worker.arrow_csv import FastCsv
+
+                    self._fast = FastCsv.for_arguments(self._arguments)
+                except Exception:
+                    # No Arrow, or one that does not load in this environment: pandas alone does it.
+                    self._fast = None
+        return self._fast

@@ -1,0 +1,99 @@
+"""How a failure of the script's travels: a cause, one line, and the traceback without the host's own frames."""
+
+from __future__ import annotations
+
+import json
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Optional, Sequence, Tuple
+
+MESSAGE_CHARACTERS_MAX = 1000
+DETAIL_CHARACTERS_MAX = 16000
+"""UTF-8 needs at most 4 bytes for one: 4 KiB and 64 KiB are what a completion may carry."""
+
+EXCEPTION = "exception"
+BAD_RETURN = "bad_return"
+LOAD_FAILED = "load_failed"
+INPUT_CHANGED = "input_changed"
+INIT_FAILED = "init_failed"
+NODE_FAULT = "node_fault"
+
+_OURS = os.path.dirname(os.path.abspath(__file__))
+
+
+def encode_failure(cause: str, message: str, detail: str) -> bytes:
+    """The side document of an INIT_FAILED or FAILED frame. Lone surrogates become escapes."""
+    line = " ".join(_cut(message, MESSAGE_CHARACTERS_MAX).split())
+    document = {"cause": cause, "message": _printable(line), "detail": _printable(_cut(detail, DETAIL_CHARACTERS_MAX))}
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _cut(text: str, most: int) -> str:
+    """Shortens a text in its middle: the beginning and the end of a traceback say most."""
+    if len(text) <= most:
+        return text
+    head = most // 3
+    tail = most - head - 60
+    return f"{text[:head]}\n[... {len(text) - head - tail} characters left out ...]\n{text[-tail:]}"
+
+
+def describe(error: BaseException) -> str:
+    """An exception in words: "ValueError: bad item (score.py, line 12)". Never raises."""
+    if isinstance(error, SystemExit):
+        what = f"SystemExit: sys.exit({_text_of(error.code)}) was called"
+    else:
+        text = _text_of(error)
+        what = type(error).__name__ + (f": {text}" if text else "")
+    place = _place(error)
+    return f"{what} ({place})" if place else what
+
+
+def _text_of(value: object) -> str:
+    try:
+        return _cut(str(value), MESSAGE_CHARACTERS_MAX // 2)
+    except BaseException as error:
+        return f"<its str() raised {type(error).__name__}>"
+
+
+def _place(error: BaseException) -> str:
+    """The last line of the script, or of what it called, that the exception passed."""
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if not path.startswith(_OURS) and "site-packages" not in path and not path.startswith("<"):
+            found = f"{os.path.basename(path)}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
+def _without_host(trace: Optional[TracebackType]) -> Optional[TracebackType]:
+    """The traceback from the script's first frame on."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    return trace
+
+
+def traceback_of(error: BaseException) -> str:
+    """Python's traceback, as it would be printed, without the host's frames. Never raises."""
+    import traceback
+
+    try:
+        return "".join(traceback.format_exception(type(error), error, _without_host(error.__traceback__)))
+    except BaseException as second:
+        return f"{type(error).__name__} (its traceback cannot be shown: {type(second).__name__})"
+
+
+def encode_misfits(misfits: Sequence[Tuple[str, int, str]]) -> bytes:
+    """The side document of a DONE frame: values that did not fit their column's pinned type, by column."""
+    document = {
+        "misfits": [[_printable(column), count, _printable(example[:120])] for column, count, example in misfits]
+    }
+    return json.dumps(document, ensure_ascii=False).encode()

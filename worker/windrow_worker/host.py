@@ -1,0 +1,333 @@
+"""The host: it starts, calls the script for each mini-batch, and leaves (DESIGN section 5).
+
+States of the process, and what moves it on (the page shows them, see ``page``):
+
+    starting -> init -> idle <-> loading -> running -> returning
+                  |      |
+                  |      +--(SHUTDOWN)--> stopping -> gone
+                  +--(init failed)--> gone
+
+1. Each packet taken leads to exactly one DONE or FAILED frame, or to the end of the process.
+2. A frame is written at once: no result waits behind a later ``run()``.
+3. Whatever leaves ``init()``, ``run()`` or ``shutdown()`` (SystemExit and KeyboardInterrupt as well) is the script's
+   failure, never the host's.
+4. A forked child that comes back from the script writes neither page nor frame; it leaves.
+5. Where a frame cannot be sent any more, the process leaves with an exit code that tells why (``exits``).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import monotonic_ns, time_ns
+
+from windrow_worker import entry_script, exits, failures, frames, page, process, script, spawned
+from windrow_worker.channels import AgentGone, ChannelClosed, ResultChannel, WaitInterrupted, WorkChannel
+from windrow_worker.configuration import BadConfiguration, read_configuration
+from windrow_worker.context import MiniBatchContext
+from windrow_worker.figures import Figures
+from windrow_worker.loading import InputChanged, make_loader
+from windrow_worker.rows import BadReturn, RowWriter, ScratchFailed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, List, NoReturn
+
+    from windrow_worker.configuration import Configuration
+    from windrow_worker.loading import Loader
+
+# What was being done when a start failed.
+_ROWS = "The settings for returned rows cannot be used: "
+_INPUT = "The input cannot be read with {python}: "
+_SCRIPT = "The entry script {script!r} could not be loaded: "
+_INIT = "init() of the entry script {script!r} failed: "
+
+# Bound early: a script may replace what these modules hold.
+_getpid = os.getpid
+_unlink = os.unlink
+
+
+def main(arguments: List[str]) -> NoReturn:
+    """Hosts the script that the configuration file ``arguments[1]`` names, until the agent says so."""
+    try:
+        if len(arguments) != 2:
+            raise BadConfiguration(f"boot.py takes one argument, its configuration file, not {arguments[1:]!r}")
+        host = Host(read_configuration(arguments[1]))
+    except (BadConfiguration, OSError, ValueError) as error:
+        process.leave(exits.HOST_FAULT, f"The worker cannot start: {error}")
+    try:
+        host.start()
+        host.serve()
+    except AgentGone:
+        process.leave(exits.AGENT_GONE, "The agent is gone; this worker leaves.")
+    except ChannelClosed:
+        process.leave(
+            exits.CHANNEL_CLOSED,
+            "The script has closed descriptors that it did not open (os.closerange, a daemon library?). Results can "
+            "no longer be sent, so this worker leaves. Close only what the script has opened itself.",
+        )
+    except BaseException as error:
+        process.leave(exits.HOST_FAULT, "The worker cannot go on, in its own code:\n" + failures.traceback_of(error))
+
+
+class Host:
+    """One worker process. ``start`` once, then ``serve``."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        """Takes its descriptors and its page. Raises OSError, ValueError."""
+        self._configuration = configuration
+        self._pid = _getpid()
+        self._work = WorkChannel(configuration.work_fd, frames.PACKET_BYTES_MAX)
+        self._results = ResultChannel(configuration.result_fd)
+        os.register_at_fork(after_in_child=self._close_in_child)
+        self._page = page.Page(configuration.page_path)
+        self._page.enter(page.STARTING)
+        self._figures = Figures()
+        self._report = frames.Report()
+        self._loader: Loader
+        self._rows: RowWriter
+        self._script: script.Script
+        self._name = configuration.entry_script
+
+    def _close_in_child(self) -> None:
+        self._work.close_in_child()
+        self._results.close_in_child()
+
+    # Start -----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Prepares the process as the script expects it, loads the script, calls ``init()``. Leaves if that fails."""
+        configuration = self._configuration
+        process.prepare_output()
+        self._figures.begin()
+        started = monotonic_ns()
+        self._report.start_unix_us = time_ns() // 1000
+        stage = _ROWS
+        try:
+            self._rows = RowWriter(
+                configuration.rows, configuration.scratch_folder, configuration.inline_rows_bytes_max
+            )
+            stage = _INPUT
+            self._loader = make_loader(configuration.reader)
+            stage = _SCRIPT
+            self._page.enter(page.INIT)
+            self._load_script()
+            stage = _INIT
+            if self._script.init is not None:
+                self._call(self._script.init)
+        except BaseException as error:
+            self._leave_if_forked(error)
+            self._finish_report(started)
+            side = self._start_failure(error, stage)
+            self._results.send(frames.encode_frame(frames.INIT_FAILED, self._report, side=side))
+            process.leave(exits.INIT_FAILED)
+        self._finish_report(started)
+        self._results.send(frames.encode_frame(frames.READY, self._report))
+        self._page.enter(page.IDLE)
+
+    def _load_script(self) -> None:
+        """Makes the script importable as it expects, imports it, finds its functions."""
+        configuration = self._configuration
+        environment = os.environ
+        environment.setdefault("AZUREML_RUN_ID", configuration.job_id)
+        environment.setdefault("AZUREML_CR_NODE_RANK", str(configuration.node_rank))
+        environment.setdefault("HostName", configuration.node_id)
+        if configuration.output_path:
+            environment.setdefault("AZUREML_BI_OUTPUT_PATH", configuration.output_path)
+        entry_script.install_root_handler()
+        entry = script.locate(configuration.code_folder, configuration.entry_script)
+        sys.argv = [entry.path or configuration.entry_script, *configuration.arguments]
+        script.make_importable(configuration.code_folder, entry)
+        entry_script.offer(entry_script.values_of(configuration))
+        spawned.announce(configuration, entry)
+        module, path = script.load(entry)
+        self._leave_if_forked(None)
+        sys.argv[:1] = [path]
+        self._script = script.examine(module, self._name)
+
+    def _start_failure(self, error: BaseException, stage: str) -> bytes:
+        """The side document of an INIT_FAILED frame."""
+        if isinstance(error, script.BadScript):
+            return failures.encode_failure(failures.INIT_FAILED, str(error), str(error))
+        message = stage.format(script=self._name, python=sys.executable) + failures.describe(error)
+        if isinstance(error, ModuleNotFoundError):
+            message += f". Install it for {sys.executable}, or let scripts run in another Python (--python)"
+        return failures.encode_failure(failures.INIT_FAILED, message, failures.traceback_of(error))
+
+    # Work ------------------------------------------------------------------------------------------------------------
+
+    def serve(self) -> NoReturn:
+        """Takes packets and answers each, until SHUTDOWN. Raises AgentGone, ChannelClosed."""
+        take, view, unpack, size = self._work.take, self._work.view, frames.PACKET.unpack_from, frames.PACKET.size
+        while True:
+            try:
+                length = take()
+            except WaitInterrupted as interruption:
+                # A timer that the script left running, perhaps.
+                what = failures.describe(interruption.__cause__ or interruption)
+                process.warn(f"A signal handler of the script raised while no mini-batch ran; ignored: {what}")
+                continue
+            if length < size:
+                process.leave(
+                    exits.HOST_FAULT,
+                    f"The agent has sent a packet of {length} bytes, shorter than its header of {size}.",
+                )
+            kind, flags, _, _, lease_id, index, item_first, item_count = unpack(view)
+            if kind == frames.RUN:
+                self._serve_mini_batch(flags, lease_id, index, item_first, item_count, length)
+            elif kind == frames.SHUTDOWN:
+                self._stop()
+            else:
+                process.leave(exits.HOST_FAULT, f"The agent has sent a packet of the unknown type {kind}.")
+
+    def _serve_mini_batch(
+        self, flags: int, lease_id: int, index: int, item_first: int, item_count: int, length: int
+    ) -> None:
+        """One attempt: load, run, return."""
+        enter, report = self._page.enter, self._report
+        report.clear(lease_id, item_count)
+        report.start_unix_us = time_ns() // 1000
+        started = enter(page.LOADING, lease_id, index, item_count)
+        try:
+            loaded = self._loader.load(self._recipe(flags, length))
+        except BaseException as error:
+            self._leave_if_forked(error)
+            self._send_failure(started, *_load_failure(error, index))
+            return
+        items = loaded.item_count
+        report.item_count = items
+        value, misfits = loaded.value, loaded.misfits
+        run = self._script.run
+        context = None
+        if self._script.takes_context:
+            context = MiniBatchContext(index, item_first, loaded.partition_key_value)
+        # From here on only the script holds the mini-batch: what it lets go of is free before its rows are made.
+        loaded = None  # type: ignore[assignment]
+        run_started = enter(page.RUNNING, lease_id, index, items)
+        try:
+            result = run(value) if context is None else run(value, context)
+        except BaseException as error:
+            run_ended = monotonic_ns()
+            self._leave_if_forked(error)
+            report.run_us = (run_ended - run_started) // 1000
+            enter(page.RETURNING, lease_id, index, items)
+            self._send_failure(
+                started, failures.EXCEPTION, f"run() raised {failures.describe(error)}", failures.traceback_of(error)
+            )
+            return
+        if _getpid() != self._pid:
+            self._leave_if_forked(None)
+        value = context = None
+        report.run_us = (enter(page.RETURNING, lease_id, index, items) - run_started) // 1000
+        try:
+            report.result_count = self._rows.count(result)
+            rows = self._rows.write(result, lease_id)
+        except BaseException as error:
+            self._leave_if_forked(error)
+            self._send_failure(started, *_return_failure(error))
+            return
+        result = None
+        side = failures.encode_misfits(misfits) if misfits else b""
+        self._finish_report(started)
+        self._results.send(
+            frames.encode_frame(
+                frames.DONE, report, rows.header, side, rows.inline, rows.count, rows.crc32, rows.length, rows.path
+            )
+        )
+        self._page.completed += 1
+        enter(page.IDLE)
+
+    def _recipe(self, flags: int, length: int) -> bytes:
+        """What the packet says must be read. Raises OSError for a recipe in a file that cannot be read."""
+        if length > frames.PACKET_BYTES_MAX:
+            raise _BadPacket(
+                f"its description of {length} bytes should have been in a file, from {frames.PACKET_BYTES_MAX} on"
+            )
+        recipe = bytes(self._work.view[frames.PACKET.size : length])
+        if not flags & frames.RECIPE_IN_FILE:
+            return recipe
+        try:
+            with open(recipe, "rb") as file:
+                content = file.read()
+            _unlink(recipe)
+        except OSError as error:
+            raise _BadPacket(f"its description cannot be read: {error}") from error
+        return content
+
+    def _send_failure(self, started: int, cause: str, message: str, detail: str) -> None:
+        self._finish_report(started)
+        side = failures.encode_failure(cause, message, detail)
+        self._results.send(frames.encode_frame(frames.FAILED, self._report, side=side))
+        self._page.completed += 1
+        self._page.enter(page.IDLE)
+
+    def _finish_report(self, started: int) -> None:
+        report = self._report
+        report.elapsed_us = (monotonic_ns() - started) // 1000
+        report.cpu_us, report.peak_rss_kib = self._figures.end(report.elapsed_us)
+
+    # End -------------------------------------------------------------------------------------------------------------
+
+    def _stop(self) -> NoReturn:
+        """Calls ``shutdown()``, lets the process end in good order, says so, leaves."""
+        self._page.enter(page.STOPPING)
+        self._report.clear(0, 0)
+        self._report.start_unix_us = time_ns() // 1000
+        started = monotonic_ns()
+        side = b""
+        try:
+            if self._script.shutdown is not None:
+                self._call(self._script.shutdown)
+        except BaseException as error:
+            self._leave_if_forked(error)
+            side = failures.encode_failure(
+                failures.EXCEPTION, f"shutdown() raised {failures.describe(error)}", failures.traceback_of(error)
+            )
+        process.finish_process()
+        self._leave_if_forked(None)
+        self._finish_report(started)
+        self._results.send(frames.encode_frame(frames.STOPPED, self._report, side=side))
+        process.leave(0)
+
+    # Forks -----------------------------------------------------------------------------------------------------------
+
+    def _call(self, function: Callable[[], Any]) -> None:
+        function()
+        self._leave_if_forked(None)
+
+    def _leave_if_forked(self, error: Any) -> None:
+        """In a child that came back from the script: leaves, as a script of its own would have ended."""
+        if _getpid() == self._pid:
+            return
+        code = 0
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        elif error is not None:
+            process.warn(failures.traceback_of(error))
+            code = 1
+        process.leave(code & 0xFF)
+
+
+class _BadPacket(Exception):
+    """What to read could not be found out: the node's fault."""
+
+
+def _load_failure(error: BaseException, index: int) -> List[str]:
+    detail = failures.traceback_of(error)
+    if isinstance(error, _BadPacket):
+        return [failures.NODE_FAULT, f"Mini-batch {index} could not be loaded: {error}", detail]
+    if isinstance(error, InputChanged):
+        return [failures.INPUT_CHANGED, str(error), detail]
+    return [failures.LOAD_FAILED, f"Mini-batch {index} could not be loaded: {failures.describe(error)}", detail]
+
+
+def _return_failure(error: BaseException) -> List[str]:
+    if isinstance(error, ScratchFailed):
+        return [failures.NODE_FAULT, str(error), str(error)]
+    if isinstance(error, BadReturn):
+        return [failures.BAD_RETURN, str(error), failures.traceback_of(error) if error.__cause__ else str(error)]
+    return [
+        failures.BAD_RETURN,
+        f"What run() returned could not be written as rows: {failures.describe(error)}",
+        failures.traceback_of(error),
+    ]

@@ -1,0 +1,84 @@
+"""The process around the script: its output streams, and the ways to leave."""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import monotonic_ns
+
+from windrow_worker import failures
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+# Bound early: a script may replace what the module holds.
+_exit = os._exit
+
+_THREADS_GRACE_S = 5.0
+"""How long threads of the script may go on after ``shutdown()``."""
+
+
+def leave(code: int, message: str = "") -> NoReturn:
+    """Ends the process at once: no threads are waited for, no exit functions run. What was printed is written out."""
+    if message:
+        try:
+            os.write(2, message.encode("utf-8", "backslashreplace") + b"\n")
+        except OSError:
+            pass
+    flush_output()
+    _exit(code)
+
+
+def flush_output() -> None:
+    """Writes out what the script has printed. Never raises: the script may have closed or replaced its streams."""
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        try:
+            stream.flush()  # type: ignore[union-attr]
+        except BaseException:
+            pass
+
+
+def warn(text: str) -> None:
+    """A line for the worker's standard error."""
+    try:
+        os.write(2, text.encode("utf-8", "backslashreplace") + b"\n")
+    except OSError:
+        pass
+
+
+def prepare_output() -> None:
+    """Lets prints reach their file line by line, so that none is lost when the process dies.
+
+    File names that are no UTF-8 can be printed, too.
+    """
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        try:
+            stream.reconfigure(line_buffering=True, errors=errors)  # type: ignore[union-attr]
+        except (AttributeError, OSError, ValueError):
+            pass
+
+
+def finish_process() -> None:
+    """Ends as an interpreter does: waits for the script's threads, but not for ever, then runs exit functions."""
+    try:
+        import threading
+
+        deadline = monotonic_ns() + int(_THREADS_GRACE_S * 1e9)
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join(max(0.0, (deadline - monotonic_ns()) / 1e9))
+                if thread.is_alive():
+                    warn(
+                        f"The thread {thread.name!r} still runs {_THREADS_GRACE_S:.0f} s after shutdown(); it is left "
+                        "behind. End the script's threads in shutdown()."
+                    )
+    except BaseException as error:
+        warn(f"The script's threads could not be waited for: {failures.describe(error)}")
+    try:
+        import atexit
+
+        atexit._run_exitfuncs()
+    except BaseException as error:
+        warn(f"An exit function of the script raised {failures.describe(error)}")
+    flush_output()

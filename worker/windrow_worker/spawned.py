@@ -1,0 +1,42 @@
+"""What a process that ``multiprocessing`` spawns inside ``run()`` needs in order to unpickle the script's functions.
+
+Such a child imports the parent's main file, which is ``boot.py``, and then looks for functions and classes by module
+name; the entry script's private name must mean the same file there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from windrow_worker import entry_script, script
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from windrow_worker.configuration import Configuration
+
+VARIABLE = "WINDROW_ENTRY"
+"""Environment variable that carries it: children inherit their environment, and the configuration file may be gone."""
+
+
+def announce(configuration: Configuration, entry: script.EntryPoint) -> None:
+    """Leaves for spawned children what they need."""
+    os.environ[VARIABLE] = json.dumps(
+        {
+            "code_folder": configuration.code_folder,
+            "module_name": entry.module_name,
+            "path": entry.path,
+            "entry_script": entry_script.values_of(configuration),
+        },
+        separators=(",", ":"),
+    )
+
+
+def serve_spawned_child() -> None:
+    """Makes the entry script, and the EntryScript class, importable in a spawned child."""
+    try:
+        told = json.loads(os.environ[VARIABLE])
+    except (KeyError, ValueError):
+        return  # The script has cleared its environment.
+    script.make_importable(told["code_folder"], script.EntryPoint(told["module_name"], told["path"]))
+    entry_script.offer(told["entry_script"])
