@@ -11,7 +11,7 @@ from windrow_master.config import guard_process, parse
 def main() -> int:
     """Run a master; return its exit code."""
     config = parse(sys.argv[1:])
-    guard_process(embedded=config.embedded)
+    guard_process()
     from windrow_master.service import MasterService
     from windrow_master.store.protocol import StoreError
 

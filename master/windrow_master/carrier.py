@@ -20,7 +20,7 @@ from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import Job, Step
-from windrow_master.finishing import Finisher
+from windrow_master.finishing import Finish, Finisher
 from windrow_master.planning_driver import PlanningDriver
 from windrow_master.preparation import (
     PreparationFailed,
@@ -254,18 +254,23 @@ class Carrier:
     def _concatenate_rows(self, effect: fx.ConcatenateRows) -> None:
         step = self._core.state.steps[effect.step_id]
         job = self._core.state.jobs[step.job_key]
-        task = self._finisher.finish(
-            job,
-            step,
-            self._effective(job, step),
+        work = Finish(
+            job.job_key,
+            job.job_id,
+            step.step_id,
+            step.settings.name,
+            len(job.steps) == 1,
+            effect.generation,
+            step.header,
+            step.reader or b"{}",
+            bool(step.counters.failed or step.counters.items_failed),
             StepPaths.from_json(step.paths),
             self._folder_of(step),
-            effect.generation,
         )
-        self._keep(asyncio.create_task(self._finish(task)))
+        self._keep(asyncio.create_task(self._finish(work)))
 
-    async def _finish(self, task: Any) -> None:
-        self._submit(await task)
+    async def _finish(self, work: Finish) -> None:
+        self._submit(await self._finisher.finish(work))
 
     def _notify_job(self, effect: fx.NotifyJob) -> None:
         self._watchers.notify(effect.job_key)

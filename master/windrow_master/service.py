@@ -82,7 +82,7 @@ class MasterService:
             return step_folder(config.state, state.jobs[step.job_key].job_id, step_id) / "segments"
 
         segments = SegmentWriter(store.incarnation, segments_of)
-        finisher = Finisher(store.reader(), store.incarnation, log)
+        finisher = Finisher(store.reader(), store.record_output, store.incarnation, log)
         carrier = Carrier(core, config.state, config.outputs, finisher, watchers, log)
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die, log=log)
         carrier.attach(writer.submit)
@@ -120,6 +120,7 @@ class MasterService:
         ticker.cancel()
         await server.stop(STOP_GRACE_S)
         await carrier.close()
+        finisher.close()
         if self._fatal is None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(writer.drain(), STOP_GRACE_S)
@@ -158,7 +159,7 @@ class MasterService:
                 (agent_service_pb2, "AgentService"),
             )
         ]
-        servicer = health.aio.HealthServicer()
+        servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
         for name in ("", *names):
             servicer._server_status[name] = health_pb2.HealthCheckResponse.SERVING

@@ -85,8 +85,9 @@ class Writer:
     def submit(self, command: Command) -> asyncio.Future[Any]:
         """Queue a command; the future brings its reply when it may leave. Raises CommandFailed through it for a bug."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        if self.read_only_reason and isinstance(command, CLIENT_CHANGES):
-            future.set_result(commands.Refused("STORAGE_FULL", self.read_only_reason))
+        reason = self.read_only_reason or self._committer.short_of_space
+        if reason and isinstance(command, CLIENT_CHANGES):
+            future.set_result(commands.Refused("STORAGE_FULL", reason))
             return future
         if not self._arrived:
             self._loop.call_soon(self._handle_group)

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,11 +14,12 @@ import grpc
 from google.protobuf import json_format
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as pb
-from windrow.rpc.v1 import agent_service_pb2_grpc, node_pb2
+from windrow.rpc.v1 import agent_service_pb2_grpc, node_pb2, work_pb2
 
 from windrow_master.core import commands
 from windrow_master.core.commands import HeldLease, Refused
 from windrow_master.core.ids import LeaseId, NodeId, StepId
+from windrow_master.output.staging import StagedSegment, staged_fits
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
 from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
@@ -184,7 +185,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
     ) -> None:
         submit = self._writer.submit
         if request.completions:
-            future = submit(commands.CompleteAttempts(node_id, request.completions))
+            future = submit(commands.CompleteAttempts(node_id, self._with_rows(request.completions, node_id)))
             waiting.add(future)
 
             def acknowledge(done: asyncio.Future[Any]) -> None:
@@ -213,13 +214,27 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             )
             submit(commands.SetCapacity(node_id, session.stream, capacities, request.draining))
 
+    def _with_rows(self, completions: Sequence[work_pb2.Completion], node_id: NodeId) -> Sequence[work_pb2.Completion]:
+        """Those whose large rows are here. The others are given back: their mini-batches run again, at no charge."""
+        lost: list[int] = []
+        for completion in completions:
+            if completion.staged_segment:
+                folder = self._sessions.staging_folder(LeaseId(completion.lease_id))
+                if folder is not None and not staged_fits(
+                    folder, completion.staged_segment, LeaseId(completion.lease_id), completion.rows_length
+                ):
+                    lost.append(completion.lease_id)
+        if not lost:
+            return completions
+        self._log.warning("staged rows are not here; their mini-batches run again", node=node_id, leases=lost)
+        self._writer.submit(commands.ReleaseLeases(node_id, lost))
+        return completions
+
     async def UploadRows(
         self, request_iterator: AsyncIterator[pb.UploadRowsRequest], context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.UploadRowsResponse:
         """Stage large rows of a live lease in a segment of their own."""
         node_id, _ = await self._identify(context)
-        from windrow_master.output.staging import StagedSegment
-
         staged: StagedSegment | None = None
         loop = asyncio.get_running_loop()
         try:

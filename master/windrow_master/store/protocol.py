@@ -74,6 +74,9 @@ class StoreReader(Protocol):
     def mini_batches_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[MiniBatchRow]]:
         """All mini-batches of a step, in output order."""
 
+    def mini_batch(self, step_id: StepId, mini_batch: int) -> MiniBatchRow | None:
+        """One mini-batch."""
+
     def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
         """The committed rows of a step, in output order. Mini-batches without rows are left out."""
 

@@ -1,0 +1,176 @@
+"""The writer's promises: order of commits, replies only after them, what a full disk and a bug in the core do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from windrow_master.committer import CommitPostponed
+from windrow_master.core import commands
+from windrow_master.core.commands import Refused
+from windrow_master.core.core import HANDLERS, Core
+from windrow_master.core.effects import Effect, NotifyJob, PrepareStep
+from windrow_master.core.ids import StepId
+from windrow_master.core.records import Dirty
+from windrow_master.core.settings import StepSettings
+from windrow_master.core.states import JobState
+from windrow_master.writer import CommandFailed, Writer
+
+DEADLINE_S = 20.0
+
+
+class GatedCommitter:
+    """Commits only when it is let: each commit waits for a permit, and fails with what it is told to."""
+
+    def __init__(self) -> None:
+        self.committed: list[Dirty] = []
+        self.begun = threading.Semaphore(0)
+        self.permits = threading.Semaphore(0)
+        self.errors: list[Exception] = []
+
+    def commit(self, dirty: Dirty) -> None:
+        self.begun.release()
+        assert self.permits.acquire(timeout=DEADLINE_S)
+        if self.errors:
+            raise self.errors.pop(0)
+        self.committed.append(dirty)
+
+
+class Log:
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return lambda event, **fields: self.events.append(event)
+
+
+def submit_job(name: str) -> commands.SubmitJob:
+    return commands.SubmitJob(name, f"request-{name}", b"{}", "digest", (StepSettings("score"),))
+
+
+class Bench:
+    """A writer over a gated committer."""
+
+    def __init__(self) -> None:
+        self.committer = GatedCommitter()
+        self.carried: list[Effect] = []
+        self.fatal: list[BaseException] = []
+        self.writer = Writer(
+            Core(1, 1), self.committer, self.carried.extend, on_fatal=self.fatal.append, log=Log()
+        )
+
+    async def begun(self) -> None:
+        """Wait until a commit is on its way."""
+        loop = asyncio.get_running_loop()
+        assert await loop.run_in_executor(None, lambda: self.committer.begun.acquire(timeout=DEADLINE_S))
+
+
+def drive(scenario: Callable[[Bench], Awaitable[None]]) -> None:
+    async def main() -> None:
+        bench = Bench()
+        try:
+            await asyncio.wait_for(scenario(bench), DEADLINE_S)
+        finally:
+            for _ in range(100):
+                bench.committer.permits.release()
+            bench.writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_reply_and_its_effects_wait_for_the_commit() -> None:
+    async def scenario(bench: Bench) -> None:
+        reply = bench.writer.submit(submit_job("a"))
+        await bench.begun()
+        assert not reply.done() and not bench.carried
+        bench.committer.permits.release()
+        assert await reply == 1
+        assert {type(effect) for effect in bench.carried} == {NotifyJob, PrepareStep}
+
+    drive(scenario)
+
+
+def test_groups_that_arrive_during_a_commit_share_the_next_one() -> None:
+    async def scenario(bench: Bench) -> None:
+        first = bench.writer.submit(submit_job("a"))
+        await bench.begun()
+        others = [bench.writer.submit(submit_job(name)) for name in "bcd"]
+        await asyncio.sleep(0)
+        bench.committer.permits.release()
+        await first
+        assert not any(reply.done() for reply in others)
+        bench.committer.permits.release()
+        await asyncio.gather(*others)
+        assert [[job.job_id for job in dirty.jobs] for dirty in bench.committer.committed] == [["a"], ["b", "c", "d"]]
+
+    drive(scenario)
+
+
+def test_what_promises_nothing_durable_is_answered_at_once() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.writer.submit(submit_job("a"))
+        await bench.begun()
+        beat = bench.writer.submit(commands.HeartbeatNode("n", "i", 0, 0))  # type: ignore[arg-type]
+        assert isinstance(await beat, Refused)
+        assert not bench.committer.committed
+
+    drive(scenario)
+
+
+def test_a_full_disk_acknowledges_nothing_refuses_changes_and_goes_on_when_space_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("windrow_master.writer.RETRY_COMMIT_S", 0.01)
+
+    async def scenario(bench: Bench) -> None:
+        bench.committer.errors = [CommitPostponed("STORAGE_FULL: no space on /state")] * 2
+        reply = bench.writer.submit(submit_job("a"))
+        for _ in range(2):
+            await bench.begun()
+            bench.committer.permits.release()
+        await bench.begun()
+        assert "no space" in bench.writer.read_only_reason
+        refused: Any = await bench.writer.submit(submit_job("b"))
+        assert refused.reason == "STORAGE_FULL"
+        assert not reply.done()
+        bench.committer.permits.release()
+        assert await reply == 1
+        assert bench.writer.read_only_reason == ""
+        assert [job.job_id for dirty in bench.committer.committed for job in dirty.jobs] == ["a"]
+
+    drive(scenario)
+
+
+def test_any_other_commit_error_is_fatal_and_answers_nothing() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.committer.errors = [RuntimeError("database disk image is malformed")]
+        reply = bench.writer.submit(submit_job("a"))
+        await bench.begun()
+        bench.committer.permits.release()
+        while not bench.fatal:
+            await asyncio.sleep(0)
+        assert not reply.done()
+
+    drive(scenario)
+
+
+def test_a_command_that_raises_is_answered_pauses_its_job_and_the_writer_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setitem(HANDLERS, commands.FinishStep, broken)
+
+    async def scenario(bench: Bench) -> None:
+        for _ in range(3):
+            bench.committer.permits.release()
+        await bench.writer.submit(submit_job("a"))
+        with pytest.raises(CommandFailed, match="planted"):
+            await bench.writer.submit(commands.FinishStep(StepId(1), 1))
+        assert await bench.writer.submit(submit_job("b")) == 2
+        assert bench.writer.core.state.jobs[1].state == JobState.PAUSED  # type: ignore[index]
+
+    drive(scenario)
