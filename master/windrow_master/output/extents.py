@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import errno
 import os
-import zlib
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32 as crc32_of
 
 from windrow_master.output.errors import RowsUnreadable
 from windrow_master.store.rows import CommittedRange
@@ -31,6 +32,10 @@ LOST_ERRORS = (errno.ENOENT, errno.EIO, errno.EBADMSG, errno.ENODATA, errno.EUCL
 CRC_PIECE = 5000
 """zlib.crc32 gives the GIL away for more than 5 KiB; smaller pieces keep it, some 2 µs each."""
 CRC_PIECES_BYTES = 64 << 10
+
+
+PLACE = itemgetter(5, 6)
+"""segment_id and offset of a CommittedRange."""
 
 
 class Stride(NamedTuple):
@@ -87,28 +92,30 @@ class SegmentReader:
 
         Raises RowsUnreadable.
         """
-        order = sorted(range(len(ranges)), key=lambda number: ranges[number][5:7])
-        views: list[memoryview | None] = [None] * len(ranges)
-        at = 0
-        while at < len(order):
-            head = ranges[order[at]]
-            begin, end, stop = head.offset, head.offset + head.length, at + 1
-            while stop < len(order):
-                row = ranges[order[stop]]
-                if row.segment_id != head.segment_id or row.offset > end + GAP_BYTES:
+        order = sorted(ranges, key=PLACE)
+        views: dict[int, memoryview] = {}
+        first, count = 0, len(order)
+        while first < count:
+            segment_id, begin = PLACE(order[first])
+            end = begin
+            for stop in range(first, count + 1):
+                if stop == count:
                     break
-                end = max(end, row.offset + row.length)
-                stop += 1
-            extent = self._extent(head.segment_id, begin, end - begin)
-            for number in order[at:stop]:
-                _, _, _, _, _, _, offset, length, crc32 = ranges[number]
+                _, _, _, _, _, segment, offset, length, _ = order[stop]
+                if segment != segment_id or offset > end + GAP_BYTES:
+                    break
+                if offset + length > end:
+                    end = offset + length
+            extent = self._extent(segment_id, begin, end - begin)
+            for mini_batch, _, _, _, _, _, offset, length, crc32 in order[first:stop]:
                 view = extent[offset - begin : offset - begin + length]
-                if len(view) == length and _crc32(view, length) == crc32:
-                    views[number] = view
-            at = stop
-        if None in views:
-            lost.extend(row for row, view in zip(ranges, views, strict=True) if view is None)
-        return b"".join([view for view in views if view is not None])
+                if (crc32_of(view) if length <= CRC_PIECE else _crc32(view, length)) == crc32 and len(view) == length:
+                    views[mini_batch] = view
+            first = stop
+        if len(views) != count:
+            lost.extend(row for row in ranges if row.mini_batch not in views)
+            return b"".join([views[row[0]] for row in ranges if row[0] in views])
+        return b"".join([views[row[0]] for row in ranges])
 
     def pieces(self, row: CommittedRange) -> Iterator[bytes]:
         """A large range, piece by piece; ends early where the segment does, or is bad. Raises RowsUnreadable."""
@@ -170,9 +177,9 @@ class SegmentReader:
 
 
 def _crc32(view: memoryview, length: int) -> int:
-    if length <= CRC_PIECE or length > CRC_PIECES_BYTES:
-        return zlib.crc32(view)
+    if length > CRC_PIECES_BYTES:
+        return crc32_of(view)
     crc32 = 0
     for at in range(0, length, CRC_PIECE):
-        crc32 = zlib.crc32(view[at : at + CRC_PIECE], crc32)
+        crc32 = crc32_of(view[at : at + CRC_PIECE], crc32)
     return crc32

@@ -190,7 +190,7 @@ class SqliteReader:
 
 def _typed(row_type: type[R], page: Page) -> list[R]:
     """The rows of a page as named tuples: what `_make` does, for all of them at once."""
-    return list(map(tuple.__new__, repeat(row_type), page))  # type: ignore[arg-type]
+    return list(map(tuple.__new__, repeat(row_type), page))
 
 
 def _paged(columns: str, rest: str) -> str:
