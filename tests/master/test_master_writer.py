@@ -31,6 +31,7 @@ class GatedCommitter:
         self.begun = threading.Semaphore(0)
         self.permits = threading.Semaphore(0)
         self.errors: list[Exception] = []
+        self.short_of_space = ""
 
     def commit(self, dirty: Dirty) -> None:
         self.begun.release()
@@ -59,9 +60,7 @@ class Bench:
         self.committer = GatedCommitter()
         self.carried: list[Effect] = []
         self.fatal: list[BaseException] = []
-        self.writer = Writer(
-            Core(1, 1), self.committer, self.carried.extend, on_fatal=self.fatal.append, log=Log()
-        )
+        self.writer = Writer(Core(1, 1), self.committer, self.carried.extend, on_fatal=self.fatal.append, log=Log())
 
     async def begun(self) -> None:
         """Wait until a commit is on its way."""
