@@ -18,12 +18,6 @@ FORMAT = 1
 DEFAULT_ROWS_FILE = "parallel_run_step.txt"
 """Name of the file of rows where an output names only a folder. Reference: parallel-job.md, 6.3."""
 
-DATAFRAME_DEFAULTS: Mapping[str, Any] = {"sep": " ", "index": False}
-"""How DataFrame rows are written unless `parallel_run_step.settings.json` says otherwise.
-
-Reference: parallel-job.md, 6.2.
-"""
-
 _EMPTY: Mapping[str, Any] = {}
 
 
@@ -70,10 +64,12 @@ class StepOutput(NamedTuple):
 class Rows(NamedTuple):
     """How returned DataFrames become rows.
 
-    Keyword arguments of `DataFrame.to_csv` in full, and whether a header stands once on top.
+    `dataframe_to_csv` are the user's keyword arguments of `DataFrame.to_csv` (the worker's defaults: a blank as
+    separator, no index), with `header` only as a list of other names; `dataframe_header`: column names once on top.
+    Reference: parallel-job.md, 6.2.
     """
 
-    dataframe_to_csv: Mapping[str, Any] = DATAFRAME_DEFAULTS
+    dataframe_to_csv: Mapping[str, Any] = _EMPTY
     dataframe_header: bool = False
 
 

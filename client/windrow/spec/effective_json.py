@@ -37,7 +37,7 @@ NAME = re.compile(r"[A-Za-z0-9_][\w-]{0,63}", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
-TO_CSV_REFUSED = ("path_or_buf", "mode", "compression", "storage_options", "encoding", "errors", "chunksize")
+TO_CSV_REFUSED = ("path_or_buf", "mode", "compression", "storage_options")
 """Keyword arguments of `DataFrame.to_csv` that say where and how a file is written; Windrow writes the file itself."""
 
 _KINDS: dict[type, str] = {LiteralInput: "literal", DataInput: "data", OutputInput: "output"}

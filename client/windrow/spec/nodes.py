@@ -19,6 +19,9 @@ FILE_BYTES_MAX = 4 * 1024 * 1024
 DEPTH_MAX = 64
 """Mappings and lists may be nested so deep; no setting needs more than ten."""
 
+_HARMLESS_DEPTH = 1000
+"""So deep the parser's recursion can go on any stack."""
+
 ScalarValue: TypeAlias = str | int | float | bool | None
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -160,6 +163,10 @@ def parse_yaml(text: str, source: Source, problems: Problems) -> Node | None:
     """The one document in `text`; None if there is none, or if it is no YAML (then `problems` tells why)."""
     before = len(problems.errors)
     try:
+        deep = _too_deep_at(text)
+        if deep:
+            problems.error(_place(source, *deep), "", f"is nested deeper than {DEPTH_MAX} levels; write it flatter.")
+            return None
         loader = _Loader(text)
         try:
             root = loader.get_single_node()
@@ -168,15 +175,37 @@ def parse_yaml(text: str, source: Source, problems: Problems) -> Node | None:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Place(source, mark.line + 1, mark.column + 1) if mark else Place(source)
+        place = _place(source, mark.line, mark.column) if mark else Place(source)
         context = f" {error.context}" if error.context else ""
-        hint = " YAML is indented with blanks, never with tabs." if error.problem and "'\\t'" in error.problem else ""
+        is_tab = error.problem is not None and ("'\\t'" in error.problem or "tab character" in error.problem)
+        hint = " YAML is indented with blanks, never with tabs." if is_tab else ""
         problems.error(place, "", f"is not valid YAML{context}: {error.problem}.{hint}")
     except yaml.YAMLError as error:
         problems.error(Place(source), "", f"is not valid YAML: {' '.join(str(error).split())}.")
-    except RecursionError:
-        problems.error(Place(source), "", f"is nested deeper than {DEPTH_MAX} levels.")
     return node if len(problems.errors) == before else None
+
+
+def _place(source: Source, line: int, column: int) -> Place:
+    """The place of what the parser found at `line` and `column`, counted from 0."""
+    return Place(source) if source.kind == "--set" else Place(source, line + 1, column + 1)
+
+
+def _too_deep_at(text: str) -> tuple[int, int] | None:
+    """Line and column (from 0) where a text is nested too deep, if it is.
+
+    The parser composes by recursion in C, and would overflow the stack.
+    """
+    if text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0) < _HARMLESS_DEPTH:
+        return None  # no deeper than its brackets and its widest indentation: hardly any file is parsed twice
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEPTH_MAX and event.start_mark:
+                return event.start_mark.line, event.start_mark.column
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+    return None
 
 
 class _Converter:
@@ -197,12 +226,9 @@ class _Converter:
         if isinstance(node, yaml.ScalarNode):
             converted: Node = self._scalar(node, place)
         elif id(node) in self._open or depth > DEPTH_MAX:
-            what = (
-                "an alias refers to what contains it"
-                if id(node) in self._open
-                else f"is nested deeper than {DEPTH_MAX} levels"
-            )
-            self._problems.error(place, "", f"{what}; write the value out.")
+            circular = "an alias refers to what contains it; write the value out."
+            deep = f"is nested deeper than {DEPTH_MAX} levels; write it flatter."
+            self._problems.error(place, "", circular if id(node) in self._open else deep)
             return Scalar(place, None, "")
         else:
             self._open.add(id(node))
@@ -217,9 +243,7 @@ class _Converter:
 
     def _place(self, node: yaml.Node) -> Place:
         mark = node.start_mark
-        return (
-            Place(self._source, mark.line + 1, mark.column + 1) if self._source.kind != "--set" else Place(self._source)
-        )
+        return _place(self._source, node.start_mark.line, node.start_mark.column)
 
     def _scalar(self, node: yaml.ScalarNode, place: Place) -> Scalar:
         text: str = node.value

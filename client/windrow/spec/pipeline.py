@@ -208,7 +208,10 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
     input_data = _input_data(nodes, name, bindings, context)
     values = settings.finish()
     header, file_name = values.pop("dataframe_header"), values.pop("append_row_file_name")
-    rows = task.rows if header is None else Rows(task.rows.dataframe_to_csv, header)
+    rows = task.rows
+    if header is not None:
+        named = rows.dataframe_to_csv if header else {k: v for k, v in rows.dataframe_to_csv.items() if k != "header"}
+        rows = Rows(named, header)
     if file_name and task.append_row_to:
         outputs[task.append_row_to] = _named(outputs[task.append_row_to], file_name)
     if task.code_folder:

@@ -70,7 +70,8 @@ def check_keys(mapping: Mapping, table: dict[str, Field], key: str, context: Con
         elif known.effect and not is_null(node):
             if known.kind != "node" and read_scalar(node, known, path, context) in (None, False):
                 continue
-            context.problems.warn(node, path, f"{shown(node)} has no effect: {known.effect}.")
+            what = f"{shown(node)} has" if isinstance(node, Scalar) else "has"
+            context.problems.warn(node, path, f"{what} no effect: {known.effect}.")
 
 
 def read_scalar(

@@ -173,6 +173,8 @@ class StepSettings:
             text = substitute(found.value, self._resolve) if expressed else found.value
             value = parse_resolved(argument.field, text, found.value)
         except ValueError as error:
+            if abbreviated and argument.field.effect:
+                return  # no setting of ours, and no value for it either: the script's own
             problems.error(place, key, f"{means} is {json.dumps(found.value, ensure_ascii=False)}; {error}.")
             return
         if argument.field.effect:

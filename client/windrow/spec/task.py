@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from windrow.spec.effective import DATAFRAME_DEFAULTS, Rows, StepOutput
+from windrow.spec.effective import Rows, StepOutput
 from windrow.spec.effective_json import TO_CSV_REFUSED, is_entry_script
 from windrow.spec.expressions import Reference, expand_groups, references, split_arguments, whole_reference
 from windrow.spec.locations import absolute, parse_location, why_unreachable
@@ -280,15 +280,14 @@ def _rows_of(settings: object, place: Place, context: Context) -> Rows:
         return Rows()
     keywords = dict(keywords)
     for name in TO_CSV_REFUSED:
-        if keywords.pop(name, None) is not None:
-            context.problems.error(
-                place, key + name, "cannot be set: Windrow writes the file itself, as UTF-8; remove it."
-            )
+        value = keywords.pop(name, None)
+        if value is not None and value != "infer":
+            context.problems.error(place, key + name, "cannot be set: Windrow writes the file itself; remove it.")
     # A header stands once on top of the file, whatever the number of mini-batches; a list of names also renames.
     header = keywords.get("header", False)
     if not isinstance(header, list):
         keywords.pop("header", None)
-    return Rows({**DATAFRAME_DEFAULTS, **keywords}, bool(header))
+    return Rows(keywords, bool(header))
 
 
 def rows_origin(code_folder: str, context: Context) -> Origin:

@@ -1,0 +1,206 @@
+"""Program arguments: splitting, groups, and the runtime's own arguments among them."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spec_workspace import Workspace
+from windrow.spec import EffectiveStep, LiteralInput, LoadedJob, Problem, resolve_arguments
+from windrow.spec.arguments import EXACT_ONLY, RUNTIME_ARGUMENTS, find_runtime_arguments, full_name
+from windrow.spec.expressions import split_arguments
+
+
+def with_arguments(arguments: str, more: str = "") -> str:
+    quoted = arguments.replace("'", "''")
+    return f"""
+inputs: {{images: {{path: ./images}}, word: a b, n: 7, none: {{type: string, optional: true}}}}
+task:
+  type: run_function
+  code: ./src
+  entry_script: score.py
+  append_row_to: ${{{{outputs.scores}}}}
+  program_arguments: '{quoted}'
+{more}"""
+
+
+def load(workspace: Workspace, arguments: str, more: str = "") -> LoadedJob:
+    return workspace.loaded(with_arguments(arguments, more))
+
+
+def problem_of(workspace: Workspace, arguments: str) -> Problem:
+    return workspace.only_problem(with_arguments(arguments))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("--a b  --z=d", ["--a", "b", "--z=d"]),
+        ("--a 'b c' \"d e\" f\\ g", ["--a", "b c", "d e", "f g"]),
+        ("--a ${{ inputs.word }}", ["--a", "${{inputs.word}}"]),
+        ("--a=${{inputs.word}}/x", ["--a=${{inputs.word}}/x"]),
+        ("--a # b", ["--a", "#", "b"]),
+        ("--a '' b", ["--a", "", "b"]),
+        ("$[[ --x ${{inputs.word}} ]] --y", ["--x", "${{inputs.word}}", "--y"]),
+        ("$[[ --x ${{inputs.none}} ]] --y", ["--y"]),
+        ("--y $[[--x ${{inputs.word}} --z ${{inputs.none}}]]", ["--y"]),
+        ("$[[--x]]$[[--y]]", ["--x", "--y"]),
+        ("", []),
+    ],
+)
+def test_arguments_are_split_as_a_shell_splits_them(workspace: Workspace, text: str, expected: list[str]) -> None:
+    assert list(load(workspace, text).job.steps[0].arguments) == expected
+
+
+def test_folded_text_is_one_line_of_arguments(workspace: Workspace) -> None:
+    changes = """
+    task:
+      type: run_function
+      code: ./src
+      entry_script: score.py
+      program_arguments: >-
+        --a 1
+        --images ${{inputs.images}}
+    """
+    assert workspace.step(changes).arguments == ("--a", "1", "--images", "${{inputs.images}}")
+
+
+def test_resolved_arguments_hold_values_as_they_are(workspace: Workspace) -> None:
+    step = load(workspace, "--w ${{inputs.word}} --i ${{inputs.images}}/x --o=${{outputs.scores}}").job.steps[0]
+    resolved = resolve_arguments(step, {"images": "/data/my images"}, {"scores": "/out/$x 'y'"})
+    assert resolved == ["--w", "a b", "--i", "/data/my images/x", "--o=/out/$x 'y'"]
+
+
+def test_a_value_that_looks_like_an_expression_is_not_followed() -> None:
+    step = EffectiveStep("s", "", "", {"x": LiteralInput("${{inputs.y}}")}, "y", arguments=("${{inputs.x}}",))
+    assert resolve_arguments(step, {}, {}) == ["${{inputs.y}}"]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0$"), max_size=8), max_size=6))
+def test_whatever_is_quoted_comes_out_as_it_was(arguments: list[str]) -> None:
+    assert split_arguments(shlex.join(arguments)) == arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting", "value"),
+    [
+        ("--error_threshold 5", "error_threshold", 5),
+        ("--error_threshold=-1", "error_threshold", -1),
+        ("--error_threshold -1", "error_threshold", -1),
+        ("--error_thr 5", "error_threshold", 5),
+        ("--error_threshold ${{inputs.n}}", "error_threshold", 7),
+        ("--allowed_failed_percent 12.5", "allowed_failed_percent", 12.5),
+        ("--allowed_failed_count 3", "mini_batch_error_threshold", 3),
+        ("--mini_batch_error_threshold 3", "mini_batch_error_threshold", 3),
+        ("--task_overhead_timeout 30", "task_overhead_timeout_s", 30),
+        ("--progress_update_timeout 31", "progress_update_timeout_s", 31),
+        ("--first_task_creation_timeout 32", "first_task_creation_timeout_s", 32),
+        ("--run_invocation_timeout 33", "run_invocation_timeout_s", 33),
+        ("--run_max_try 4", "max_retries", 3),
+        ("--process_count_per_node 2", "max_concurrency_per_instance", 2),
+        ("--mini_batch_size 2kb", "mini_batch_size", 2048),
+        ("--logging_level warning", "logging_level", "WARNING"),
+        ("--error_threshold 1 --error_threshold 2", "error_threshold", 2),
+        ("-- --error_threshold 5", "error_threshold", -1),
+        ("--rank_mini_batch_count 0", "mini_batch_size", None),
+    ],
+)
+def test_runtime_arguments_set_what_they_name_and_stay_visible(
+    workspace: Workspace, arguments: str, setting: str, value: Any
+) -> None:
+    step = load(workspace, arguments).job.steps[0]
+    assert getattr(step, setting) == value
+    assert list(step.arguments) == shlex.split(arguments)
+
+
+@pytest.mark.parametrize("word", ["True", "true", "TRUE", "1"])
+def test_booleans_are_words(workspace: Workspace, word: str) -> None:
+    assert load(workspace, f"--append_row_dataframe_header {word}").job.steps[0].rows.dataframe_header is True
+    assert load(workspace, "--append_row_dataframe_header False").job.steps[0].rows.dataframe_header is False
+
+
+def test_the_argument_wins_over_the_key_and_says_so(workspace: Workspace) -> None:
+    loaded = load(workspace, "--error_threshold 5", "error_threshold: 3")
+    assert loaded.job.steps[0].error_threshold == 5
+    (warning,) = loaded.warnings
+    assert "5 wins over 3, given by job" in warning.message
+    assert not load(workspace, "--error_threshold 3", "error_threshold: 3").warnings
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--error_threshold", "has no value"),
+        ("--error_threshold --other 3", "has no value"),
+        ("--error_threshold many", '"many"'),
+        ("--error_threshold -2", "from -1"),
+        ("--error_thresh x", "read as --error_threshold"),
+        ("--allowed_failed_percent 101", "from 0 to 100"),
+        ("--allowed_failed_percent nan", "from 0 to 100"),
+        ("--first_task_creation_timeout 518400", "from 1 to 259200"),
+        ("--task_overhead_timeout 0", "from 1"),
+        ("--append_row_dataframe_header maybe", "true or false"),
+        ("--error_threshold ${{inputs.images}}", "is data"),
+        ("--error_threshold ${{inputs.word}}", 'that is "a b"'),
+        ("--rank_mini_batch_count 3", "not carried out yet"),
+        ("--amlbi_async_mode true", "enqueue()"),
+        ("--amlbi_file_format jsonl", "read_json_lines"),
+        ("--append_row_file_name a/b", "without a folder"),
+    ],
+)
+def test_a_bad_runtime_argument_is_an_error(workspace: Workspace, arguments: str, said: str) -> None:
+    problem = problem_of(workspace, arguments)
+    assert problem.key == "jobs.score.task.program_arguments"
+    assert said in problem.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--resource_monitor_interval 20", ["--resource_monitor_interval has no effect"]),
+        ("--c mine", ["beginning of --copy_logs_to_parent"]),
+        ("--resource_monitor_interva 20", ["read as that", "no effect"]),
+        ("--copy_logs_to_parent True", ["no effect"]),
+        ("--copy_logs_to_parent False", []),
+        ("--push_metrics_to_parent True --metrics_name_prefix x", ["no effect", "no effect"]),
+        ("--profiling_module cProfile", ["no effect"]),
+        ("--output_action append_row", ["no effect"]),
+        ("--resume_from job", ["no effect"]),
+        ("--append_row_safe_output true", []),
+        ("--output x --model y --model_name z --input_asset_a b", []),
+    ],
+)
+def test_runtime_arguments_without_effect_are_warnings(workspace: Workspace, arguments: str, said: list[str]) -> None:
+    warnings = [warning.message for warning in load(workspace, arguments).warnings]
+    assert len(warnings) == len(said)
+    for message, text in zip(warnings, said, strict=True):
+        assert text in message
+
+
+NAMES = sorted({*RUNTIME_ARGUMENTS, *EXACT_ONLY})
+
+
+@given(
+    st.one_of(st.sampled_from(NAMES), st.builds(lambda name, n: name[:n], st.sampled_from(NAMES), st.integers(1, 30)))
+)
+def test_abbreviations_are_those_of_argparse(written: str) -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    for name in NAMES:
+        parser.add_argument(f"--{name}")
+    try:
+        parsed, rest = parser.parse_known_args([f"--{written}", "value"])
+        theirs = None if rest else next(name for name, value in vars(parsed).items() if value is not None)
+    except (argparse.ArgumentError, SystemExit):
+        theirs = None
+    ours = full_name(written)
+    # Names that shipped components use are never taken from an abbreviation.
+    assert ours == (None if theirs in EXACT_ONLY and theirs != written else theirs)
+
+
+def test_values_are_never_taken_for_names() -> None:
+    found = list(find_runtime_arguments(["error_threshold", "--error_threshold", "--", "--error_threshold", "1"]))
+    assert [(one.name, one.value) for one in found] == [("error_threshold", None)]

@@ -1,0 +1,255 @@
+"""Components: by file and inline, beside the step's own settings, and as a dumped pipeline writes them."""
+
+from __future__ import annotations
+
+import pytest
+from spec_workspace import STEP, Workspace, changed
+from windrow.spec import DataInput, LiteralInput, PipelineOutput, StepOutput
+
+COMPONENT = """
+type: parallel
+name: score
+version: '1'
+inputs:
+  images: {type: uri_folder}
+  count: {type: integer, default: '3'}
+  flag: {type: boolean, default: 'False'}
+  extra: {type: string, optional: true}
+outputs:
+  scores: {type: uri_file}
+input_data: ${{inputs.images}}
+mini_batch_size: 4
+retry_settings: {max_retries: 9, timeout: 90}
+environment_variables: {A: component}
+task:
+  type: run_function
+  code: ../src
+  entry_script: score.py
+  append_row_to: ${{outputs.scores}}
+  program_arguments: --count ${{inputs.count}} --flag ${{inputs.flag}} $[[--extra ${{inputs.extra}}]]
+"""
+USE = """
+component: ./parts/score.yml
+inputs:
+  images: {path: ./images}
+"""
+
+
+@pytest.fixture
+def workspace(workspace: Workspace) -> Workspace:
+    workspace.write("parts/score.yml", COMPONENT)
+    return workspace
+
+
+def test_a_component_file_gives_what_the_step_does_not_say(workspace: Workspace) -> None:
+    loaded = workspace.job(workspace.job_of(USE))
+    (step,) = loaded.job.steps
+    assert step.inputs == {
+        "images": DataInput("uri_folder", "ro_mount", str(workspace.folder / "images")),
+        "count": LiteralInput("3"),
+        "flag": LiteralInput("False"),
+    }
+    assert step.outputs == {"scores": StepOutput("uri_file", "rw_mount")}
+    assert step.arguments == ("--count", "${{inputs.count}}", "--flag", "${{inputs.flag}}")
+    assert (step.mini_batch_size, step.max_retries, step.append_row_to) == (4, 9, "scores")
+    # Paths are relative to the file that holds them.
+    assert loaded.code_folders == {"score": str(workspace.folder / "src")}
+    origin = loaded.origins["jobs.score.mini_batch_size"]
+    assert (origin.kind, origin.where.rpartition("/")[2]) == ("component", "score.yml:13")
+
+
+def test_the_steps_own_keys_win_each_as_a_whole(workspace: Workspace) -> None:
+    own = """
+    mini_batch_size: 8
+    retry_settings: {timeout: 30}
+    environment_variables: {B: step}
+    inputs:
+      images: {path: ./images}
+      count: 5
+      flag: 1
+      extra: more
+    """
+    step = workspace.job(workspace.job_of(changed(USE, own))).job.steps[0]
+    assert step.mini_batch_size == 8
+    assert (step.max_retries, step.run_invocation_timeout_s) == (2, 30)
+    assert step.environment_variables == {"B": "step"}
+    assert step.inputs["count"] == LiteralInput("5")
+    assert step.inputs["flag"] == LiteralInput("True")
+    assert step.arguments[-2:] == ("--extra", "${{inputs.extra}}")
+
+
+def test_set_changes_single_keys_of_what_the_component_says(workspace: Workspace) -> None:
+    sets = (
+        "jobs.score.retry_settings.timeout=30",
+        "jobs.score.task.entry_script=other.py",
+        "jobs.score.inputs.count=7",
+    )
+    workspace.write("src/other.py", "")
+    step = workspace.job(workspace.job_of(USE), *sets).job.steps[0]
+    assert (step.max_retries, step.run_invocation_timeout_s, step.entry_script) == (9, 30, "other.py")
+    assert step.inputs["count"] == LiteralInput("7")
+
+
+@pytest.mark.parametrize("spelling", ["parts/score.yml", "file:./parts/score.yml", "azureml:./parts/score.yml"])
+def test_a_component_path_is_read_in_every_spelling(workspace: Workspace, spelling: str) -> None:
+    assert workspace.job(workspace.job_of(USE.replace("./parts/score.yml", spelling))).job.steps
+
+
+def test_a_component_may_be_used_by_several_steps(workspace: Workspace) -> None:
+    text = workspace.job_of(USE, name="a") + workspace.job_of(USE, name="b").partition("jobs:\n")[2]
+    assert [step.name for step in workspace.job(text).job.steps] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "said"),
+    [
+        ("component: ./parts/none.yml", "component", "does not exist"),
+        ("component: ./parts", "component", "is a folder"),
+        ("component: azureml:score:1", "component", "no registry of components"),
+        ("component: azureml:score@latest", "component", "no registry of components"),
+        ("component: azureml://registries/x/components/y", "component", "no registry of components"),
+        ("component: [a]", "component", "a list"),
+        ("component: {type: command}", "component.type", "not carried out yet"),
+        ("inputs:", "inputs.images", "no value"),
+        ("type: command", "type", "not carried out yet"),
+    ],
+)
+def test_a_component_that_cannot_be_had_is_an_error(workspace: Workspace, changes: str, key: str, said: str) -> None:
+    problems = workspace.problems(workspace.job_of(changed(USE, changes)))
+    assert any(problem.key == f"jobs.score.{key}" and said in problem.message for problem in problems)
+
+
+def test_errors_in_a_component_file_name_that_file(workspace: Workspace) -> None:
+    workspace.write("parts/score.yml", COMPONENT.replace("mini_batch_size: 4", "mini_batch_size: many"))
+    (problem,) = workspace.problems(workspace.job_of(USE))
+    assert problem.file.endswith("parts/score.yml")
+    assert problem.line == 13
+    workspace.write("parts/score.yml", "type: [")
+    (problem,) = workspace.problems(workspace.job_of(USE))
+    assert problem.file.endswith("parts/score.yml")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("{images: {path: ./images}, coutn: 3}", 'Did you mean "count"'),
+        ("{images: {path: ./images}, count: many}", "is no integer"),
+        ("{images: {path: ./images}, flag: perhaps}", "is no boolean"),
+    ],
+)
+def test_inputs_that_do_not_fit_the_declaration_are_warnings(workspace: Workspace, given: str, said: str) -> None:
+    (warning,) = workspace.job(workspace.job_of(changed(USE, f"inputs: {given}"))).warnings
+    assert said in warning.message
+
+
+def test_values_beyond_enum_and_limits_are_warnings(workspace: Workspace) -> None:
+    limits = "count: {type: integer, default: '3', min: 2, max: 4}\n  flag: {type: string, enum: [a, b]}"
+    workspace.write(
+        "parts/score.yml",
+        COMPONENT.replace("count: {type: integer, default: '3'}\n  flag: {type: boolean, default: 'False'}", limits),
+    )
+    inputs = "inputs: {images: {path: ./images}, count: 9, flag: c}"
+    warnings = workspace.job(workspace.job_of(changed(USE, inputs))).warnings
+    assert ["max of 4" in warnings[0].message, "enum" in warnings[1].message] == [True, True]
+
+
+def test_an_optional_input_outside_of_a_group_is_an_error(workspace: Workspace) -> None:
+    text = COMPONENT.replace("$[[--extra ${{inputs.extra}}]]", "--extra ${{inputs.extra}}")
+    workspace.write("parts/score.yml", text)
+    (problem,) = workspace.problems(workspace.job_of(USE))
+    assert "$[[--flag ${{inputs.extra}}]]" in problem.message
+
+
+DUMPED = """
+type: pipeline
+experiment_name: e
+inputs:
+  count: 5
+  images:
+    mode: ro_mount
+    path: azureml:./images
+    type: uri_folder
+jobs:
+  score:
+    type: parallel
+    component:
+      $schema: '{schema}'
+      name: azureml_anonymous
+      version: '1'
+      type: parallel
+      is_deterministic: true
+      inputs:
+        images: {type: uri_folder}
+        count: {type: integer, default: '3'}
+        flag: {type: boolean, default: 'False'}
+      outputs:
+        scores: {type: uri_file}
+      input_data: ${{inputs.images}}
+      mini_batch_size: '1'
+      retry_settings: {max_retries: 9, timeout: 90}
+      task: &task
+        type: run_function
+        code: FOLDER/src
+        entry_script: score.py
+        append_row_to: ${{outputs.scores}}
+        program_arguments: --count ${{inputs.count}} --flag ${{inputs.flag}}
+        environment:
+          name: CliV2AnonymousEnvironment
+          version: 0123456789abcdef
+          image: some/image
+          conda_file: {name: env, dependencies: [python=3.9, {pip: [pandas]}]}
+    compute: azureml:cpu
+    inputs:
+      images: {path: '${{parent.inputs.images}}'}
+      count: {path: '${{parent.inputs.count}}'}
+      flag: 1
+    outputs:
+      scores: {mode: upload, type: uri_folder, path: '${{parent.outputs.result}}'}
+    input_data: ${{inputs.images}}
+    mini_batch_size: '10240'
+    logging_level: INFO
+    retry_settings: {timeout: 30}
+    task: *task
+  again:
+    type: parallel
+    component:
+      name: azureml_anonymous
+      version: '1'
+      type: parallel
+      inputs:
+        images: {type: uri_folder}
+      outputs:
+        scores: {type: uri_file}
+    inputs:
+      images: {path: '${{parent.jobs.score.outputs.scores}}'}
+    input_data: ${{inputs.images}}
+    mini_batch_size: '0'
+    task: *task2
+"""
+
+
+def test_a_dumped_pipeline_means_what_the_original_meant(workspace: Workspace) -> None:
+    text = DUMPED.replace("FOLDER", str(workspace.folder))
+    text = text.replace(
+        "*task2", "{type: run_function, code: ./src, entry_script: score.py, append_row_to: '${{outputs.scores}}'}"
+    )
+    loaded = workspace.job(text)
+    first, second = loaded.job.steps
+    assert first.inputs == {
+        "images": DataInput("uri_folder", "ro_mount", str(workspace.folder / "images")),
+        "count": LiteralInput("5"),
+        "flag": LiteralInput("True"),
+    }
+    assert first.outputs == {"scores": StepOutput("uri_file", "upload")}
+    assert (first.mini_batch_size, first.max_retries, first.run_invocation_timeout_s) == (10240, 2, 30)
+    # The empty pipeline output vanished from the dump, and so did the second step's.
+    assert loaded.job.outputs == {"result": PipelineOutput("score", "scores")}
+    assert second.outputs == {"scores": StepOutput("uri_file", "rw_mount")}
+    assert (second.mini_batch_size, second.depends_on) == (None, ("score",))
+    keys = {warning.key for warning in loaded.warnings}
+    assert keys == {"jobs.score.compute", "jobs.score.task.environment", "jobs.score.outputs.scores"}
+
+
+def test_a_pipeline_output_missing_from_a_hand_written_file_is_an_error(workspace: Workspace) -> None:
+    (problem,) = workspace.problems(workspace.job_of(changed(STEP, "outputs: {scores: '${{parent.outputs.result}}'}")))
+    assert "no pipeline output" in problem.message

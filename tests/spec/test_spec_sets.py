@@ -1,0 +1,86 @@
+"""`--set path=value`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from spec_workspace import Workspace
+from windrow.spec import DataInput, LiteralInput
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "value"),
+    [
+        ("jobs.score.mini_batch_size=10kb", "mini_batch_size", 10240),
+        ("jobs.score.resources.instance_count=3", "instance_count", 3),
+        ("jobs.score.retry_settings.timeout=5", "run_invocation_timeout_s", 5),
+        ("jobs.score.retry_settings={max_retries: 4, timeout: 6}", "max_retries", 4),
+        ("jobs.score.environment_variables.A=b=c", "environment_variables", {"A": "b=c"}),
+        (" jobs . score . logging_level =DEBUG", "logging_level", "DEBUG"),
+        ("jobs.score.mini_batch_size=", "mini_batch_size", None),
+        ("jobs.score.task.program_arguments=--error_threshold 4", "error_threshold", 4),
+    ],
+)  # fmt: skip
+def test_a_setting_is_put_over_the_files(workspace: Workspace, text: str, setting: str, value: Any) -> None:
+    assert getattr(workspace.step("", text), setting) == value
+
+
+def test_later_ones_win(workspace: Workspace) -> None:
+    assert (
+        workspace.step(
+            "error_threshold: 1", "jobs.score.error_threshold=2", "jobs.score.error_threshold=3"
+        ).error_threshold
+        == 3
+    )
+
+
+@pytest.mark.parametrize("path", ["jobs.score.inputs.images.path", "jobs.score.inputs.images"])
+def test_an_input_is_pointed_at_other_data_and_keeps_its_type(workspace: Workspace, path: str) -> None:
+    (workspace.folder / "other").mkdir()
+    step = workspace.step("inputs: {images: {type: mltable, path: ./images, mode: direct}}", f"{path}=./other")
+    assert step.inputs["images"] == DataInput("mltable", "direct", str(workspace.folder / "other"))
+
+
+def test_pipeline_inputs_can_be_set(workspace: Workspace) -> None:
+    changes = "inputs: {images: {path: ./images}, n: '${{parent.inputs.n}}'}"
+    assert workspace.step(changes, "inputs.n=8", more="inputs: {n: 1}\n").inputs["n"] == LiteralInput("8")
+
+
+def test_the_tree_of_the_file_is_not_changed_for_aliases(workspace: Workspace) -> None:
+    changes = "retry_settings: &r {max_retries: 3, timeout: 50}\ncomment: *r"
+    assert workspace.step(changes, "jobs.score.comment.timeout=1").run_invocation_timeout_s == 50
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nonsense", "not of the form path=value"),
+        ("=x", "not of the form path=value"),
+        ("a..b=x", "not of the form path=value"),
+        ("jbs.score.mini_batch_size=1", 'Did you mean "jobs"?'),
+        ("jobs.scor.mini_batch_size=1", 'Did you mean "score"?'),
+        ("jobs.score.mini_batchsize=1", 'Did you mean "mini_batch_size"?'),
+        ("jobs.score.resources.instance_cuont=1", 'Did you mean "instance_count"?'),
+        ("jobs.score.inputs.imagse.path=x", 'Did you mean "images"?'),
+        ("jobs.score.inputs.images.pth=x", 'Did you mean "path"?'),
+        ("inputs.x.path=x", 'no "x" in inputs'),
+        ("jobs.score.input_data.x=1", "nothing below it"),
+        ("jobs.score.task.code.x=1", "nothing below it"),
+        ("jobs.score.mini_batch_size=[", "not valid YAML"),
+        ("jobs.score.mini_batch_size=x", '"x"'),
+        ("jobs.score.error_threshold=-5", "from -1"),
+    ],
+)
+def test_a_bad_one_is_an_error_that_shows_it(workspace: Workspace, text: str, said: str) -> None:
+    problem = workspace.only_problem("", text)
+    assert problem.file == f"--set {text}"
+    assert problem.line == 0
+    assert said in problem.message
+
+
+def test_elements_of_lists_go_by_number(workspace: Workspace) -> None:
+    changes = "partition_keys: [a, b]"
+    assert "a, c" in workspace.only_problem(changes, "jobs.score.partition_keys.1=c").message
+    problems = workspace.step_problems(changes, "jobs.score.partition_keys.2=c")
+    assert "is a list of 2" in problems[0].message
