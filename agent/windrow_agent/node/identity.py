@@ -48,6 +48,10 @@ class Identity:
         partial.write_text(json.dumps({"node_incarnation": self.node_incarnation, "pid": os.getpid()}))
         partial.replace(record)
 
+    def release(self) -> None:
+        """Lets go of the folder; the end of the process does so, too."""
+        os.close(self._lock)
+
     def _take(self, folder: Path) -> None:
         # An agent that is being killed keeps its lock until the kernel has taken it apart: a short patience.
         deadline = time.monotonic() + 2

@@ -1,0 +1,100 @@
+"""Captured output: bounded on disk, complete at both ends, pushed without gaps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from windrow_agent.workers.capture import CapturedFile
+
+LIMIT = 256 << 10
+
+
+def pushed(file: CapturedFile, into: bytearray, piece: int = 10_000) -> None:
+    while content := file.increment(piece):
+        into += content
+        file.sent += len(content)
+
+
+def test_small_output_is_pushed_as_it_grows(tmp_path: Path) -> None:
+    file = CapturedFile(tmp_path / "a" / "out.txt", LIMIT)
+    fd = file.open_for_writing()
+    copy = bytearray()
+    for line in (b"one\n", b"two\n", "drei ä\n".encode()):
+        os.write(fd, line)
+        pushed(file, copy)
+    os.close(fd)
+    assert copy == (tmp_path / "a" / "out.txt").read_bytes() == "one\ntwo\ndrei ä\n".encode()
+    assert not file.settled
+    file.end()
+    assert file.settled
+
+
+def test_a_flood_keeps_beginning_and_end_and_little_disk(tmp_path: Path) -> None:
+    file = CapturedFile(tmp_path / "out.txt", LIMIT)
+    fd = file.open_for_writing()
+    copy = bytearray()
+    for number in range(2000):
+        os.write(fd, b"%06d " % number * 1000)
+        if number % 7 == 0:
+            file.bound()
+            pushed(file, copy)
+    os.write(fd, b"the very last line\n")
+    file.bound()
+    os.close(fd)
+    assert os.stat(file.path).st_blocks * 512 < 2 * LIMIT
+    assert file.tail(100).endswith(b"the very last line\n")
+    file.end()
+    pushed(file, copy)
+    assert copy.startswith(b"000000 ")
+    assert copy.endswith(b"the very last line\n")
+    assert b"bytes of output are left out here" in copy
+    assert len(copy) < LIMIT // 2 + (1 << 20) + 1000
+    assert file.settled
+
+
+def test_a_copy_that_was_ahead_of_the_cut_goes_on_after_it(tmp_path: Path) -> None:
+    """What was pushed before the middle was given back is not pushed twice, and nothing is pushed as zeros."""
+    file = CapturedFile(tmp_path / "out.txt", LIMIT)
+    fd = file.open_for_writing()
+    copy = bytearray()
+    os.write(fd, b"a" * (LIMIT - 10))
+    pushed(file, copy)
+    os.write(fd, b"b" * LIMIT * 4)
+    file.bound()
+    os.close(fd)
+    file.end()
+    pushed(file, copy)
+    assert copy.startswith(b"a" * (LIMIT - 10))
+    assert copy.endswith(b"b" * 1000)
+    assert b"\0" not in copy
+
+
+def test_a_file_system_without_holes_keeps_the_bound(tmp_path: Path, monkeypatch: object) -> None:
+    import pytest
+    from windrow_agent.workers import capture
+
+    assert isinstance(monkeypatch, pytest.MonkeyPatch)
+
+    def refuse(fd: int, offset: int, length: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(capture, "_punch", refuse)
+    file = CapturedFile(tmp_path / "out.txt", LIMIT)
+    fd = file.open_for_writing()
+    for _ in range(50):
+        os.write(fd, b"x" * 50_000)
+        file.bound()
+    os.close(fd)
+    assert file.path.stat().st_size <= LIMIT
+    file.end()
+    copy = bytearray()
+    pushed(file, copy)
+    assert b"left out" in copy
+
+
+def test_the_agents_own_words_respect_the_bound(tmp_path: Path) -> None:
+    file = CapturedFile(tmp_path / "error.txt", 1000)
+    for _ in range(100):
+        file.write(b"x" * 100)
+    assert file.path.stat().st_size <= 1000

@@ -1,0 +1,239 @@
+"""Workers that die, hang, flood, fork and misbehave: each told apart, none of them costing anybody else's mini-batch."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from scripted_master import ECHO, STEP, Rig, scenario
+from windrow.rpc.v1 import work_pb2 as work
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text[text.rindex(")") + 2] not in "ZX"
+
+
+BAD_RUNS = [
+    ("import os\nos._exit(7)", work.CAUSE_CRASH, "exit code 7 in run()"),
+    ("import sys\nsys.exit(3)", None, ""),
+    ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", work.CAUSE_CRASH, "SIGSEGV"),
+    ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", work.CAUSE_CRASH, "SIGKILL"),
+    ("import ctypes\nctypes.string_at(0)", work.CAUSE_CRASH, "SIGSEGV"),
+    ("import time\ntime.sleep(3600)", work.CAUSE_TIMEOUT, "retry_settings.timeout"),
+    ("while True: pass", work.CAUSE_TIMEOUT, "retry_settings.timeout"),
+    ("raise KeyError('k')", work.CAUSE_EXCEPTION, "KeyError"),
+    ("return None", work.CAUSE_BAD_RETURN, "list"),
+    ("import os\nos.closerange(3, 100000)\nreturn []", None, ""),
+    ("import os, sys\nsys.stderr.write('last words')\nsys.stderr.flush()\nos.abort()", work.CAUSE_CRASH, "SIGABRT"),
+]
+
+
+@pytest.mark.parametrize(("body", "cause", "words"), BAD_RUNS, ids=[body.splitlines()[-1] for body, _, _ in BAD_RUNS])
+def test_a_bad_run_is_charged_to_its_mini_batch_alone(
+    body: str, cause: work.Cause.ValueType | None, words: str
+) -> None:
+    indented = "".join(f"        {line}\n" for line in body.splitlines())
+
+    @scenario
+    async def run(rig: Rig) -> None:
+        await rig.serve(
+            f"def run(mini_batch):\n    if mini_batch[0] == 'bad':\n{indented}    return mini_batch\n",
+            spec={"run_s": 1},
+            slots=1,
+        )
+        await rig.master.until(lambda: rig.master.capacities.get(STEP))
+        before = rig.master.assign(3)
+        (bad,) = rig.master.assign(1, recipe=b"bad")
+        after = rig.master.assign(5)
+        await rig.master.until(lambda: rig.master.done([*before, bad, *after]))
+        for i in [*before, *after]:
+            assert [c.cause for c in rig.master.completions[i]] == [work.CAUSE_UNSPECIFIED]
+        (completion,) = rig.master.completions[bad]
+        assert completion.item_count == 1
+        if cause is not None:
+            assert completion.cause == cause, completion
+            assert words in completion.message
+        if "last words" in body:
+            assert "last words" in completion.detail
+        assert not rig.master.failures
+
+    run()
+
+
+@scenario
+async def test_a_load_that_never_ends_is_a_timeout(rig: Rig) -> None:
+    fifo = rig.root / "fifo"
+    os.mkfifo(fifo)
+    reader = b'{"kind": "table", "format": "delimited"}'
+    del reader
+    await rig.serve(ECHO, spec={"load_s": 1, "reader": b'{"kind": "files", "root": ""}'}, slots=1)
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    ids = rig.master.assign(3)
+    await rig.master.until(lambda: rig.master.done(ids))
+
+
+@scenario
+async def test_killed_workers_cost_one_try_each_and_are_replaced(rig: Rig) -> None:
+    gate = rig.root / "gate"
+    await rig.serve(
+        "import os, time\n"
+        "def run(mini_batch):\n"
+        f"    while not os.path.exists({str(gate)!r}): time.sleep(0.005)\n"
+        "    return [os.getpid()]\n"
+    )
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    ids = rig.master.assign(8)
+    running: dict[int, int] = {}
+
+    def both_run() -> bool:
+        running.clear()
+        running.update({w.lease_id: w.process_number for w in rig.master.heartbeats[-1].workers if w.lease_id}) if (
+            rig.master.heartbeats
+        ) else None
+        return len(running) == 2
+
+    await rig.master.until(both_run)
+    assert rig.agents[0].process is not None
+    for pid in children(rig.agents[0].process.pid):
+        os.kill(pid, signal.SIGKILL)
+    await rig.master.until(lambda: rig.master.done(running))
+    gate.touch()
+    await rig.master.until(lambda: rig.master.done(ids))
+    charged = {i for i in ids if rig.master.completions[i][0].cause == work.CAUSE_CRASH}
+    assert charged == set(running)
+    assert {rig.master.completions[i][0].process_number for i in ids if i not in charged} == {2, 3}
+
+
+def children(pid: int) -> list[int]:
+    """Child processes."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += map(int, (task / "children").read_text().split())
+    return found
+
+
+@scenario
+async def test_children_that_outlive_their_worker_are_ended(rig: Rig) -> None:
+    """In its process group or in a session of their own: nothing of a dead worker goes on."""
+    pids = rig.root / "pids"
+    await rig.serve(
+        "import os, subprocess, sys\n"
+        "def run(mini_batch):\n"
+        "    same = subprocess.Popen(['sleep', '3600'])\n"
+        "    own = subprocess.Popen(['sleep', '3600'], start_new_session=True)\n"
+        f"    open({str(pids)!r}, 'a').write(f'{{same.pid}} {{own.pid}}\\n')\n"
+        "    os._exit(5)\n",
+        slots=1,
+    )
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    ids = rig.master.assign(2)
+    await rig.master.until(lambda: rig.master.done(ids))
+    left = [int(pid) for pid in pids.read_text().split()]
+    assert len(left) == 4
+    await rig.master.until(lambda: rig.master.heartbeats[-1:] and not any(map(alive, left)))
+
+
+@scenario
+async def test_a_worker_that_prints_without_end_neither_blocks_nor_fills_the_disk(rig: Rig) -> None:
+    await rig.serve(
+        "import os\n"
+        "def run(mini_batch):\n"
+        "    line = b'y' * 1023 + b'\\n'\n"
+        "    for _ in range(300): os.write(1, line * 1024)\n"
+        "    print('the end', flush=True)\n"
+        "    return mini_batch\n",
+        slots=1,
+    )
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    ids = rig.master.assign(1)
+    await rig.master.until(lambda: rig.master.done(ids))
+    assert rig.master.completions[ids[0]][0].cause == work.CAUSE_UNSPECIFIED
+    (path,) = (rig.root / "agent").glob("steps/*/logs/user/stdout/node-1/process000.stdout.txt")
+    await rig.master.until(lambda: path.stat().st_blocks * 512 <= 64 << 20)
+    assert path.stat().st_size > 300 << 20
+
+
+INITS = [
+    ("def init():\n    raise RuntimeError('no model')\n", work.CAUSE_INIT_FAILED, "no model"),
+    ("def init():\n    import os\n    os._exit(4)\n", work.CAUSE_INIT_FAILED, "exit code 4 in init()"),
+    ("import missing_module\n", work.CAUSE_INIT_FAILED, "missing_module"),
+    ("this is no Python\n", work.CAUSE_INIT_FAILED, ""),
+]
+
+
+@pytest.mark.parametrize(("head", "cause", "words"), INITS, ids=["raises", "exits", "import", "syntax"])
+def test_a_step_that_cannot_start_is_given_up_after_three_tries_a_worker(
+    head: str, cause: work.Cause.ValueType, words: str
+) -> None:
+    @scenario
+    async def run(rig: Rig) -> None:
+        await rig.serve(head + ECHO)
+        await rig.master.until(lambda: len(rig.master.failures) >= 6)
+        await rig.master.until(lambda: rig.master.capacities[STEP].leases_max == 0)
+        assert len(rig.master.failures) == 6
+        assert {failure.cause for failure in rig.master.failures} == {cause}
+        assert all(words in failure.message + failure.detail for failure in rig.master.failures)
+        assert "starts no more workers" in rig.master.failures[-1].message
+        assert sorted(failure.process_number for failure in rig.master.failures) == list(range(6))
+        ids = rig.master.assign(3)
+        await rig.master.until(lambda: set(rig.master.released) >= set(ids))
+
+    run()
+
+
+@scenario
+async def test_a_missing_interpreter_is_said_clearly(rig: Rig) -> None:
+    await rig.serve(ECHO, python="/no/such/python", slots=1)
+    await rig.master.until(lambda: rig.master.failures)
+    failure = rig.master.failures[0]
+    assert failure.cause == work.CAUSE_NODE_FAULT
+    assert "/no/such/python" in failure.message and "--python" in failure.message
+
+
+@scenario
+async def test_a_broken_interpreter_is_said_clearly(rig: Rig) -> None:
+    broken = rig.root / "python"
+    broken.write_text("#!/bin/sh\necho 'no encodings here' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    await rig.serve(ECHO, python=str(broken), slots=1)
+    await rig.master.until(lambda: len(rig.master.failures) >= 3)
+    failure = rig.master.failures[0]
+    assert failure.cause == work.CAUSE_NODE_FAULT
+    assert "exit code 1 while the interpreter started" in failure.message and "no encodings here" in failure.detail
+
+
+@scenario
+async def test_missing_code_is_said_clearly(rig: Rig) -> None:
+    await rig.serve(ECHO, spec={"code_digest": "0" * 64})
+    await rig.master.until(lambda: rig.master.failures)
+    assert "no code archive" in rig.master.failures[0].message
+
+
+@scenario
+async def test_damaged_code_is_refused(rig: Rig) -> None:
+    spec = rig.master.step(rig.script(ECHO))
+    archive = rig.master.archives[spec.code_digest]
+    content = bytearray(archive.read_bytes())
+    content[-20] ^= 1
+    archive.write_bytes(content)
+    await rig.master.start()
+    await rig.agent()
+    await rig.master.until(lambda: rig.master.failures)
+    assert "damaged" in rig.master.failures[0].message
+    assert not list((rig.root / "agent" / "code").iterdir())
+
+
+@scenario
+async def test_init_that_hangs_is_ended(rig: Rig) -> None:
+    """The bound is 3 x the run timeout + 30 s; here it is shortened by telling the agent a stall never counted."""
+    await rig.serve("import time\ndef init():\n    time.sleep(3600)\n" + ECHO, spec={"run_s": 0.001}, slots=1)
+    await rig.master.until(
+        lambda: rig.master.heartbeats and any(w.phase == 2 for w in rig.master.heartbeats[-1].workers)
+    )

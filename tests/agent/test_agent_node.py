@@ -1,0 +1,223 @@
+"""What an agent decides about its node: deadlines, causes of death, environment, interpreter, GPUs, limits, configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from windrow.rpc.v1 import work_pb2 as work
+from windrow_agent.config import AgentConfig, BadConfig
+from windrow_agent.node.resources import cpu_count, cpu_quota, memory_bytes
+from windrow_agent.workers.death import Exit, explain
+from windrow_agent.workers.deadlines import Limits, Overrun, judge
+from windrow_agent.workers.environment import MARK, worker_environment
+from windrow_agent.workers.gpus import GpuIndices, find_gpus
+from windrow_agent.workers.interpreter import NoInterpreter, find_interpreter
+from windrow_agent.workers.oom import OomCounter, counter_paths, parse_counter
+from windrow_agent.workers.page import Look, Phase
+
+S = 10**9
+LIMITS = Limits(run_s=60, load_s=600, stop_s=30)
+
+
+@pytest.mark.parametrize(
+    ("phase", "in_phase_s", "since_spawn_s", "stalled_s", "word"),
+    [
+        (Phase.NONE, 0, 209, 0, None),
+        (Phase.NONE, 0, 211, 0, "Starting"),
+        (Phase.STARTING, 1, 211, 0, "Starting"),
+        (Phase.INIT, 1, 211, 0, "init()"),
+        (Phase.INIT, 211, 211, 5, None),
+        (Phase.IDLE, 10_000, 10_000, 0, None),
+        (Phase.LOADING, 599, 10_000, 0, None),
+        (Phase.LOADING, 601, 10_000, 0, "--task_overhead_timeout"),
+        (Phase.RUNNING, 59, 10_000, 0, None),
+        (Phase.RUNNING, 61, 10_000, 0, "retry_settings.timeout"),
+        (Phase.RUNNING, 61, 10_000, 2, None),
+        (Phase.RETURNING, 601, 10_000, 0, "what run() returned"),
+        (Phase.STOPPING, 31, 10_000, 0, "shutdown()"),
+    ],
+)
+def test_deadlines(phase: Phase, in_phase_s: int, since_spawn_s: int, stalled_s: int, word: str | None) -> None:
+    now = 10**6 * S
+    start = 0 if phase is Phase.NONE else now - in_phase_s * S
+    look = Look(phase, 1, 1, start, 0, 0)
+    overrun = judge(look, LIMITS, now_ns=now, spawned_ns=now - since_spawn_s * S, stalled_ns=stalled_s * S)
+    assert (overrun is None) == (word is None)
+    if overrun is not None and word is not None:
+        assert word in overrun.text
+        assert overrun.during_run == (phase is Phase.RUNNING)
+
+
+OVERRUN = Overrun(Phase.RUNNING, "too long", during_run=True)
+
+
+@pytest.mark.parametrize(
+    ("exit_", "phase", "overrun", "oom", "killed_for", "cause", "word"),
+    [
+        (Exit(code=3), Phase.RUNNING, None, False, None, work.CAUSE_CRASH, "exit code 3 in run()"),
+        (Exit(code=0), Phase.RUNNING, None, False, None, work.CAUSE_CRASH, "must return, not exit"),
+        (Exit(signal=signal.SIGSEGV), Phase.RUNNING, None, False, None, work.CAUSE_CRASH, "SIGSEGV"),
+        (Exit(signal=signal.SIGKILL), Phase.RUNNING, None, False, None, work.CAUSE_CRASH, "SIGKILL"),
+        (Exit(signal=signal.SIGKILL), Phase.LOADING, None, True, None, work.CAUSE_OOM, "memory"),
+        (Exit(signal=signal.SIGTERM), Phase.RUNNING, None, True, None, work.CAUSE_CRASH, "SIGTERM"),
+        (Exit(signal=signal.SIGKILL), Phase.RUNNING, OVERRUN, False, None, work.CAUSE_TIMEOUT, "too long"),
+        (Exit(signal=signal.SIGKILL), Phase.RUNNING, None, False, "because", work.CAUSE_CRASH, "because"),
+        (Exit(signal=40), Phase.RUNNING, None, False, None, work.CAUSE_CRASH, "SIGRTMIN+6"),
+        (Exit(code=1), Phase.NONE, None, False, None, work.CAUSE_NODE_FAULT, "interpreter"),
+        (Exit(code=192), Phase.RUNNING, None, False, None, work.CAUSE_CRASH, "file descriptors"),
+        (Exit(code=193), Phase.IDLE, None, False, None, work.CAUSE_NODE_FAULT, "stderr"),
+    ],
+)
+def test_causes_of_death(
+    exit_: Exit,
+    phase: Phase,
+    overrun: Overrun | None,
+    oom: bool,
+    killed_for: str | None,
+    cause: work.Cause.ValueType,
+    word: str,
+) -> None:
+    death = explain(exit_, phase, overrun=overrun, oom=oom, killed_for=killed_for)
+    assert death.cause == cause
+    assert word in death.message or (exit_.signal == 40 and "signal 40" in death.message)
+
+
+def test_credentials_of_the_agent_do_not_reach_a_worker() -> None:
+    agent = {
+        "PATH": "/bin", "LC_ALL": "C", "AWS_SECRET_ACCESS_KEY": "s", "WINDROW_JOIN_TOKEN": "t", "MINE": "yes",
+        "CUDA_VISIBLE_DEVICES": "0,1", "HOME": "/root",
+    }  # fmt: skip
+    made = worker_environment(
+        agent,
+        {"USER_SET": "1", "AZUREML_RUN_ID": "mine", MARK: "forged"},
+        passed=["MINE"],
+        job_id="job",
+        node_id="n",
+        node_rank=3,
+        mark="abc.1",
+        output_path="/out",
+        gpu_count=2,
+        gpu_device=None,
+    )
+    assert made == {
+        "PATH": "/bin", "LC_ALL": "C", "MINE": "yes", "HOME": "/root", "USER_SET": "1", "AZUREML_RUN_ID": "mine",
+        "AZUREML_CR_NODE_RANK": "3", "HostName": "n", "AZ_BATCHAI_GPU_COUNT_FOUND": "2", "AZUREML_BI_OUTPUT_PATH": "/out",
+        MARK: "abc.1",
+    }  # fmt: skip
+
+
+def test_gpus_as_documented() -> None:
+    """Reference 3.7: G=2, P=4: 0 and 1 get indices; when process 0 ends, process 4 gets index 0."""
+    gpus = GpuIndices(["GPU-a", "GPU-b"])
+    first, second, third = gpus.take(), gpus.take(), gpus.take()
+    assert [gpus.device(i) for i in (first, second, third)] == ["GPU-a", "GPU-b", None]
+    gpus.give_back(third)
+    gpus.give_back(first)
+    assert gpus.take() == 0
+    assert gpus.take() is None
+
+
+def test_gpus_are_those_the_agent_may_use(tmp_path: Path) -> None:
+    (tmp_path / "0000:01").mkdir()
+    (tmp_path / "0000:02").mkdir()
+    assert find_gpus({}, tmp_path) == ("0", "1")
+    assert find_gpus({"CUDA_VISIBLE_DEVICES": "3, 5"}, tmp_path) == ("3", "5")
+    assert find_gpus({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == ()
+    assert find_gpus({}, tmp_path / "none") == ()
+
+
+def test_interpreter_is_the_active_environments(tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    assert find_interpreter(None, {}, own="/own") == "/own"
+    assert find_interpreter(None, {"CONDA_PREFIX": str(tmp_path)}) == str(python)
+    assert find_interpreter(None, {"VIRTUAL_ENV": str(tmp_path), "CONDA_PREFIX": "/no"}) == str(python)
+    assert find_interpreter(str(python), {"VIRTUAL_ENV": "/no"}) == str(python)
+    with pytest.raises(NoInterpreter, match=r"/no/bin/python.*VIRTUAL_ENV.*does not exist.*--python"):
+        find_interpreter(None, {"VIRTUAL_ENV": "/no"})
+    with pytest.raises(NoInterpreter, match="cannot be executed"):
+        find_interpreter(str(tmp_path), {})
+    assert Path(find_interpreter("sh", {})).name == "sh"
+
+
+def test_oom_counters_of_both_versions(tmp_path: Path) -> None:
+    assert parse_counter("low 0\nhigh 0\nmax 3\noom 2\noom_kill 7\noom_group_kill 0\n") == 7
+    assert parse_counter("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n") == 1
+    assert parse_counter("oom_kill_disable 0\n") is None
+    paths = counter_paths("4:memory:/docker/x\n0::/\n", tmp_path)
+    assert paths[0] == tmp_path / "memory" / "docker" / "x" / "memory.oom_control"
+    assert counter_paths("0::/a/b\n", tmp_path)[0] == tmp_path / "a" / "b" / "memory.events"
+
+
+def test_one_oom_kill_explains_one_death(tmp_path: Path) -> None:
+    events = tmp_path / "memory.events"
+    events.write_text("oom_kill 4\n")
+    counter = OomCounter([tmp_path / "missing", events])
+    assert not counter.rose()
+    events.write_text("oom_kill 5\n")
+    assert counter.rose()
+    assert not counter.rose()
+
+
+def test_quotas_of_both_versions(tmp_path: Path) -> None:
+    two, one, none = tmp_path / "v2", tmp_path / "v1", tmp_path / "none"
+    for folder in (two, one, none):
+        folder.mkdir()
+    (two / "cpu.max").write_text("150000 100000\n")
+    (one / "cpu.cfs_quota_us").write_text("50000\n")
+    (one / "cpu.cfs_period_us").write_text("100000\n")
+    (none / "cpu.max").write_text("max 100000\n")
+    assert (cpu_quota([two]), cpu_quota([one]), cpu_quota([none])) == (1.5, 0.5, None)
+    assert 1 <= cpu_count() <= (os.cpu_count() or 1)
+    assert memory_bytes() > 1 << 20
+
+
+def test_configuration_goes_round() -> None:
+    config = AgentConfig.parse(
+        json.dumps({"folder": "/f", "master_addresses": ["unix:/s"], "slots": 3, "labels": {"a": "b"}})
+    )
+    assert AgentConfig.parse(config.to_json()) == config
+    assert (config.slots, config.folder, config.on_master_lost) == (3, Path("/f"), "finish")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"slot": 2}, ["slot", "Allowed"]),
+        ({"slots": "2"}, ["slots", "'2'", "int"]),
+        ({"slots": 0}, ["slots", "at least one"]),
+        ({"folder": None}, ["lacks 'folder'"]),
+        ({"master_addresses": []}, ["master_addresses"]),
+        ({"on_master_lost": "panic"}, ["panic", "finish, stop"]),
+        ({"node_id": "-x"}, ["-x", "letter or digit"]),
+        ({"slots": True}, ["slots"]),
+        ({"drain_grace_s": "5"}, ["drain_grace_s"]),
+    ],
+)
+def test_bad_configuration_says_what_and_what_is_allowed(change: dict[str, object], words: list[str]) -> None:
+    document = {"folder": "/f", "master_addresses": ["a:1"]} | change
+    with pytest.raises(BadConfig) as raised:
+        AgentConfig.parse(json.dumps(document))
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_a_folder_of_the_agents_is_private(tmp_path: Path) -> None:
+    from windrow_agent.node.identity import FolderInUse, Identity
+
+    first = Identity(tmp_path / "agent")
+    assert stat.S_IMODE((tmp_path / "agent").stat().st_mode) == 0o700
+    assert first.replaced_incarnation == ""
+    with pytest.raises(FolderInUse, match=rf"process {os.getpid()}.*--folder"):
+        Identity(tmp_path / "agent")
+    first.release()
+    second = Identity(tmp_path / "agent")
+    assert second.replaced_incarnation == first.node_incarnation != second.node_incarnation
+    second.release()

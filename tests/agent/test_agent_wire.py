@@ -1,0 +1,102 @@
+"""Frames, packets and the page: what passes between agent and worker, byte by byte."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from windrow_agent.workers import frames
+from windrow_agent.workers.frames import BadFrame, FrameReader
+from windrow_agent.workers.page import NOTHING, Page, Phase
+
+
+def worker_module(name: str) -> ModuleType:
+    """A module of the worker's, loaded as the worker does: the two sides of the contract are tested against each other."""
+    spec = importlib.util.find_spec(f"windrow_worker.{name}")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def frame(kind: int, lease_id: int, rows: bytes, header: bytes = b"", side: bytes = b"", flags: int = 0) -> bytes:
+    their = worker_module("frames")
+    body = rows + b"\0" if flags else rows
+    return their.FRAME.pack(
+        their.MAGIC, len(header), kind, flags, 0, lease_id, 3, 2, 2, 99, 123456, 50, 40, 30, 20, len(rows), len(side)
+    ) + header + side + body  # fmt: skip
+
+
+FRAMES = st.lists(
+    st.tuples(
+        st.sampled_from([1, 2, 3, 4, 5]),
+        st.integers(0, 2**64 - 1),
+        st.binary(max_size=300) | st.binary(min_size=70_000, max_size=70_001),
+        st.binary(max_size=20),
+        st.binary(max_size=20),
+    ),
+    max_size=6,
+)
+
+
+@given(FRAMES, st.data())
+def test_frames_survive_any_cutting(made: list[tuple[int, int, bytes, bytes, bytes]], data: Any) -> None:
+    stream = b"".join(frame(*parts) for parts in made)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    reader = FrameReader()
+    got = []
+    for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        got += reader.feed(stream[begin:end])
+    assert [(g.type, g.lease_id, g.rows, g.header, g.side) for g in got] == made
+
+
+def test_rows_in_a_file_are_named() -> None:
+    data = frame(3, 7, b"/scratch/a file", flags=1) + frame(3, 8, b"x")
+    for cut in range(len(data)):
+        reader = FrameReader()
+        got = reader.feed(data[:cut]) + reader.feed(data[cut:])
+        assert [(g.lease_id, g.flags, g.rows) for g in got] == [(7, 1, b"/scratch/a file"), (8, 0, b"x")]
+
+
+@pytest.mark.parametrize("junk", [b"x" * 200, b"\0" * 200, frame(9, 1, b"")])
+def test_what_is_no_frame_is_refused(junk: bytes) -> None:
+    """A script that writes to the result channel must be found out, not believed."""
+    with pytest.raises(BadFrame):
+        FrameReader().feed(junk)
+
+
+def test_a_packet_names_its_lease() -> None:
+    their = worker_module("frames")
+    packet = frames.run_packet(2, 2**63 + 5, 11, 22, 33, b"recipe")
+    assert their.PACKET.unpack_from(packet) == (1, 0, 0, 2, 2**63 + 5, 11, 22, 33)
+    assert packet[their.PACKET.size :] == b"recipe"
+    assert frames.packet_lease(packet) == 2**63 + 5
+    assert frames.packet_lease(frames.shutdown_packet()) == 0
+
+
+def test_the_page_shows_what_the_worker_writes(tmp_path: Path) -> None:
+    page = Page(tmp_path / "page")
+    assert page.look().phase is Phase.NONE
+    theirs = worker_module("page").Page(str(page.path))
+    theirs.completed = 4
+    start = theirs.enter(5, 77, 6, 12)
+    look = page.look()
+    assert (look.phase, look.lease_id, look.mini_batch_index, look.items) == (Phase.RUNNING, 77, 6, 12)
+    assert (look.completed, look.phase_start_ns) == (4, start)
+    page.close()
+    assert not page.path.exists()
+
+
+def test_a_page_written_over_by_the_script_says_nothing(tmp_path: Path) -> None:
+    page = Page(tmp_path / "page")
+    with open(page.path, "r+b") as file:
+        file.write(b"\xfe" * 100)
+    assert page.look() == NOTHING
+    page.close()
