@@ -1,0 +1,153 @@
+"""Both examples, as their READMEs tell: train, run with the real command, and compare with predictions made directly.
+
+What is compared is made by the example's own entry script, called in this process on the whole input at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    result = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert result.returncode == 0, f"{command} ended with {result.returncode}:\n{result.stdout}\n{result.stderr}"
+    return result
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of both examples, trained."""
+    copy = tmp_path_factory.mktemp("examples")
+    for name in ("iris", "digits"):
+        shutil.copytree(
+            ROOT / "examples" / name,
+            copy / name,
+            ignore=shutil.ignore_patterns("output", "images", "*-model", "iris.csv", "__pycache__"),
+        )
+        run(sys.executable, copy / name / "train.py", cwd=copy)
+    return copy
+
+
+class DirectEntryScript:
+    """Stands in for the runtime's EntryScript when a script is called directly."""
+
+    agent_name = "direct"
+    logger = SimpleNamespace(info=lambda *_: None)
+
+
+def entry_script(path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The names of an entry script whose `init()` has been called, in this process."""
+    module = SimpleNamespace(EntryScript=DirectEntryScript)
+    monkeypatch.setitem(sys.modules, "azureml_user", SimpleNamespace(parallel_run=module))
+    monkeypatch.setitem(sys.modules, "azureml_user.parallel_run", module)
+    monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+    names: dict[str, Any] = {"__name__": "entry_script", "__file__": str(path)}
+    exec(compile(path.read_text(), path, "exec"), names)
+    names["init"]()
+    return names
+
+
+def expected_iris(folder: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    import pandas as pd
+
+    script = folder / "script/iris_prediction.py"
+    names = entry_script(script, ["--model", str(folder / "iris-model")], monkeypatch)
+    frame = names["run"](pd.read_csv(folder / "iris-mltable/iris.csv"))
+    return bytes(frame.to_csv(index=False, lineterminator="\n").encode())
+
+
+def expected_digits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    script = folder / "script/digit_identification.py"
+    names = entry_script(script, ["--model", str(folder / "digits-model")], monkeypatch)
+    images = sorted(str(path) for path in (folder / "images").rglob("*.pgm"))
+    rows = names["run"](images, SimpleNamespace(minibatch_index="0"))
+    return "".join(f"{row}\n" for row in rows).encode()
+
+
+CASES = {
+    "iris": (expected_iris, "output/predictions.csv", 1 + 150, 3),
+    "digits": (expected_digits, "output/digits.csv", 1797, 36),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_output_is_what_direct_calls_give(name: str, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected: Callable[[Path, pytest.MonkeyPatch], bytes]
+    expected, output, lines, mini_batches = CASES[name]
+    run(BIN / "windrow", "run", trained / name / "job.yml", "--state", trained / f"state-{name}", cwd=trained)
+
+    written = (trained / name / output).read_bytes()
+    assert written.count(b"\n") == lines
+    assert written == expected(trained / name, monkeypatch)
+
+    listed = run(BIN / "windrow", "job", "list", "--state", trained / f"state-{name}", "-o", "json", cwd=trained)
+    job_id = json.loads(listed.stdout)["jobs"][0]["job_id"]
+    shown = run(BIN / "windrow", "job", "show", job_id, "--state", trained / f"state-{name}", "-o", "json", cwd=trained)
+    step = json.loads(shown.stdout)["steps"][0]
+    assert int(step["mini_batches"]["succeeded"]) == int(step["mini_batches"]["total"]) == mini_batches
+    items = lines - (name == "iris")
+    assert int(step["items"]["ok"]) == int(step["items"]["total"]) == items
+
+
+def test_the_same_command_again_is_a_new_run_with_the_same_output(trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "iris"
+    shutil.copytree(trained / "iris", folder, ignore=shutil.ignore_patterns("output"))
+    contents = []
+    for _ in range(2):
+        run(BIN / "windrow", "run", folder / "job.yml", cwd=tmp_path)
+        contents.append((folder / "output/predictions.csv").read_bytes())
+    assert contents[0] == contents[1]
+    listed = run(BIN / "windrow", "job", "list", "--state", ".windrow", "-o", "json", cwd=tmp_path)
+    assert len(json.loads(listed.stdout)["jobs"]) == 2
+
+
+def test_a_damaged_image_fails_its_mini_batch_and_is_told(trained: Path) -> None:
+    """What examples/digits/README.md says of a damaged image."""
+    folder = trained / "damaged"
+    shutil.copytree(trained / "digits", folder, ignore=shutil.ignore_patterns("output"))
+    (folder / "images/03/0307.pgm").write_bytes(b"no image")
+    run(BIN / "windrow", "run", folder / "job.yml", "--state", trained / "state-damaged", cwd=trained)
+    rows = (folder / "output/digits.csv").read_text().splitlines()
+    assert len(rows) == 1797 - 50
+    assert not [row for row in rows if row.startswith("0307.pgm")]
+    failed = (folder / "output/failed_items.csv").read_text().splitlines()
+    assert len(failed) == 1 + 50
+    assert "exception" in failed[1]
+    assert any("0307.pgm" in line for line in failed)
+
+
+def test_readme_names_commands_that_exist(trained: Path, tmp_path: Path) -> None:
+    """Every `windrow` and `python` line of the examples' READMEs runs, from the folder above `examples`."""
+    for name in ("iris", "digits"):
+        shutil.copytree(trained / name, tmp_path / "examples" / name, ignore=shutil.ignore_patterns("output"))
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    for name in ("iris", "digits"):
+        text = (ROOT / "examples" / name / "README.md").read_text()
+        commands = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+        assert len(commands) == 3
+        for command in commands:
+            subprocess.run(
+                command.partition("#")[0], shell=True, check=True, cwd=tmp_path, env=environment,
+                stdin=subprocess.DEVNULL, timeout=100,
+            )  # fmt: skip
