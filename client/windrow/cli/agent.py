@@ -1,0 +1,107 @@
+"""`windrow agent`: turns options into the agent's configuration and becomes an agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from windrow.cli.early import absolute_python
+from windrow.cli.options import guarded
+from windrow.errors import UsageError
+
+
+@guarded
+def agent(
+    master: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--master",
+            envvar="WINDROW_MASTER",
+            metavar="ADDRESS",
+            help="Where a master is: host:port or unix:/path. Repeatable.",
+        ),
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="DIR", help="The agent's own folder: code, scratch, logs.")
+    ] = Path("windrow-agent"),
+    slots: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="Workers at a time [default: one a processor].")
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Interpreter for user scripts [default: the active environment's, else our own]."
+        ),
+    ] = None,
+    node_id: Annotated[
+        str | None, typer.Option("--node-id", metavar="NAME", help="Name of this node [default: the host's].")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Label of this node. Repeatable.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="GPUs to hand out [default: those that are there].")] = None,
+    join_token_file: Annotated[
+        Path | None, typer.Option("--join-token-file", help="File with the secret that admits nodes to the master.")
+    ] = None,
+    drain_grace: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long work may go on after SIGTERM.")
+    ] = 30.0,
+    on_master_lost: Annotated[
+        str,
+        typer.Option(
+            metavar="finish|stop", help="While the master is away: finish what is held, or stop when the leases end."
+        ),
+    ] = "finish",
+    pass_environment: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass-env", metavar="NAME", help="A variable of this environment that scripts may see. Repeatable."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", help="Instead of all options: the configuration as a JSON file (- for standard input)."
+        ),
+    ] = None,
+) -> int:
+    """Run a node agent: it takes mini-batches from a master and runs them in worker processes on this machine."""
+    command = [sys.executable, "-P", "-m", "windrow_agent", "--config"]
+    if config is not None:
+        os.execv(command[0], [*command, str(config)])
+    if not master:
+        raise UsageError("Which master? Give --master ADDRESS (host:port or unix:/path), or set WINDROW_MASTER.")
+    from windrow.rpc.connection import grpc_target
+
+    labels = dict(_label(text) for text in label or ())
+    document: dict[str, Any] = {
+        "folder": str(folder.absolute()),
+        "master_addresses": [grpc_target(address) for text in master for address in text.split(",")],
+        "slots": slots,
+        "python": absolute_python(python),
+        "node_id": node_id,
+        "labels": labels,
+        "gpu_count": gpus,
+        "join_token_file": str(join_token_file.absolute()) if join_token_file else None,
+        "drain_grace_s": drain_grace,
+        "on_master_lost": on_master_lost,
+        "passed_environment": pass_environment or [],
+    }
+    # Not in the arguments, which everybody on the machine may read.
+    descriptor = os.memfd_create("windrow-agent-config")
+    os.write(descriptor, json.dumps({key: value for key, value in document.items() if value is not None}).encode())
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.dup2(descriptor, 0)
+    os.execv(command[0], [*command, "-"])
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UsageError(f"--label {text}: write KEY=VALUE, as in --label zone=b.")
+    return key, value

@@ -1,0 +1,117 @@
+"""The typer application: every command, its help, and shell completion."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import windrow
+from windrow.cli import agent, become, early, job, node
+from windrow.cli.options import OutputForm, Sets, guarded
+
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 job failed, 2 bad usage or job file, 3 done with tolerated failures (--strict), "
+    "4 cancelled, 5 master unreachable, 130 interrupted with the state kept."
+)
+
+app = typer.Typer(
+    name="windrow",
+    help="Runs a script over one big input on many processes and machines, each row exactly once.",
+    epilog=f"example: windrow run job.yml.  {EXIT_CODES}",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    # Plain help: rich would take [default: …] for markup, and costs 50 ms.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(job.app, name="job")
+app.add_typer(node.app, name="node")
+app.command("agent", epilog="example: windrow agent --master 10.0.0.5:8470 --slots 8 --python ~/env/bin/python")(
+    agent.agent
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"windrow {windrow.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def windrow_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Nothing of its own."""
+
+
+@app.command("run", epilog=f"example: windrow run job.yml --set inputs.data.path=./images.  {EXIT_CODES}")
+@guarded
+def run(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The job file: a pipeline YAML with parallel steps.")],
+    sets: Sets = None,
+    state: Annotated[
+        str,
+        typer.Option(
+            envvar="WINDROW_STATE",
+            metavar="DIR",
+            help="Folder of the durable state; the same again continues an unfinished run.",
+        ),
+    ] = ".windrow",
+    python: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Interpreter for the script [default: the active environment's, else our own]."
+        ),
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="Workers at a time [default: one a processor].")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Drop an unfinished run of this file and begin anew.")
+    ] = False,
+    keep_rows: Annotated[
+        bool,
+        typer.Option(
+            "--keep-rows", help="The file or its code changed: still finish the unfinished run, as it was begun."
+        ),
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 3 when failures were tolerated.")] = False,
+    no_progress: Annotated[bool, typer.Option("--no-progress", help="Only the beginning and the end.")] = False,
+    output: Annotated[
+        OutputForm, typer.Option("--output", "-o", help="json: one event a line on standard output.")
+    ] = OutputForm.TEXT,
+) -> int:
+    """Run a job on this machine, with a private master and agent, and stay until it has ended.
+
+    Ctrl-C once lets running mini-batches finish and keeps the state: the same command continues the run. Twice ends
+    at once.
+    """
+    if restart and keep_rows:
+        raise typer.BadParameter("--restart and --keep-rows exclude each other: drop the unfinished run, or finish it.")
+    options = early.RunOptions(file)
+    options.sets = sets or []
+    options.state = state
+    options.python = python
+    options.slots = slots
+    options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
+    options.output = output.value
+    return early.run(options)
+
+
+@app.command(
+    "master",
+    epilog="example: windrow master --state /var/lib/windrow --listen 127.0.0.1:8470",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def master(context: typer.Context) -> None:
+    """Run a master: it owns the queue of mini-batches and gathers their rows. Its options: windrow master --help"""
+    become("master", context.args)
+
+
+def run_app() -> int:
+    """Run the command line of this process."""
+    app(prog_name="windrow")
+    return 0

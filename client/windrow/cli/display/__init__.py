@@ -1,0 +1,35 @@
+"""How a run is shown while it goes on: a live display on a terminal, plain lines elsewhere, JSON lines for programs.
+
+``figures`` turns a stream of moments into rates and estimates; ``plain``, ``live`` and ``jsonlines`` show them;
+``summary`` says how it ended. All take the same calls (`Display`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from windrow.job import Job
+from windrow.node import Node
+
+
+class Display(Protocol):
+    """What shows a run. Calls come from one thread."""
+
+    def begin(self, job: Job, *, continued: bool) -> None:
+        """The run was submitted, or is continued."""
+
+    def show(self, job: Job) -> None:
+        """The run at this moment."""
+
+    def show_nodes(self, nodes: Sequence[Node]) -> None:
+        """The fleet at this moment."""
+
+    def notice(self, message: str) -> None:
+        """Something to know beside the progress."""
+
+    def tick(self) -> None:
+        """Time has passed; a few times a second."""
+
+    def end(self) -> None:
+        """Leave the screen in order. Repeatable."""

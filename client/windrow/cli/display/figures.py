@@ -1,0 +1,106 @@
+"""Rates and estimates of a run, from the moments that were seen. Pure: time comes in as an argument."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from windrow.job import Job
+
+WINDOW_S = 20.0
+"""The rate is that of the last so many seconds: young enough to follow changes, old enough to be calm."""
+
+
+class Figures:
+    """Follows one run."""
+
+    def __init__(self) -> None:
+        self._moments: deque[tuple[float, int, int]] = deque()
+
+    def add(self, job: Job, now: float) -> None:
+        """A moment of the run; `now` in monotonic seconds."""
+        self._moments.append((now, job.items.ended, job.mini_batches.ended))
+        while len(self._moments) > 2 and now - self._moments[1][0] >= WINDOW_S:
+            self._moments.popleft()
+
+    def items_per_s(self) -> float | None:
+        """Items with an outcome a second; None while nothing can be said."""
+        return self._rate(1)
+
+    def mini_batches_per_s(self) -> float | None:
+        """Mini-batches with an outcome a second; None while nothing can be said."""
+        return self._rate(2)
+
+    def remaining_s(self, job: Job) -> float | None:
+        """Seconds until all planned mini-batches have an outcome; None while totals are open or nothing moves."""
+        rate = self.mini_batches_per_s()
+        if not rate or not all(
+            step.planned or step.state in ("completed", "failed", "cancelled") for step in job.steps
+        ):
+            return None
+        return (job.mini_batches.total - job.mini_batches.ended) / rate
+
+    def _rate(self, index: int) -> float | None:
+        if len(self._moments) < 2:
+            return None
+        first, last = self._moments[0], self._moments[-1]
+        elapsed, count = last[0] - first[0], last[index] - first[index]
+        return count / elapsed if elapsed > 0 and count > 0 else None
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, size, small, small_size in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            rest = whole % size // small_size
+            return f"{whole // size} {unit} {rest} {small}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def rate(per_s: float) -> str:
+    """`1,234/s`, `12.3/s`, `0.25/s`, `4.2/min`."""
+    if per_s >= 100:
+        return f"{per_s:,.0f}/s"
+    if per_s >= 0.1:
+        return f"{per_s:.3g}/s"
+    return f"{per_s * 60:.2g}/min"
+
+
+def size(count: int) -> str:
+    """`512 B`, `4.2 KB`, `1.5 GB` (powers of 1,000)."""
+    value = float(count)
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    raise AssertionError("unreachable")
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 item`, `1,000 items`."""
+    if count == 1:
+        return f"1 {noun}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{count:,} {plural}"
+
+
+def progress_line(job: Job, figures: Figures) -> str:
+    """One line: items, mini-batches, rate, time to go, failures, retries."""
+    items, batches = job.items, job.mini_batches
+    planned = all(step.planned for step in job.steps)
+    more = "" if planned else "+"
+    parts = [
+        f"items {items.ended:,}/{items.total:,}{more}",
+        f"mini-batches {batches.ended:,}/{batches.total:,}{more}",
+    ]
+    if (per_s := figures.items_per_s()) is not None:
+        parts.append(f"{rate(per_s)} items")
+    if (left := figures.remaining_s(job)) is not None and left > 0:
+        parts.append(f"{duration(left)} to go")
+    if items.failed:
+        parts.append(f"{items.failed:,} failed")
+    if job.retries:
+        parts.append(counted(job.retries, "retry"))
+    return ", ".join(parts)

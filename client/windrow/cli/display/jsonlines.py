@@ -1,0 +1,43 @@
+"""Progress as JSON lines on stdout, one event a line, for programs.
+
+Events: `begin` {job, continued}, `progress` {job}, `notice` {message}, `end` {job, outputs, exit_code}, `error`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from windrow.job import Job
+from windrow.node import Node
+
+
+def emit(event: str, **values: Any) -> None:
+    """Write one event."""
+    print(json.dumps({"event": event, **values}), flush=True)
+
+
+class JsonDisplay:
+    """Every moment that the master tells."""
+
+    def begin(self, job: Job, *, continued: bool) -> None:
+        """Which run it is."""
+        emit("begin", job=job.to_dict(), continued=continued)
+
+    def show(self, job: Job) -> None:
+        """The whole state of the job."""
+        emit("progress", job=job.to_dict())
+
+    def show_nodes(self, nodes: Sequence[Node]) -> None:
+        """Not shown."""
+
+    def notice(self, message: str) -> None:
+        """Something to know."""
+        emit("notice", message=message)
+
+    def tick(self) -> None:
+        """Nothing between two moments."""
+
+    def end(self) -> None:
+        """Nothing to put in order."""

@@ -1,0 +1,152 @@
+"""Progress as a live display on a terminal.
+
+rich is imported by the first progress: it costs 50 ms, and the first `run()` comes before.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from windrow.cli.display.figures import Figures, counted, duration, rate
+from windrow.cli.messages import say
+from windrow.job import Job, Step
+from windrow.node import Node
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+REFRESH_S = 0.2
+BAR_WIDTH = 28
+
+
+class LiveDisplay:
+    """A bar a step in mini-batches, and a line of figures; redrawn a few times a second on stderr."""
+
+    def __init__(self) -> None:
+        self._figures = Figures()
+        self._live: Live | None = None
+        self._job: Job | None = None
+        self._nodes: Sequence[Node] = ()
+        self._began = time.monotonic()
+        self._drawn_at = 0.0
+        self._ended = False
+
+    def begin(self, job: Job, *, continued: bool) -> None:
+        """Which run it is."""
+        done = f": {job.mini_batches.ended:,} mini-batches done before" if continued else ""
+        say(f"{'Continuing run' if continued else 'Run'} {job.job_id}{done}")
+
+    def show(self, job: Job) -> None:
+        """The newest moment; drawn by the next tick."""
+        self._job = job
+        self._figures.add(job, time.monotonic())
+        if self._live is None and job.mini_batches.ended and not job.state.ended and not self._ended:
+            self._start()
+        self.tick()
+
+    def show_nodes(self, nodes: Sequence[Node]) -> None:
+        """How many workers there are."""
+        self._nodes = nodes
+
+    def notice(self, message: str) -> None:
+        """A line above the display."""
+        if self._live is not None:
+            self._live.console.print(message, markup=False, highlight=False)
+        else:
+            say(message)
+
+    def tick(self) -> None:
+        """Draw, at most every REFRESH_S."""
+        now = time.monotonic()
+        if self._live is None or self._job is None or now - self._drawn_at < REFRESH_S:
+            return
+        self._drawn_at = now
+        self._live.update(self._table(self._job), refresh=True)
+
+    def end(self) -> None:
+        """Draw the last moment and leave the cursor below it."""
+        self._ended = True
+        if self._live is not None:
+            if self._job is not None:
+                self._live.update(self._table(self._job), refresh=True)
+            self._live.stop()
+            self._live = None
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(file=sys.stderr)
+        self._live = Live(
+            console=console, auto_refresh=False, transient=False, redirect_stdout=False, redirect_stderr=False
+        )
+        self._live.start()
+
+    def _table(self, job: Job) -> Table:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2))
+        for step in job.steps:
+            batches = step.mini_batches
+            colour = "red" if step.state == "failed" else "green" if step.state == "completed" else "cyan"
+            total = batches.total if step.planned or batches.total else None
+            table.add_row(
+                Text(step.name, style="bold", overflow="ellipsis", no_wrap=True),
+                ProgressBar(
+                    total=total or 1,
+                    completed=batches.ended,
+                    width=BAR_WIDTH,
+                    complete_style=colour,
+                    finished_style=colour,
+                ),
+                Text(_counts(step), no_wrap=True),
+                Text(step.state, style=colour),
+            )
+        table.add_row(Text(""), Text(self._clock(job)), Text(self._pace(job)), Text(self._fleet()))
+        troubles = self._troubles(job)
+        if troubles:
+            table.add_row(Text(""), Text(""), Text(troubles, style="yellow"), Text(""))
+        return table
+
+    def _clock(self, job: Job) -> str:
+        elapsed = duration(time.monotonic() - self._began)
+        left = self._figures.remaining_s(job)
+        return f"{elapsed}, {duration(left)} to go" if left else elapsed
+
+    def _pace(self, job: Job) -> str:
+        items, batches = self._figures.items_per_s(), self._figures.mini_batches_per_s()
+        if items is None or batches is None:
+            return ""
+        return f"{rate(items)} items, {rate(batches)} mini-batches"
+
+    def _fleet(self) -> str:
+        workers = sum(node.workers for node in self._nodes)
+        if not workers:
+            return ""
+        nodes = sum(1 for node in self._nodes if node.state in ("ready", "draining"))
+        return counted(workers, "worker") + (f" on {nodes} nodes" if nodes > 1 else "")
+
+    def _troubles(self, job: Job) -> str:
+        parts = []
+        if job.items.failed:
+            parts.append(f"{counted(job.items.failed, 'item')} failed")
+        if job.retries:
+            parts.append(counted(job.retries, "retry"))
+        causes: dict[str, int] = {}
+        for step in job.steps:
+            for cause, count in step.failed_attempts.items():
+                causes[cause] = causes.get(cause, 0) + count
+        parts += [f"{cause} {count:,}" for cause, count in sorted(causes.items(), key=lambda entry: -entry[1])]
+        return ", ".join(parts)
+
+
+def _counts(step: Step) -> str:
+    more = "" if step.planned else "+"
+    items, batches = step.items, step.mini_batches
+    return f"{items.ended:,}/{items.total:,}{more} items, {batches.ended:,}/{batches.total:,}{more} mini-batches"

@@ -1,0 +1,65 @@
+"""Progress as plain lines on stderr: for logs, pipes and terminals that cannot do more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from windrow.cli.display.figures import Figures, progress_line
+from windrow.cli.messages import say
+from windrow.job import Job
+from windrow.node import Node
+
+INTERVAL_S = 5.0
+
+
+class PlainDisplay:
+    """A line at the beginning, at each change of a state, and else every INTERVAL_S.
+
+    With `quiet`, no progress at all.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._figures = Figures()
+        self._shown_at = 0.0
+        self._shown = ""
+        self._states: tuple[str, ...] = ()
+
+    def begin(self, job: Job, *, continued: bool) -> None:
+        """Which run it is."""
+        what = "Continuing run" if continued else "Run"
+        done = f": {job.mini_batches.ended:,} mini-batches done before" if continued else ""
+        say(f"{what} {job.job_id}{done}")
+
+    def show(self, job: Job) -> None:
+        """A line, if it is time for one."""
+        now = time.monotonic()
+        self._figures.add(job, now)
+        states = tuple(step.state for step in job.steps)
+        due = now - self._shown_at >= INTERVAL_S
+        if self._quiet or job.state.ended or not (due or states != self._states):
+            return
+        first = not self._states
+        self._states = states
+        line = progress_line(job, self._figures)
+        if not job.mini_batches.total or (line == self._shown) or (first and not job.mini_batches.ended):
+            return
+        self._shown, self._shown_at = line, now
+        running = ", ".join(
+            f"{step.name} {step.state}" for step in job.steps if step.state in ("running", "concatenating")
+        )
+        say(f"{line} ({running or job.state.value})")
+
+    def show_nodes(self, nodes: Sequence[Node]) -> None:
+        """Not shown."""
+
+    def notice(self, message: str) -> None:
+        """A line of its own."""
+        say(message)
+
+    def tick(self) -> None:
+        """Nothing moves between two moments."""
+
+    def end(self) -> None:
+        """Nothing to put in order."""

@@ -1,0 +1,132 @@
+"""How a run ended, for people: the last lines of `windrow run` and `windrow job stream`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from windrow.cli import exit_codes
+from windrow.cli.display.figures import counted, duration, rate, size
+from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
+from windrow.job import Job, JobState, Step
+from windrow.results import rows_files
+
+DETAIL_LINES = 20
+FAILED_ITEMS = "failed_items.csv"
+
+
+def exit_code(job: Job, *, strict: bool) -> int:
+    """The exit code for a job that has ended or is paused."""
+    match job.state:
+        case JobState.COMPLETED:
+            return exit_codes.DONE
+        case JobState.COMPLETED_WITH_FAILURES:
+            return exit_codes.TOLERATED_FAILURES if strict else exit_codes.DONE
+        case JobState.CANCELLED:
+            return exit_codes.CANCELLED
+    return exit_codes.JOB_FAILED
+
+
+def output_places(job: Job, document: Mapping[str, Any]) -> list[str]:
+    """Where the outputs are: the files of rows, then the other outputs that the pipeline names.
+
+    All the others, where it names none.
+    """
+    rows = rows_files(job, document)
+    with_rows = {(step.name, out.name) for step in job.steps for out in step.outputs if out.append_row}
+    named = {(bound["step"], bound["output"]) for bound in document.get("outputs", {}).values()}
+    others = [
+        out.path
+        for step in job.steps
+        for out in step.outputs
+        if (step.name, out.name) not in with_rows and (not named or (step.name, out.name) in named)
+    ]
+    first = [file.place for file in rows if "." not in file.output or not named] or [file.place for file in rows]
+    return first + others
+
+
+def failed_items_files(job: Job, places: Sequence[str]) -> list[str]:
+    """The reports of failed items, beside the output of each step that has any."""
+    found = []
+    for step in job.steps:
+        if not step.items.failed and not step.mini_batches.failed:
+            continue
+        for out in sorted(step.outputs, key=lambda out: not out.append_row):
+            place = Path(out.path)
+            candidates = [
+                folder / FAILED_ITEMS for folder in (place, place.parent) if (folder / FAILED_ITEMS).is_file()
+            ]
+            if candidates:
+                found.append(str(candidates[0]))
+                break
+    if not found and places:
+        found = [str(Path(places[0]).parent / FAILED_ITEMS)]
+    return found
+
+
+def print_summary(job: Job, document: Mapping[str, Any]) -> None:
+    """How it ended; the last line says where the output is, or why there is none."""
+    places = output_places(job, document) if job.state.succeeded else []
+    for step in job.steps:
+        _print_failures(step)
+    items, batches = job.items, job.mini_batches
+    took = _took(job)
+    counts = f"{counted(items.ok, 'item')} in {counted(batches.total, 'mini-batch')}"
+    rows = sum(step.rows for step in job.steps)
+    written = sum(step.output_bytes for step in job.steps)
+    pace = f" ({rate(items.ended / took)} items)" if took and items.ended else ""
+    tail = f"{counted(rows, 'row')} ({size(written)})" + (f", {duration(took)}{pace}" if took is not None else "")
+    match job.state:
+        case JobState.COMPLETED:
+            _out(f"{coloured('Completed', GREEN, sys.stdout)}: {counts}, {tail}")
+            _out(f"Output: {', '.join(places) or '(none: no step has outputs)'}")
+        case JobState.COMPLETED_WITH_FAILURES:
+            _out(f"{counts} ok, {tail}")
+            reports = ", ".join(failed_items_files(job, places)) or FAILED_ITEMS
+            _out(
+                coloured(
+                    f"CompletedWithFailures: {items.failed:,} of {counted(items.total, 'item')} failed, listed in "
+                    f"{reports}. "
+                    f"Output: {', '.join(places) or '(none)'}",
+                    RED,
+                    sys.stdout,
+                )
+            )
+        case JobState.CANCELLED:
+            ended = f"Cancelled: {items.ended:,} of {counted(items.total, 'item')} had an outcome. {job.message}"
+            _out(coloured(ended.rstrip(), YELLOW, sys.stdout))
+        case JobState.PAUSED:
+            _out(
+                coloured(
+                    f"Paused: {job.message} It is kept; `windrow job cancel {job.job_id}` ends it.", RED, sys.stdout
+                )
+            )
+        case _:
+            why = job.message or next((f"step {step.name}: {step.message}" for step in job.steps if step.message), "")
+            _out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
+
+
+def _print_failures(step: Step) -> None:
+    for example in step.failure_examples:
+        count = step.failed_attempts.get(example.cause, 0)
+        where = f"mini-batch {example.mini_batch_index}"
+        if example.node_id:
+            where += f", {example.node_id} process{example.process_number:03d}"
+        times = f"{counted(count, 'attempt')} " if count else ""
+        head = f"{step.name}: {times}{example.cause}, first in {where}: {example.message}"
+        _out(coloured(" ".join(head.split()), YELLOW, sys.stdout))
+        lines = example.detail.rstrip().splitlines()[-DETAIL_LINES:]
+        if lines and lines != [example.message]:
+            _out(coloured("\n".join(f"    {line}" for line in lines), DIM, sys.stdout))
+
+
+def _took(job: Job) -> float | None:
+    if job.create_time is None or job.end_time is None:
+        return None
+    return max(0.0, (job.end_time - job.create_time).total_seconds())
+
+
+def _out(text: str) -> None:
+    print(printable(text, sys.stdout.encoding), flush=True)

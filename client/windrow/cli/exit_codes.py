@@ -1,0 +1,14 @@
+"""What the `windrow` command ends with. Documented in `windrow --help`; scripts rely on these."""
+
+from __future__ import annotations
+
+DONE = 0
+JOB_FAILED = 1
+USAGE = 2
+"""Bad options, a bad job file, a refused request."""
+TOLERATED_FAILURES = 3
+"""Only under --strict."""
+CANCELLED = 4
+UNREACHABLE = 5
+INTERRUPTED = 130
+"""By Ctrl-C or a signal; the state is kept."""

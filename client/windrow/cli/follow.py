@@ -1,0 +1,103 @@
+"""Follows a job to its end and shows it: what `windrow run` and `windrow job stream` share.
+
+The job's moments, the fleet's and the supervisor's words come from threads of their own through one queue, so that
+the main thread can always hear Ctrl-C and draw.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from windrow.cli.display import Display
+from windrow.errors import WindrowError
+from windrow.job import Job, JobState
+from windrow.node import Node
+
+if TYPE_CHECKING:
+    from windrow.client import Client
+
+TICK_S = 0.2
+NODES_INTERVAL_S = 1.0
+
+
+class _Fleet(NamedTuple):
+    nodes: list[Node]
+
+
+class _End:
+    """The stream of moments has ended."""
+
+
+Event = Job | _Fleet | str | Exception | _End
+
+
+class Follower:
+    """Follows one job on one connection. Close it before the connection."""
+
+    def __init__(self, client: Client, job_id: str, *, after_seq: int, with_nodes: bool) -> None:
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._client = client
+        self._job_id = job_id
+        self._after_seq = after_seq
+        self._closing = threading.Event()
+        threading.Thread(target=self._watch_job, name="watch-job", daemon=True).start()
+        if with_nodes:
+            threading.Thread(target=self._watch_nodes, name="watch-nodes", daemon=True).start()
+
+    def tell(self, message: str) -> None:
+        """A notice for the display; from any thread."""
+        self.events.put(message)
+
+    def close(self) -> None:
+        """Stop asking."""
+        self._closing.set()
+
+    def run(self, display: Display, failure: Callable[[], WindrowError | None]) -> Job:
+        """Show everything until the job has ended (or is paused); return its last moment.
+
+        `failure` is asked with each tick for an error that ends the following. Raises that, or what the connection
+        raised.
+        """
+        last: Job | None = None
+        while True:
+            try:
+                event = self.events.get(timeout=TICK_S)
+            except queue.Empty:
+                error = failure()
+                if error is not None:
+                    raise error from None
+                display.tick()
+                continue
+            if isinstance(event, Job):
+                last = event
+                display.show(event)
+                if event.state.ended or event.state is JobState.PAUSED:
+                    return event
+            elif isinstance(event, _Fleet):
+                display.show_nodes(event.nodes)
+            elif isinstance(event, str):
+                display.notice(event)
+            elif isinstance(event, Exception):
+                raise event
+            elif last is not None:
+                return last
+
+    def _watch_job(self) -> None:
+        try:
+            for job in self._client.progress(self._job_id, after_seq=self._after_seq):
+                self.events.put(job)
+                if self._closing.is_set():
+                    return
+            self.events.put(_End())
+        except Exception as error:  # the main thread tells it, whatever it is
+            self.events.put(error)
+
+    def _watch_nodes(self) -> None:
+        while not self._closing.wait(NODES_INTERVAL_S):
+            try:
+                self.events.put(_Fleet(list(self._client.list_nodes())))
+            except Exception:  # the display lives without; the job's own stream tells what is wrong
+                return

@@ -1,0 +1,40 @@
+"""Ctrl-C, SIGTERM and a closing terminal: the first asks for an orderly end, a second for one at once.
+
+States: armed -> interrupted -> hurried.
+1. Armed, the first signal raises KeyboardInterrupt in the main thread.
+2. Later ones only count: clearing up is never torn.
+"""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """Counts the signals of this process from now on."""
+
+    def __init__(self) -> None:
+        self._armed = True
+        self.count = 0
+        for number in SIGNALS:
+            # What was ignored on purpose (nohup) stays ignored.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._take)
+
+    @property
+    def hurried(self) -> bool:
+        """Asked more than once."""
+        return self.count > 1
+
+    def disarm(self) -> None:
+        """From now on signals only count."""
+        self._armed = False
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self._armed:
+            self._armed = False
+            raise KeyboardInterrupt

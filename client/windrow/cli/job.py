@@ -1,0 +1,253 @@
+"""`windrow job`: the jobs of a master."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windrow.cli import exit_codes
+from windrow.cli.job_files import download_outputs, print_log
+from windrow.cli.options import JobName, Master, Output, OutputForm, Sets, State, guarded, open_client
+from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
+from windrow.cli.watching import stream_job
+from windrow.job import Job, JobState
+
+app = typer.Typer(help="The jobs of a master: submit, look at, follow, cancel, fetch.", no_args_is_help=True)
+
+JobFile = Annotated[Path, typer.Argument(metavar="FILE", help="The job file: a pipeline YAML with parallel steps.")]
+
+
+@app.command("create", epilog="example: windrow job create job.yml --master 127.0.0.1:8470 --stream")
+@guarded
+def create(
+    file: JobFile,
+    sets: Sets = None,
+    name: Annotated[str | None, typer.Option(help="Name of the job; wins over the file's.")] = None,
+    priority: Annotated[int, typer.Option(help="Higher goes first.", min=-1000, max=1000)] = 0,
+    stream: Annotated[bool, typer.Option("--stream", help="Follow it to its end.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="With --stream: exit code 3 for tolerated failures.")
+    ] = False,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Submit a job to a running master."""
+    with open_client(master, state, live=True) as client:
+        job = client.submit(file, sets=sets or (), name=name, priority=priority)
+        for warning in job.warnings if output is OutputForm.TEXT else ():
+            out(f"warning: {warning}")
+        if stream:
+            return stream_job(client, job.job_id, output.value, strict=strict, begun=job)
+        if output is OutputForm.JSON:
+            print_json(job.to_dict())
+        else:
+            out(job.job_id)
+    return exit_codes.DONE
+
+
+@app.command("validate", epilog="example: windrow job validate job.yml --set inputs.data.path=./other")
+@guarded
+def validate(file: JobFile, sets: Sets = None, output: Output = OutputForm.TEXT) -> int:
+    """Check a job file without running it: all its errors and warnings."""
+    from windrow.spec import load_job
+
+    loaded = load_job(file, sets or ())
+    if output is OutputForm.JSON:
+        print_json({"valid": True, "warnings": [warning._asdict() for warning in loaded.warnings]})
+    else:
+        for warning in loaded.warnings:
+            out(f"warning: {warning}")
+        out(f"{file} is a valid job file.")
+    return exit_codes.DONE
+
+
+@app.command("list", epilog="example: windrow job list --state .windrow")
+@guarded
+def list_jobs(
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, the newest.")] = 20,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """List jobs, newest first."""
+    with open_client(master, state) as client:
+        jobs = [job for _, job in zip(range(limit), client.list_jobs(), strict=False)]
+    if output is OutputForm.JSON:
+        print_json([job.to_dict() for job in jobs])
+    elif not jobs:
+        out("This master has no jobs yet. Submit one with: windrow job create FILE")
+    else:
+        print_table(("JOB", "STATE", ">ITEMS", ">FAILED", ">DONE", "SUBMITTED", "NAME"), [_row(job) for job in jobs])
+    return exit_codes.DONE
+
+
+@app.command("show", epilog="example: windrow job show digits-20260501-101500-ab12 -o json")
+@guarded
+def show(job: JobName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
+    """Show one job: where it stands, what failed, where its outputs are."""
+    from windrow.cli.display.summary import print_summary
+
+    with open_client(master, state) as client:
+        found = client.get(job)
+        document = client.document(job)
+    if output is OutputForm.JSON:
+        print_json({**found.to_dict(), "document": document})
+        return exit_codes.DONE
+    _print_job(found)
+    if found.state.ended:
+        out("")
+        print_summary(found, document)
+    return exit_codes.DONE
+
+
+@app.command("stream", epilog="example: windrow job stream digits-20260501-101500-ab12")
+@guarded
+def stream(
+    job: JobName,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 3 for tolerated failures.")] = False,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Follow a job to its end; the exit code is the job's. Ctrl-C ends the following, not the job."""
+    with open_client(master, state) as client:
+        return stream_job(client, job, output.value, strict=strict)
+
+
+@app.command("cancel", epilog="example: windrow job cancel digits-20260501-101500-ab12 --wait")
+@guarded
+def cancel(
+    job: JobName,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when it has ended.")] = False,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Cancel a job. One that has ended stays as it is."""
+    with open_client(master, state) as client:
+        found = client.cancel(job)
+        if wait and not found.state.ended:
+            found = client.wait(job)
+    if output is OutputForm.JSON:
+        print_json(found.to_dict())
+    elif found.state in (JobState.CANCELLED, JobState.CANCELLING):
+        out(f"{found.job_id} is {found.state.value}.")
+    else:
+        out(f"{found.job_id} had ended before: it is {found.state.value}.")
+    return exit_codes.DONE
+
+
+@app.command("download", epilog="example: windrow job download digits-20260501-101500-ab12 --to results")
+@guarded
+def download(
+    job: JobName,
+    to: Annotated[
+        Path | None, typer.Option("--to", "-p", metavar="DIR", help="Target folder [default: the job's name].")
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--output-name", metavar="OUTPUT", help="Only this output, or STEP.OUTPUT. Repeatable."),
+    ] = None,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Fetch a job's outputs into a folder. A download that was broken off goes on where it stopped."""
+    with open_client(master, state) as client:
+        return download_outputs(client, job, to or Path(job), name or [], as_json=output is OutputForm.JSON)
+
+
+@app.command(
+    "logs",
+    epilog="example: windrow job logs digits-20260501-101500-ab12 user/stdout/node1/process000.stdout.txt --follow",
+)
+@guarded
+def logs(
+    job: JobName,
+    path: Annotated[
+        str | None, typer.Argument(metavar="[PATH]", help="Which log file; without it their names are listed.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, until the job has ended.")] = False,
+    tail: Annotated[int | None, typer.Option("--tail", min=1, metavar="N", help="Only the last N lines.")] = None,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """List a job's log files, or print one."""
+    with open_client(master, state) as client:
+        if path is not None:
+            return print_log(client, job, path, follow=follow, tail=tail)
+        files = client.logs(job)
+    if output is OutputForm.JSON:
+        print_json([{"path": file.path, "length": file.length} for file in files])
+    elif not files:
+        out(f"Job {job} has no log files yet.")
+    else:
+        print_table((">BYTES", "PATH"), [(f"{file.length:,}", file.path) for file in files])
+    return exit_codes.DONE
+
+
+def _row(job: Job) -> tuple[str, ...]:
+    batches = job.mini_batches
+    done = f"{100 * batches.ended // batches.total}%" if batches.total else ""
+    return (
+        job.job_id,
+        job.state.value,
+        f"{job.items.total:,}",
+        f"{job.items.failed:,}" if job.items.failed else "",
+        done,
+        ago(job.create_time),
+        job.display_name,
+    )
+
+
+def _print_job(job: Job) -> None:
+    fields = [
+        ("job", job.job_id),
+        ("name", job.display_name),
+        ("experiment", job.experiment_name),
+        ("state", job.state.value),
+        ("why", job.message),
+        ("submitted", local_time(job.create_time)),
+        ("ended", local_time(job.end_time)),
+    ]
+    print_fields([(name, value) for name, value in fields if value])
+    out("")
+    print_table(
+        (
+            "STEP",
+            "STATE",
+            ">ITEMS",
+            ">OK",
+            ">FAILED",
+            ">MINI-BATCHES",
+            ">QUEUED",
+            ">LEASED",
+            ">DONE",
+            ">RETRIES",
+            ">ROWS",
+            "WHY",
+        ),
+        [
+            (
+                step.name,
+                step.state,
+                f"{step.items.total:,}{'' if step.planned else '+'}",
+                f"{step.items.ok:,}",
+                f"{step.items.failed:,}",
+                f"{step.mini_batches.total:,}{'' if step.planned else '+'}",
+                f"{step.mini_batches.queued:,}",
+                f"{step.mini_batches.leased:,}",
+                f"{step.mini_batches.ended:,}",
+                f"{step.retries:,}",
+                f"{step.rows:,}",
+                step.message,
+            )
+            for step in job.steps
+        ],
+    )
+    for warning in job.warnings:
+        out(f"warning: {warning}")

@@ -1,0 +1,96 @@
+"""`windrow job download` and `windrow job logs`: a job's files on their way here."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windrow.cli import exit_codes
+from windrow.cli.display.figures import counted, size
+from windrow.cli.messages import is_colourful
+from windrow.cli.tables import out, print_json
+from windrow.errors import NotFound
+
+if TYPE_CHECKING:
+    from windrow.client import Client
+
+REDRAW_S = 0.2
+TAIL_READ_BYTES = 1 << 20
+
+
+class _Received:
+    """Counts bytes, and shows them on one line of a terminal."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._began = time.monotonic()
+        self._shown_at = 0.0
+        self._live = is_colourful(sys.stderr)
+
+    def add(self, count: int) -> None:
+        """So many more have arrived."""
+        self.bytes += count
+        now = time.monotonic()
+        if self._live and now - self._shown_at >= REDRAW_S:
+            self._shown_at = now
+            per_s = self.bytes / max(now - self._began, 0.001)
+            sys.stderr.write(f"\r\x1b[K{size(self.bytes)}, {size(int(per_s))}/s")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        """Clear the line."""
+        if self._live and self._shown_at:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def download_outputs(client: Client, job_id: str, folder: Path, outputs: list[str], *, as_json: bool) -> int:
+    """Bring outputs into a folder, each below its name."""
+    received = _Received()
+    try:
+        files = client.download(job_id, folder, outputs=outputs or None, on_bytes=received.add)
+    finally:
+        received.end()
+    if as_json:
+        print_json({"job_id": job_id, "files": [str(file) for file in files], "bytes": received.bytes})
+    elif not files:
+        out(f"The outputs of {job_id} are empty: there was nothing to fetch.")
+    elif len(files) == 1:
+        out(f"Fetched {files[0]} ({size(received.bytes)})")
+    else:
+        out(f"Fetched {counted(len(files), 'file')} ({size(received.bytes)}) into {folder}")
+    return exit_codes.DONE
+
+
+def print_log(client: Client, job_id: str, path: str, *, follow: bool, tail: int | None) -> int:
+    """Print a log file's bytes as they are."""
+    offset, last = 0, deque[bytes]()
+    if tail is not None:
+        offset, last = _tail(client, job_id, path, tail)
+    stdout = sys.stdout.buffer
+    for line in last:
+        stdout.write(line)
+    stdout.flush()
+    if tail is None or follow:
+        for chunk in client.read_log(job_id, path, offset=offset, follow=follow):
+            stdout.write(chunk)
+            stdout.flush()
+    return exit_codes.DONE
+
+
+def _tail(client: Client, job_id: str, path: str, lines: int) -> tuple[int, deque[bytes]]:
+    """The last lines of a log, and the offset behind them. Reads from the end, further back only when it must."""
+    length = next((file.length for file in client.logs(job_id) if file.path == path), None)
+    if length is None:
+        raise NotFound(f"Job {job_id} has no log file {path!r}. `windrow job logs {job_id}` names them.")
+    back = TAIL_READ_BYTES
+    while True:
+        start = max(0, length - back)
+        content = b"".join(client.read_log(job_id, path, offset=start))
+        found = content.splitlines(keepends=True)
+        if len(found) > lines or start == 0:
+            return start + len(content), deque(found[-lines:])
+        back *= 8

@@ -1,0 +1,54 @@
+"""Errors for people: what happened, to what, why, what to do next; on stderr, or as JSON on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from windrow.cli import exit_codes
+from windrow.errors import WindrowError
+
+RED, YELLOW, GREEN, DIM, PLAIN = "\x1b[1;31m", "\x1b[33m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
+
+
+def is_colourful(stream: object) -> bool:
+    """The stream is a terminal that shows colours, and the user has not said no (NO_COLOR, TERM=dumb)."""
+    isatty = getattr(stream, "isatty", None)
+    return bool(isatty and isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def coloured(text: str, colour: str, stream: object) -> str:
+    """The text in a colour, where the stream shows colours."""
+    return f"{colour}{text}{PLAIN}" if is_colourful(stream) else text
+
+
+def say(text: str) -> None:
+    """A word to the user beside the output proper. Bytes that are no text (in file names) do not stop it."""
+    print(printable(text, sys.stderr.encoding), file=sys.stderr, flush=True)
+
+
+def printable(text: str, encoding: str | None) -> str:
+    """The text as the stream can show it; what it cannot show becomes an escape."""
+    return text.encode(encoding or "utf-8", "backslashreplace").decode(encoding or "utf-8", "replace")
+
+
+def report(error: Exception, output: str) -> int:
+    """Tell an error of a foreseeable kind and return its exit code; any other is raised again."""
+    from windrow.spec.problems import JobFileError
+
+    problems: list[dict[str, object]] = []
+    reason = ""
+    if isinstance(error, JobFileError):
+        code = exit_codes.USAGE
+        problems = [problem._asdict() for problem in error.problems]
+    elif isinstance(error, WindrowError):
+        code, reason = error.exit_code, error.reason
+    else:
+        raise error
+    if output == "json":
+        document = {"event": "error", "message": str(error), "reason": reason, "problems": problems, "exit_code": code}
+        print(json.dumps(document), flush=True)
+    else:
+        say(f"{coloured('windrow:', RED, sys.stderr)} {error}")
+    return code

@@ -1,0 +1,58 @@
+"""`windrow node`: the nodes of a master."""
+
+from __future__ import annotations
+
+import typer
+
+from windrow.cli.display.figures import duration, size
+from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client
+from windrow.cli.tables import out, print_json, print_table
+from windrow.node import Node
+
+app = typer.Typer(help="The nodes of a master.", no_args_is_help=True)
+
+
+@app.command("list", epilog="example: windrow node list --master 127.0.0.1:8470")
+@guarded
+def list_nodes(master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
+    """List the nodes: what they offer and use, and how they are."""
+    with open_client(master, state) as client:
+        nodes = list(client.list_nodes())
+    if output is OutputForm.JSON:
+        print_json([node.to_dict() for node in nodes])
+    elif not nodes:
+        out("No node has registered with this master. Start one with: windrow agent --master ADDRESS")
+    else:
+        print_table(
+            (
+                "NODE",
+                "STATE",
+                ">WORKERS",
+                ">LEASES",
+                ">CPU",
+                ">MEMORY",
+                ">DISK FREE",
+                ">GPUS",
+                ">SILENT",
+                "VERSION",
+                "WHY",
+            ),
+            [_row(node) for node in nodes],
+        )
+    return 0
+
+
+def _row(node: Node) -> tuple[str, ...]:
+    return (
+        node.node_id,
+        node.state,
+        f"{node.workers}/{node.slots}",
+        f"{node.leases:,}",
+        f"{node.cpu_percent:.0f}% of {node.cpu_count}",
+        f"{size(node.memory_used_bytes)} of {size(node.memory_bytes)}",
+        size(node.disk_free_bytes) if node.disk_free_bytes else "",
+        str(node.gpu_count),
+        duration(node.silent_s),
+        node.windrow_version,
+        node.message,
+    )

@@ -1,0 +1,110 @@
+"""Options that several commands share, and how they become a client."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ParamSpec
+
+import typer
+
+from windrow.cli import completion
+from windrow.cli.messages import report
+from windrow.embedded import state_folder
+from windrow.errors import UsageError
+
+if TYPE_CHECKING:
+    from windrow.client import Client
+
+P = ParamSpec("P")
+
+
+class OutputForm(str, Enum):  # noqa: UP042  typer shows the values of a plain str Enum
+    """How a command answers."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master", envvar="WINDROW_MASTER", metavar="ADDRESS", help="A running master: host:port or unix:/path."
+    ),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        envvar="WINDROW_STATE",
+        metavar="DIR",
+        help="Instead: the state folder of runs on this machine [default: .windrow, where there is one].",
+    ),
+]
+Output = Annotated[OutputForm, typer.Option("--output", "-o", help="json: one JSON document on standard output.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.", autocompletion=completion.job_names)]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Change a setting of the job file, as in inputs.data.path=./other. Repeatable.",
+    ),
+]
+
+
+def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
+    """A command that ends with its return value as exit code, and tells foreseeable errors without a traceback."""
+
+    @functools.wraps(command)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
+        form = kwargs.get("output")
+        try:
+            code = command(*args, **kwargs)
+        except KeyboardInterrupt:
+            code = 130
+        except BrokenPipeError:
+            # Whoever read our output has seen enough (`| head`). Python's own flush at exit must not complain.
+            sys.stdout = None
+            code = 0
+        except Exception as error:
+            if isinstance(error, (typer.Exit, typer.Abort, typer.BadParameter)):
+                raise
+            code = report(error, "json" if form is OutputForm.JSON else "text")
+        raise typer.Exit(code or 0)
+
+    return wrapper
+
+
+@contextmanager
+def open_client(master: str | None, state: Path | None, *, live: bool = False) -> Iterator[Client]:
+    """A client of the master that the options name.
+
+    `live`: a running one is needed, since the command asks for work. Raises UsageError and what `Client` raises.
+    """
+    from windrow.client import Client
+
+    if master and state is not None:
+        # The environment may give one of them; an option that was typed wins.
+        if "--state" in sys.argv and "--master" not in sys.argv:
+            master = None
+        elif "--master" in sys.argv and "--state" not in sys.argv:
+            state = None
+    if not master and state is None:
+        if not Path(state_folder.DEFAULT, "windrow.db").is_file():
+            raise UsageError(
+                "Which master? Give --master ADDRESS (or set WINDROW_MASTER), or --state DIR for runs on this machine. "
+                "There is no .windrow folder here."
+            )
+        state = Path(state_folder.DEFAULT)
+    if live and state is not None and state_folder.read_endpoint(str(state)) is None:
+        raise UsageError(
+            f"No run is live over the state folder {state}, so nothing would carry the job out. "
+            f"Use `windrow run JOB_FILE --state {state}`, or start a master and give its address with --master."
+        )
+    with Client(master if state is None else None, state=state) as client:
+        yield client

@@ -1,0 +1,196 @@
+"""`windrow run`: one job on this machine, from the job file to the output."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+from windrow.cli import exit_codes
+from windrow.cli.early import RunOptions, absolute_python
+from windrow.cli.interrupts import Interrupts
+from windrow.cli.messages import YELLOW, coloured, is_colourful, report, say
+
+if TYPE_CHECKING:
+    from windrow.cli.display import Display
+    from windrow.embedded.session import Session
+    from windrow.job import Job
+    from windrow.spec import LoadedJob
+
+
+def run_command(options: RunOptions, session: Session | None) -> int:
+    """Run the job file. `session`: the state folder, if it is open already. Returns the exit code."""
+    interrupts = Interrupts()
+    run = _Run(options, session, interrupts)
+    try:
+        try:
+            return run.run()
+        except KeyboardInterrupt:
+            return run.interrupted()
+        finally:
+            interrupts.disarm()
+            run.close()
+    except Exception as error:
+        return report(error, options.output)
+
+
+class _Run:
+    """One `windrow run`."""
+
+    def __init__(self, options: RunOptions, session: Session | None, interrupts: Interrupts) -> None:
+        self._options = options
+        self._session = session
+        self._interrupts = interrupts
+        self._display: Display | None = None
+        self._job: Job | None = None
+        self._ended = False
+
+    def run(self) -> int:
+        """From the job file to the last line."""
+        loaded = self._load()
+        if self._session is None:
+            self._session = self._open()
+        job, document = self._follow(self._session, loaded)
+        self._ended = True
+        self.close()
+        return self._tell_end(job, document)
+
+    def close(self) -> None:
+        """End what was started. Repeatable."""
+        if self._display is not None:
+            self._display.end()
+        if self._session is not None:
+            # Without a job of ours nothing is worth waiting for.
+            self._session.close(now=self._job is None, hurry=lambda: self._interrupts.hurried)
+            self._session = None
+
+    def interrupted(self) -> int:
+        """The first Ctrl-C: let what runs end, keep the state, say how to go on."""
+        if self._display is not None:
+            self._display.end()
+        attached = self._session is not None and self._session.attached
+        if self._job is not None and not attached:
+            running = self._job.mini_batches.leased
+            what = f" ({running:,} leased)" if running else ""
+            self._say(f"Stopping: mini-batches that run{what} are finished first. Ctrl-C again ends at once.")
+        owner = self._session.owner_pid if self._session is not None else 0
+        self.close()
+        if attached:
+            self._say(f"The run goes on in process {owner}; the same command shows it again.")
+        else:
+            items = self._job.items if self._job is not None else None
+            done = f" {items.ended:,} of {items.total:,} items are done." if items is not None and items.total else ""
+            self._say(
+                f"Interrupted.{done} The state is kept in {self._options.state}. Continue with: {self._same_command()}"
+            )
+        if self._options.output == "json":
+            from windrow.cli.display.jsonlines import emit
+
+            emit("end", job=self._job.to_dict() if self._job else None, outputs=[], exit_code=exit_codes.INTERRUPTED)
+        return exit_codes.INTERRUPTED
+
+    def _load(self) -> LoadedJob:
+        from windrow.spec import load_job
+
+        loaded = load_job(self._options.job_file, self._options.sets)
+        for warning in loaded.warnings:
+            self._say(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
+        return loaded
+
+    def _open(self) -> Session:
+        from windrow.embedded.session import open_session
+
+        options = self._options
+        return open_session(options.state, with_agent=True, python=absolute_python(options.python), slots=options.slots)
+
+    def _follow(self, session: Session, loaded: LoadedJob) -> tuple[Job, dict[str, Any]]:
+        """Begin or continue the run and follow it to its end, whatever happens to the master or its owner."""
+        from windrow.embedded.run import connect
+        from windrow.embedded.session import OwnerGone
+
+        seq = 0
+        while True:
+            client = connect(session)
+            try:
+                if self._job is None:
+                    self._job = self._begin(client, session, loaded)
+                return self._watch(client, session, self._job.job_id, seq)
+            except OwnerGone as gone:
+                self._say(str(gone))
+                if session.take_over():
+                    self._say("This process runs the master and the agent from now on.")
+                # A new incarnation may count its changes anew.
+                seq = 0
+            finally:
+                client.close()
+
+    def _begin(self, client: Any, session: Session, loaded: LoadedJob) -> Job:
+        from windrow.embedded.submission import begin
+
+        options = self._options
+        begun = begin(client, loaded, restart=options.restart, keep_rows=options.keep_rows)
+        self._display = make_display(options.output, quiet=options.no_progress)
+        self._display.begin(begun.job, continued=begun.continued)
+        if session.attached:
+            self._say(f"Attached to the windrow process {session.owner_pid}, which serves {session.folder}.")
+        for other in begun.others:
+            self._say(
+                f"Going on as well: the unfinished run {other.job_id} of this state folder ({other.display_name})."
+            )
+        return begun.job
+
+    def _watch(self, client: Any, session: Session, job_id: str, seq: int) -> tuple[Job, dict[str, Any]]:
+        from windrow.cli.follow import Follower
+
+        assert self._display is not None
+        live = self._options.output != "json" and not self._options.no_progress and is_colourful(sys.stderr)
+        follower = Follower(client, job_id, after_seq=seq, with_nodes=live)
+        if session.supervisor is not None:
+            session.supervisor.on_change = follower.tell
+        try:
+            self._job = follower.run(self._display, session.failure)
+            return self._job, client.document(job_id)
+        finally:
+            follower.close()
+
+    def _tell_end(self, job: Job, document: dict[str, Any]) -> int:
+        from windrow.cli.display import summary
+
+        code = summary.exit_code(job, strict=self._options.strict)
+        if self._options.output == "json":
+            from windrow.cli.display.jsonlines import emit
+
+            places = summary.output_places(job, document) if job.state.succeeded else []
+            emit("end", job=job.to_dict(), outputs=places, exit_code=code)
+        else:
+            summary.print_summary(job, document)
+        return code
+
+    def _say(self, message: str) -> None:
+        if self._options.output == "json":
+            from windrow.cli.display.jsonlines import emit
+
+            emit("notice", message=message)
+        elif self._display is not None:
+            self._display.notice(message)
+        else:
+            say(message)
+
+    def _same_command(self) -> str:
+        arguments = [argument for argument in sys.argv[1:] if argument not in ("--restart",)]
+        return f"windrow {shlex.join(arguments)}"
+
+
+def make_display(output: str, *, quiet: bool) -> Display:
+    """The display that fits the output form and the terminal."""
+    if output == "json":
+        from windrow.cli.display.jsonlines import JsonDisplay
+
+        return JsonDisplay()
+    if not quiet and is_colourful(sys.stderr):
+        from windrow.cli.display.live import LiveDisplay
+
+        return LiveDisplay()
+    from windrow.cli.display.plain import PlainDisplay
+
+    return PlainDisplay(quiet=quiet)

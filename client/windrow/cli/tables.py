@@ -1,0 +1,80 @@
+"""Lists for people: a rich table on a terminal, plain columns elsewhere (wide, no colours, nothing cut off)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from windrow.cli.messages import is_colourful, printable
+
+COLOURS = {
+    "completed": "green",
+    "completed_with_failures": "red",
+    "failed": "red",
+    "running": "cyan",
+    "cancelled": "yellow",
+    "ready": "green",
+    "lost": "red",
+    "quarantined": "red",
+    "paused": "red",
+}
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """One table. A column whose name begins with `>` is aligned to the right."""
+    names = [column.lstrip(">") for column in columns]
+    right = [column.startswith(">") for column in columns]
+    if is_colourful(sys.stdout):
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name, is_right in zip(names, right, strict=True):
+            table.add_column(name, justify="right" if is_right else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
+        Console().print(table)
+        return
+    cells = [names, *([cell.replace("\n", " ") for cell in row] for row in rows)]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(names))]
+    for row in cells:
+        padded = (
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, right, strict=True)
+        )
+        out("  ".join(padded).rstrip())
+
+
+def print_fields(fields: Sequence[tuple[str, str]]) -> None:
+    """Name and value, one a line."""
+    width = max((len(name) for name, _ in fields), default=0)
+    for name, value in fields:
+        out(f"{name:<{width}}  {value}".rstrip())
+
+
+def print_json(value: Any) -> None:
+    """One JSON document."""
+    print(json.dumps(value, indent=2), flush=True)
+
+
+def out(text: str) -> None:
+    """A line on standard output; what its encoding cannot show becomes an escape."""
+    print(printable(text, sys.stdout.encoding), flush=True)
+
+
+def ago(moment: datetime | None) -> str:
+    """`5 s ago`, `3 h 2 min ago`; empty for None."""
+    from windrow.cli.display.figures import duration
+
+    if moment is None:
+        return ""
+    return f"{duration(max(0.0, (datetime.now(UTC) - moment).total_seconds()))} ago"
+
+
+def local_time(moment: datetime | None) -> str:
+    """In this machine's time zone, to the second; empty for None."""
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment is not None else ""

@@ -1,0 +1,389 @@
+"""The Python SDK: `windrow.Client` talks to one master.
+
+Example:
+    with windrow.Client("127.0.0.1:8470") as client:
+        job = client.submit("job.yml")
+        for moment in client.progress(job.job_id):
+            print(moment.items.ended, "of", moment.items.total)
+        frame = client.to_dataframe(job.job_id)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import grpc
+
+from windrow.errors import DeadlinePassed, JobFailed, NotFound, UsageError, WindrowError
+from windrow.job import Job, job_from_message
+from windrow.node import Node, node_from_message
+from windrow.results import RowsFile, lines_of, read_frame, rows_file
+from windrow.rpc.connection import Connection, Patience
+from windrow.rpc.errors import OUTPUT_UNKNOWN
+from windrow.rpc.v1 import job_service_pb2 as pb
+from windrow.rpc.v1 import job_service_pb2_grpc
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from windrow.embedded.session import Session
+    from windrow.spec import EffectiveJob, LoadedJob
+
+WATCH_TIMEOUT_S = 60.0
+"""A stream is opened anew so often: a connection that died without a word is noticed by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A log file of a job: its path below the job's logs folder, its length in bytes."""
+
+    path: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """What a master is. `read_only_reason` is "" unless it accepts no changes at the moment."""
+
+    address: str
+    incarnation: int
+    windrow_version: str
+    read_only_reason: str
+    embedded: bool
+    datastores: dict[str, str]
+
+
+class Client:
+    """A connection to a master. Safe for use by several threads; close it, or use it as a context manager.
+
+    Calls outlive a restart of the master: they are repeated (harmlessly) until `patience_s` seconds have passed
+    without an answer. Every error raised for a foreseeable cause is a `WindrowError`.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        state: str | os.PathLike[str] | None = None,
+        patience_s: float = 15.0,
+    ) -> None:
+        """Connect to `address` (`host:port` or `unix:/path`; by default $WINDROW_MASTER), or to an embedded run's
+        folder.
+
+        `state`: where no master is live over that folder, a private one is started for as long as the client is open;
+        it answers questions but runs nothing. Raises UsageError, StateFolderError, MasterFailed.
+        """
+        self._session: Session | None = None
+        if state is not None:
+            if address is not None:
+                raise UsageError("Give either an address or a state folder, not both.")
+            from windrow.embedded.session import open_session
+
+            self._session = open_session(os.fspath(state), with_agent=False, must_exist=True)
+            try:
+                address = self._session.wait_ready()
+            except BaseException:
+                self._session.close(now=True)
+                raise
+        address = address or os.environ.get("WINDROW_MASTER")
+        if not address:
+            raise UsageError(
+                "Which master? Give its address (host:port or unix:/path), set WINDROW_MASTER, or name a state folder."
+            )
+        self.connection = Connection(address, patience_s=patience_s)
+        if self._session is not None:
+            self.connection.why_gone = self._session.failure
+        self._stub = job_service_pb2_grpc.JobServiceStub(self.connection.channel)
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    @property
+    def address(self) -> str:
+        """The master's address."""
+        return self.connection.address
+
+    @property
+    def runs_nothing(self) -> bool:
+        """The master is a private one of this client's own, without an agent: unfinished jobs stand still."""
+        return self._session is not None and not self._session.attached
+
+    def close(self) -> None:
+        """End the connection, and the private master if there is one. Repeatable."""
+        self.connection.close()
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def master(self) -> Master:
+        """What the master is."""
+        answer = self.connection.call(self._stub.GetMaster, pb.GetMasterRequest())
+        return Master(
+            address=self.address,
+            incarnation=answer.master_incarnation,
+            windrow_version=answer.windrow_version,
+            read_only_reason=answer.read_only_reason,
+            embedded=answer.embedded,
+            datastores=dict(answer.datastores),
+        )
+
+    def submit(
+        self,
+        job: str | os.PathLike[str] | LoadedJob,
+        *,
+        sets: Sequence[str] = (),
+        name: str | None = None,
+        priority: int = 0,
+        weight: int = 1,
+    ) -> Job:
+        """Submit a job file, or what `windrow.spec.load_job` made of one; return the accepted job.
+
+        `sets`: overrides, each `path=value`; `name`: wins over the file's. Code goes along unless the master has it.
+        Raises windrow.spec.JobFileError with all problems of the file, RequestRefused for what the master refuses.
+        """
+        if isinstance(job, (str, os.PathLike)):
+            from windrow.spec import load_job
+
+            job = load_job(job, sets, embedded=self.master().embedded)
+        elif sets:
+            raise UsageError("`sets` change a job file while it is loaded; give them to load_job.")
+        return self.submit_effective(self.upload_code(job, name=name, priority=priority, weight=weight))
+
+    def upload_code(
+        self, loaded: LoadedJob, *, name: str | None = None, priority: int = 0, weight: int = 1
+    ) -> EffectiveJob:
+        """Pack the code folders of a loaded job, bring them to the master, and make the job that can be submitted."""
+        from windrow.code_archive import CodeArchiveError, pack
+        from windrow.spec import build_effective
+        from windrow.transfer import upload_artifact
+
+        digests: dict[str, str] = {}
+        with tempfile.TemporaryDirectory(prefix="windrow-code-") as folder:
+            for number, code in enumerate(sorted(set(loaded.code_folders.values()))):
+                scripts = {step.entry_script for step in loaded.job.steps if loaded.code_folders[step.name] == code}
+                archive = Path(folder, f"{number}.tar.gz")
+                try:
+                    packed = pack(code, archive, required=sorted(name for name in scripts if name.endswith(".py")))
+                except CodeArchiveError as error:
+                    raise UsageError(str(error)) from error
+                except OSError as error:
+                    raise UsageError(
+                        f"The code folder {code} cannot be packed: {error.filename or code}: {error.strerror}."
+                    ) from error
+                digests[code] = packed.digest
+                upload_artifact(self.connection, packed.digest, archive)
+                archive.unlink()
+        return build_effective(loaded, digests, name=name, priority=priority, weight=weight)
+
+    def submit_effective(self, job: EffectiveJob, *, request_id: str | None = None) -> Job:
+        """Submit an effective job whose code the master has. The same `request_id` again returns the first answer."""
+        request = pb.SubmitJobRequest(request_id=request_id or secrets.token_hex(16), document=job.to_json().encode())
+        return job_from_message(self.connection.call(self._stub.SubmitJob, request).job)
+
+    def get(self, job_id: str) -> Job:
+        """A job as it stands. Raises NotFound."""
+        return job_from_message(self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=job_id)).job)
+
+    def document(self, job_id: str) -> dict[str, Any]:
+        """The effective job as it was submitted (docs/contracts.md, section 1). Raises NotFound."""
+        answer = self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=job_id))
+        document: dict[str, Any] = json.loads(answer.document)
+        return document
+
+    def list_jobs(self) -> Iterator[Job]:
+        """All jobs, newest first, fetched a page at a time."""
+        token = ""
+        while True:
+            page = self.connection.call(self._stub.ListJobs, pb.ListJobsRequest(page_token=token))
+            yield from map(job_from_message, page.jobs)
+            token = page.next_page_token
+            if not token:
+                return
+
+    def list_nodes(self) -> Iterator[Node]:
+        """All nodes, by name."""
+        token = ""
+        while True:
+            page = self.connection.call(self._stub.ListNodes, pb.ListNodesRequest(page_token=token))
+            yield from map(node_from_message, page.nodes)
+            token = page.next_page_token
+            if not token:
+                return
+
+    def cancel(self, job_id: str) -> Job:
+        """Ask for a job's end; one that has ended stays as it is. Raises NotFound."""
+        return job_from_message(self.connection.call(self._stub.CancelJob, pb.CancelJobRequest(job_id=job_id)).job)
+
+    def progress(self, job_id: str, *, after_seq: int = 0, timeout_s: float | None = None) -> Iterator[Job]:
+        """The job now and at each change (at most ten a second), until it has ended or is paused.
+
+        Goes on by itself after a restart of the master. Raises NotFound, and DeadlinePassed after `timeout_s`.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        patience = Patience(self.connection)
+        while True:
+            left = WATCH_TIMEOUT_S if deadline is None else min(WATCH_TIMEOUT_S, deadline - time.monotonic())
+            if left <= 0:
+                raise DeadlinePassed(f"Job {job_id} has not ended within {timeout_s} s. It goes on; ask again.")
+            request = pb.WatchJobRequest(job_id=job_id, after_seq=after_seq)
+            try:
+                with self.connection.stream(self._stub.WatchJob(request, timeout=left)) as responses:
+                    for response in responses:
+                        patience.answered()
+                        job = job_from_message(response.job)
+                        after_seq = job.seq
+                        yield job
+                        if job.state.ended or job.state == "paused":
+                            return
+                job = self.get(job_id)
+                if job.state.ended:
+                    # It had ended before, and nothing is newer than `after_seq`.
+                    yield job
+                    return
+            except grpc.RpcError as error:
+                if getattr(error, "code", lambda: None)() != grpc.StatusCode.DEADLINE_EXCEEDED:
+                    patience.wait_or_raise(error)
+
+    def wait(self, job_id: str, *, timeout_s: float | None = None) -> Job:
+        """The job when it has ended (or is paused: its `message` tells why). Raises NotFound, DeadlinePassed."""
+        job = None
+        for job in self.progress(job_id, timeout_s=timeout_s):  # noqa: B007
+            pass
+        return job if job is not None else self.get(job_id)
+
+    def logs(self, job_id: str) -> list[LogFile]:
+        """Names of a job's log files, by path. Raises NotFound."""
+        found: list[LogFile] = []
+        token = ""
+        while True:
+            page = self.connection.call(self._stub.ListLogs, pb.ListLogsRequest(job_id=job_id, page_token=token))
+            found += [LogFile(file.path, file.length) for file in page.files]
+            token = page.next_page_token
+            if not token:
+                return found
+
+    def read_log(self, job_id: str, path: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
+        """A log file from an offset, in chunks; with `follow`, as it grows, until the job has ended.
+
+        Raises NotFound.
+        """
+        patience = Patience(self.connection)
+        while True:
+            request = pb.ReadLogRequest(job_id=job_id, path=path, offset=offset, follow=follow)
+            try:
+                with self.connection.stream(self._stub.ReadLog(request, timeout=WATCH_TIMEOUT_S)) as responses:
+                    for response in responses:
+                        patience.answered()
+                        offset = response.offset + len(response.content)
+                        yield response.content
+                return
+            except grpc.RpcError as error:
+                if getattr(error, "code", lambda: None)() != grpc.StatusCode.DEADLINE_EXCEEDED:
+                    patience.wait_or_raise(error)
+
+    def results(self, job_id: str, output: str | None = None) -> Iterator[str]:
+        """The rows of a finished job, in order, without line ends.
+
+        `output`: a pipeline output or `step.output`; by default the only one that holds rows. Bytes that are no UTF-8
+        come as `os.fsdecode` gives them. Raises JobFailed where the job did not end well, NotFound.
+        """
+        place = self._rows(job_id, output)
+        return lines_of(self._read(job_id, place))
+
+    def to_dataframe(self, job_id: str, output: str | None = None, **read_csv: Any) -> pd.DataFrame:
+        """The rows of a finished job as a DataFrame, read with the separator that the job wrote them with.
+
+        `read_csv`: keyword arguments of `pandas.read_csv` that win. Raises as `results` does.
+        """
+        place = self._rows(job_id, output)
+        return read_frame(self._read(job_id, place), place, read_csv)
+
+    def download(
+        self,
+        job_id: str,
+        folder: str | os.PathLike[str],
+        *,
+        outputs: Sequence[str] | None = None,
+        on_bytes: Callable[[int], None] = lambda count: None,
+    ) -> list[Path]:
+        """Bring outputs into a folder, each into a subfolder of its name; return the files received.
+
+        A download that was broken off goes on where it stopped. Raises JobFailed, NotFound, TransferFailed.
+        """
+        from windrow.transfer import Download
+
+        job = self.get(job_id)
+        document = self.document(job_id)
+        names = list(outputs) if outputs else output_names(job, document)
+        if not names:
+            raise NotFound(f"Job {job_id} has no outputs.", reason=OUTPUT_UNKNOWN)
+        self._check_succeeded(job)
+        received: list[Path] = []
+        for name in names:
+            if "/" in name or name.startswith("."):
+                raise NotFound(f"Job {job_id} has no output {name!r}.", reason=OUTPUT_UNKNOWN)
+            single = _single_name(job, document, name)
+            target = Path(folder) / name
+            received += Download(
+                self.connection, job_id, job.generation, name, target, single_name=single, on_bytes=on_bytes
+            ).run()
+        return received
+
+    def _rows(self, job_id: str, output: str | None) -> RowsFile:
+        job = self.get(job_id)
+        self._check_succeeded(job)
+        return rows_file(job, self.document(job_id), output)
+
+    def _read(self, job_id: str, place: RowsFile) -> Iterator[bytes]:
+        from windrow.transfer import read_output_file
+
+        return read_output_file(self.connection, job_id, place.output, place.path)
+
+    def _check_succeeded(self, job: Job) -> None:
+        if not job.state.ended:
+            raise JobFailed(
+                f"Job {job.job_id} has not ended yet (it is {job.state.value}). Wait for it: windrow job stream "
+                f"{job.job_id}"
+            )
+        if not job.state.succeeded:
+            why = f": {job.message}" if job.message else ""
+            raise JobFailed(f"Job {job.job_id} is {job.state.value}{why}. It has no whole outputs.")
+
+
+def output_names(job: Job, document: Mapping[str, Any]) -> list[str]:
+    """The names under which a job's outputs can be had: the pipeline's, else `step.output`."""
+    named = {(bound["step"], bound["output"]): name for name, bound in document.get("outputs", {}).items()}
+    return [named.get((step.name, out.name), f"{step.name}.{out.name}") for step in job.steps for out in step.outputs]
+
+
+def _single_name(job: Job, document: Mapping[str, Any], name: str) -> str:
+    """What to call the output's file where the output is one file."""
+    bound = document.get("outputs", {}).get(name)
+    step_name, _, output = (bound["step"], "", bound["output"]) if bound else name.partition(".")
+    for step in job.steps:
+        for out in step.outputs:
+            if (step.name, out.name) == (step_name, output):
+                return Path(out.path).name or name
+    raise NotFound(
+        f"Job {job.job_id} has no output {name!r}. Its outputs: {', '.join(output_names(job, document)) or '(none)'}.",
+        reason=OUTPUT_UNKNOWN,
+    )
+
+
+__all__ = ["Client", "LogFile", "Master", "WindrowError", "output_names"]

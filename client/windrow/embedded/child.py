@@ -1,0 +1,77 @@
+"""What runs first in each process that the embedded mode starts: `python -m windrow.embedded.child MODULE ARGUMENT...`.
+
+Runs MODULE as `python -m MODULE ARGUMENT...` would, and ends the process when the one who started it is gone. How it
+knows: its standard input is a pipe whose other end only the starter holds, so the kernel closes it even on kill -9
+(and, unlike PR_SET_PDEATHSIG, it does not depend on which thread started the process).
+
+States: following -> ending -> ended.
+1. Standard input at its end: SIGTERM to itself (the module's own orderly end), again after HURRY_S (an agent that
+   drains ends at once then), SIGKILL after KILL_S more.
+2. The module never sees the pipe: its standard input is /dev/null, and nothing it starts can hold or
+   read the pipe.
+3. With WINDROW_RUN_FOLDER set, that folder (the socket's) is removed when the process ends in an orderly way.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+
+HURRY_S = 1.0
+KILL_S = 5.0
+RUN_FOLDER_VARIABLE = "WINDROW_RUN_FOLDER"
+
+
+def follow(pipe: int) -> None:
+    """Wait for the end of the pipe, then end this process."""
+    while True:
+        try:
+            if not os.read(pipe, 1):
+                break
+        except OSError:
+            break
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(HURRY_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(KILL_S)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def take_lifeline() -> int:
+    """The pipe, moved away from standard input, closed in whatever this process starts."""
+    pipe = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return pipe
+
+
+def remove_run_folder(folder: str) -> None:
+    """Remove the socket's folder and what is in it; it is flat."""
+    try:
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+        os.rmdir(folder)
+    except OSError:
+        pass
+
+
+def main() -> None:
+    """Follow the starter, then become the module."""
+    threading.Thread(target=follow, args=(take_lifeline(),), name="follow-starter", daemon=True).start()
+    run_folder = os.environ.pop(RUN_FOLDER_VARIABLE, "")
+    module = sys.argv[1]
+    sys.argv = sys.argv[1:]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        if run_folder:
+            remove_run_folder(run_folder)
+
+
+if __name__ == "__main__":
+    main()

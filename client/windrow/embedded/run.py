@@ -1,0 +1,122 @@
+"""A whole embedded run from Python: `windrow.run("job.yml")`, in a notebook or a script."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windrow.embedded import state_folder
+from windrow.embedded.session import OwnerGone, Session, open_session
+from windrow.embedded.submission import begin
+from windrow.errors import JobFailed
+from windrow.job import Job
+from windrow.results import RowsFile, lines_of, read_frame, rows_file, rows_files
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from windrow.client import Client
+    from windrow.spec import LoadedJob
+
+READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that has ended. `job` is its last state; `rows` the files that its rows are in."""
+
+    job: Job
+    rows: tuple[RowsFile, ...]
+    document: dict[str, Any]
+
+    @property
+    def succeeded(self) -> bool:
+        """The outputs stand, whole (failures may have been tolerated: see `job.items.failed`)."""
+        return self.job.state.succeeded
+
+    def results(self, output: str | None = None) -> Iterator[str]:
+        """The rows in order, without line ends. Raises JobFailed, NotFound, UsageError."""
+        return lines_of(self._chunks(self._rows_file(output)))
+
+    def to_dataframe(self, output: str | None = None, **read_csv: Any) -> pd.DataFrame:
+        """The rows as a DataFrame; `read_csv` are keyword arguments of `pandas.read_csv` that win."""
+        place = self._rows_file(output)
+        return read_frame(self._chunks(place), place, read_csv)
+
+    def _rows_file(self, output: str | None) -> RowsFile:
+        if not self.succeeded:
+            raise JobFailed(
+                f"Job {self.job.job_id} is {self.job.state.value}: {self.job.message or 'it has no output.'}"
+            )
+        return rows_file(self.job, self.document, output)
+
+    @staticmethod
+    def _chunks(place: RowsFile) -> Iterator[bytes]:
+        with Path(place.place).open("rb") as file:
+            while chunk := file.read(READ_BYTES):
+                yield chunk
+
+
+def run(
+    path: str | os.PathLike[str],
+    *,
+    sets: Sequence[str] = (),
+    state: str | os.PathLike[str] = state_folder.DEFAULT,
+    python: str | os.PathLike[str] | None = None,
+    slots: int | None = None,
+    restart: bool = False,
+    keep_rows: bool = False,
+    on_progress: Callable[[Job], None] = lambda job: None,
+) -> Run:
+    """Run a job file on this machine, with a private master and agent, and return when it has ended.
+
+    What `windrow run` does, without its display: an unfinished equal run in the folder `state` goes on, interrupting
+    keeps what is done. `python`: interpreter for the script; `slots`: workers at a time; `on_progress`: called at
+    each change. Raises windrow.spec.JobFileError, RunChanged, StateFolderError, MasterFailed.
+    """
+    # The two processes import what they need while the job file is read here.
+    session = open_session(os.fspath(state), with_agent=True, python=os.fspath(python) if python else None, slots=slots)
+    try:
+        from windrow.spec import load_job
+
+        loaded = load_job(path, sets)
+        return _follow(session, loaded, restart, keep_rows, on_progress)
+    finally:
+        session.close()
+
+
+def _follow(
+    session: Session, loaded: LoadedJob, restart: bool, keep_rows: bool, on_progress: Callable[[Job], None]
+) -> Run:
+    seq, job_id = 0, ""
+    while True:
+        client = connect(session)
+        try:
+            if not job_id:
+                job_id = begin(client, loaded, restart=restart, keep_rows=keep_rows).job.job_id
+            for job in client.progress(job_id, after_seq=seq):
+                seq = job.seq
+                on_progress(job)
+            job = client.get(job_id)
+            document = client.document(job_id)
+            return Run(job, tuple(rows_files(job, document)), document)
+        except OwnerGone:
+            session.take_over()
+        finally:
+            client.close()
+
+
+def connect(session: Session) -> Client:
+    """A client of an open session; waits until its master serves."""
+    from windrow.client import Client
+
+    client = Client(session.wait_ready(), patience_s=PATIENCE_S)
+    client.connection.why_gone = session.failure
+    return client
+
+
+PATIENCE_S = 120.0
+"""A private master that dies is started again: only its supervisor (`Connection.why_gone`) ends the waiting earlier."""

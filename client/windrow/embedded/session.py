@@ -1,0 +1,172 @@
+"""Opens a state folder: starts a private master (and agent) over it, or attaches to those that live.
+
+States: owner | attached; attached -> owner when the one who started them is gone and its job is not (takeover).
+1. An owner publishes where its master listens only while it lives; what it published is believed only as long.
+2. Whoever attaches starts nothing and ends nothing.
+"""
+
+# Only cheap modules: this is on the way to the first run().
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from windrow.embedded import state_folder
+from windrow.embedded.supervisor import Supervisor
+from windrow.errors import MasterFailed, StateFolderError, UsageError, WindrowError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+READY_S = 60.0
+"""A master that has to recover a large state, on a slow disk, is given so long before it serves."""
+ATTACH_S = 30.0
+POLL_S = 0.01
+
+
+class Session:
+    """An open state folder. Close it."""
+
+    def __init__(self, folder: str, *, python: str | None, slots: int | None, with_agent: bool) -> None:
+        """Start the pair, or attach. Use `open_session`."""
+        self.folder = folder
+        self.address = ""
+        self.supervisor: Supervisor | None = None
+        self.owner_pid = 0
+        self._python = python
+        self._slots = slots
+        self._with_agent = with_agent
+        self._ownership: state_folder.Ownership | None = None
+        self._thread: threading.Thread | None = None
+        self._enter()
+
+    @property
+    def attached(self) -> bool:
+        """Another process started the master and the agent."""
+        return self.supervisor is None
+
+    def wait_ready(self) -> str:
+        """The master's address, when it serves. Raises MasterFailed."""
+        if self.supervisor is not None and self._thread is None:
+            try:
+                if not self.supervisor.wait_ready(READY_S):
+                    raise MasterFailed(
+                        f"The private master over {self.folder} does not serve after {READY_S:.0f} s. "
+                        f"Is the disk very slow? Its words: {self.supervisor.log_of('master')}"
+                    )
+            except WindrowError:
+                self.close(now=True)
+                raise
+            self._publish()
+            self.supervisor.on_spawn = self._publish
+            self._thread = threading.Thread(target=self.supervisor.watch, name="supervise", daemon=True)
+            self._thread.start()
+        return self.address
+
+    def failure(self) -> WindrowError | None:
+        """Why the master will not come back, if so."""
+        if self.supervisor is not None:
+            return self.supervisor.failure
+        if not state_folder.is_owned(self.folder):
+            return OwnerGone(f"The windrow process {self.owner_pid} that ran the master over {self.folder} has ended.")
+        return None
+
+    def take_over(self) -> bool:
+        """After OwnerGone: start the pair, or attach to whoever was faster; True if it is ours now."""
+        self._enter()
+        self.wait_ready()
+        return not self.attached
+
+    def close(self, *, now: bool = False, hurry: Callable[[], bool] = lambda: False) -> None:
+        """End what was started here (`Supervisor.end`) and give the folder up. Repeatable."""
+        if self.supervisor is not None:
+            self.supervisor.end(now=now, hurry=hurry)
+            if self._thread is not None:
+                self._thread.join()
+                self._thread = None
+            self.supervisor.close()
+            self.supervisor = None
+        if self._ownership is not None:
+            self._ownership.release()
+            self._ownership = None
+
+    def _enter(self) -> None:
+        deadline = time.monotonic() + ATTACH_S
+        while True:
+            self._ownership = state_folder.claim(self.folder)
+            if self._ownership is not None:
+                self._start()
+                return
+            endpoint = state_folder.read_endpoint(self.folder)
+            if endpoint is not None:
+                self.owner_pid = endpoint.get("pid", 0)
+                if not self._with_agent or endpoint.get("agent_pid") is not None:
+                    self.address = endpoint["address"]
+                    self._check_same(endpoint)
+                    return
+            if time.monotonic() > deadline:
+                raise StateFolderError(
+                    f"Another windrow process{f' ({self.owner_pid})' if self.owner_pid else ''} has the state folder "
+                    f"{self.folder} open, but runs nothing there. Wait for it, end it, or name another with --state "
+                    "DIR."
+                )
+            time.sleep(POLL_S)
+
+    def _start(self) -> None:
+        assert self._ownership is not None
+        try:
+            run_folder = state_folder.make_run_folder()
+            self.supervisor = Supervisor(
+                self.folder, run_folder, python=self._python, slots=self._slots, with_agent=self._with_agent
+            )
+        except BaseException:
+            self._ownership.release()
+            self._ownership = None
+            raise
+        self.address = self.supervisor.address
+        self.owner_pid = os.getpid()
+
+    def _publish(self) -> None:
+        if self.supervisor is not None and self._ownership is not None:
+            self._ownership.publish(
+                {
+                    "address": self.address,
+                    "pid": os.getpid(),
+                    "master_pid": self.supervisor.master_pid,
+                    "agent_pid": self.supervisor.agent_pid,
+                    "python": self._python,
+                    "slots": self._slots,
+                }
+            )
+
+    def _check_same(self, endpoint: dict[str, object]) -> None:
+        """A running agent cannot be given another interpreter."""
+        if self._python is not None and endpoint.get("python") != self._python:
+            theirs = endpoint.get("python") or "its default interpreter"
+            raise UsageError(
+                f"The state folder {self.folder} is served by another `windrow run` (process {self.owner_pid}), whose "
+                "workers "
+                f"use {theirs}, not {self._python}. Wait for its end, or name another folder with --state DIR."
+            )
+
+
+class OwnerGone(MasterFailed):
+    """The process that had started the master ended, and the master with it. `Session.take_over` goes on."""
+
+
+def open_session(
+    state: str, *, with_agent: bool, python: str | None = None, slots: int | None = None, must_exist: bool = False
+) -> Session:
+    """Open a state folder: the pair of processes is on its way when this returns.
+
+    `with_agent` False: a master alone, which answers questions and runs nothing. `must_exist`: refuse a folder that
+    holds no state. Raises StateFolderError, UsageError, MasterFailed.
+    """
+    if must_exist and not os.path.isfile(os.path.join(state, "windrow.db")):
+        raise StateFolderError(
+            f"There is no Windrow state in {os.path.abspath(state)} (no windrow.db). "
+            f"Name the folder of a run with --state DIR, or a running master with --master ADDRESS."
+        )
+    return Session(state_folder.prepare(state), python=python, slots=slots, with_agent=with_agent)

@@ -1,0 +1,183 @@
+"""Who owns a state folder of the embedded mode, and how others find the master that serves it.
+
+Two locks, both `flock`, both released by the kernel when their holder dies:
+
+- `embedded.lock`: held by the process that started (and supervises) the private master and agent. Ours.
+- `lock`: held by a master for its life (docs/contracts.md, section 2). Only looked at here.
+
+`embedded.json` says where the private master listens; it is believed only while `embedded.lock` is held.
+"""
+
+# pathlib costs several milliseconds on the way to the first run().
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+
+from windrow.errors import StateFolderError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+DEFAULT = ".windrow"
+OWNER_LOCK = "embedded.lock"
+MASTER_LOCK = "lock"
+ENDPOINT = "embedded.json"
+FORMER_MASTER_S = 20.0
+"""How long a master whose starter is gone may take to end."""
+POLL_S = 0.01
+
+
+class Ownership:
+    """This process owns a state folder until `release` or its death."""
+
+    def __init__(self, folder: str, descriptor: int) -> None:
+        self.folder = folder
+        self._descriptor = descriptor
+
+    def publish(self, endpoint: Mapping[str, Any]) -> None:
+        """Tell other processes where the master listens; atomic."""
+        import json
+
+        path = os.path.join(self.folder, ENDPOINT)
+        with open(f"{path}.new", "w") as file:
+            json.dump({"format": 1, **endpoint}, file)
+        os.replace(f"{path}.new", path)
+
+    def release(self) -> None:
+        """Give the folder up. Repeatable."""
+        if self._descriptor < 0:
+            return
+        try:
+            os.unlink(os.path.join(self.folder, ENDPOINT))
+        except OSError:
+            pass
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+
+def prepare(folder: str) -> str:
+    """Make the folder, for its owner's eyes only; return its absolute path. Raises StateFolderError."""
+    folder = os.path.abspath(folder)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except FileExistsError:
+        raise StateFolderError(f"{folder} is a file; --state needs a folder. Name another one.") from None
+    except OSError as error:
+        raise StateFolderError(
+            f"The state folder {folder} cannot be made: {error.strerror}. Name one that you may write: --state DIR"
+        ) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StateFolderError(f"The state folder {folder} cannot be written. Name one that you may write: --state DIR")
+    ignore = os.path.join(folder, ".gitignore")
+    try:
+        # A state folder is nobody's source: version control and code archives leave it out.
+        os.close(os.open(ignore, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return folder
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    with open(ignore, "w") as file:
+        file.write("*\n")
+    return folder
+
+
+def claim(folder: str) -> Ownership | None:
+    """Own the folder, or None when another process does. Waits for a master that is about to end.
+
+    Raises StateFolderError when a master that nobody's embedded run started serves the folder.
+    """
+    try:
+        descriptor = os.open(os.path.join(folder, OWNER_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    if not _try_lock(descriptor, folder):
+        os.close(descriptor)
+        return None
+    deadline = time.monotonic() + FORMER_MASTER_S
+    while _is_locked(os.path.join(folder, MASTER_LOCK)):
+        if time.monotonic() > deadline:
+            os.close(descriptor)
+            raise StateFolderError(
+                f"The state folder {folder} is in use by a master that `windrow master` started. "
+                f"Give that master's address with --master ADDRESS, or name another folder with --state DIR."
+            )
+        time.sleep(POLL_S)
+    return Ownership(folder, descriptor)
+
+
+def is_owned(folder: str) -> bool:
+    """Some process owns the folder now."""
+    return _is_locked(os.path.join(folder, OWNER_LOCK))
+
+
+def read_endpoint(folder: str) -> dict[str, Any] | None:
+    """What the owner published; None when there is no owner, or it has not yet published anything."""
+    import json
+
+    if not is_owned(folder):
+        return None
+    try:
+        with open(os.path.join(folder, ENDPOINT)) as file:
+            endpoint = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return endpoint if isinstance(endpoint, dict) and isinstance(endpoint.get("address"), str) else None
+
+
+def make_run_folder() -> str:
+    """A fresh folder for the socket that only this user can enter. A socket's path is limited to 107 bytes."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    temporary = os.environ.get("TMPDIR", "")
+    for parent in (runtime, temporary, "/tmp"):
+        if not parent.startswith("/") or len(os.fsencode(parent)) > 60:
+            continue
+        folder = os.path.join(parent, f"windrow-{os.urandom(6).hex()}")
+        try:
+            os.mkdir(folder, 0o700)
+        except OSError:
+            continue
+        return folder
+    raise StateFolderError(
+        "No folder for a socket can be made: neither $XDG_RUNTIME_DIR, $TMPDIR nor /tmp can be written."
+    )
+
+
+def _try_lock(descriptor: int, folder: str) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in (errno.ENOLCK, errno.ENOTSUP):
+            raise StateFolderError(
+                f"The file system of {folder} has no locks: {error.strerror}. Put the state on a local disk: --state "
+                "DIR"
+            ) from error
+        raise _unusable(folder, error) from error
+    return True
+
+
+def _is_locked(path: str) -> bool:
+    """Another open file holds the lock. Looking at it (shared, not exclusive) keeps no two observers apart."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _unusable(folder: str, error: OSError) -> StateFolderError:
+    return StateFolderError(
+        f"The state folder {folder} cannot be used: {error.strerror}. Name another one: --state DIR"
+    )

@@ -1,0 +1,94 @@
+"""Which run a job file means over a state folder.
+
+A run is its `run_digest`: settings, inputs and code. Unfinished and equal: it goes on. Unfinished and changed:
+refused, unless told what to do with it. Finished, or never begun: a new run. Runs of one job file are told by its
+absolute path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from windrow.errors import NotFound, RequestRefused, RunChanged
+from windrow.job import Job, JobState
+from windrow.rpc.errors import JOB_EXISTS
+
+if TYPE_CHECKING:
+    from windrow.client import Client
+    from windrow.spec import EffectiveJob, LoadedJob
+
+CANCEL_TIMEOUT_S = 60.0
+NAME_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The run that was chosen. `continued`: it had begun before; `others`: unfinished runs that go on as well."""
+
+    job: Job
+    continued: bool
+    others: tuple[Job, ...] = ()
+
+
+def begin(client: Client, loaded: LoadedJob, *, restart: bool = False, keep_rows: bool = False) -> Begun:
+    """Continue the unfinished run of this job file, or submit a new one.
+
+    `restart`: cancel what is unfinished and begin anew. `keep_rows`: continue the unfinished run as it was begun,
+    although the job file or its code have changed since. Raises RunChanged, and what `Client.submit` raises.
+    """
+    effective = client.upload_code(loaded)
+    unfinished = [job for job in client.list_jobs() if not job.state.ended]
+    same_file, others = _split(client, unfinished, effective.job_file)
+    going = [job for job in same_file if job.state is not JobState.CANCELLING]
+    if restart:
+        for job in going:
+            client.cancel(job.job_id)
+            client.wait(job.job_id, timeout_s=CANCEL_TIMEOUT_S)
+    else:
+        equal = [job for job in going if job.run_digest == effective.run_digest]
+        if equal or (going and keep_rows):
+            chosen = (equal or going)[0]
+            return Begun(chosen, True, tuple(job for job in unfinished if job.job_id != chosen.job_id))
+        if going:
+            raise _changed(going[0], effective.job_file)
+    return Begun(_submit_new(client, effective), False, tuple(others))
+
+
+def _split(client: Client, unfinished: Iterable[Job], job_file: str) -> tuple[list[Job], list[Job]]:
+    same: list[Job] = []
+    others: list[Job] = []
+    for job in unfinished:
+        try:
+            is_same = client.document(job.job_id).get("job_file") == job_file
+        except NotFound:
+            continue
+        (same if is_same else others).append(job)
+    return same, others
+
+
+def _submit_new(client: Client, effective: EffectiveJob) -> Job:
+    """Submit; where an earlier run has the job file's name, with the next free number behind it."""
+    name, number = effective.name, 1
+    while True:
+        try:
+            return client.submit_effective(effective)
+        except RequestRefused as error:
+            if error.reason != JOB_EXISTS or name is None:
+                raise
+        number += 1
+        suffix = f"-{number}"
+        effective = effective._replace(name=f"{name[: NAME_MAX - len(suffix)]}{suffix}")
+
+
+def _changed(job: Job, job_file: str) -> RunChanged:
+    items = job.items
+    done = f"{items.ended:,} of {items.total:,} items done" if items.total else "nothing done yet"
+    return RunChanged(
+        f"The unfinished run {job.job_id} of {job_file} ({done}) was begun with other settings, inputs or "
+        "code. Choose:\n"
+        f"  --restart    drop that run and begin anew with what is there now\n"
+        f"  --keep-rows  finish that run as it was begun, with its own settings and code, keeping its rows\n"
+        f"or undo the change, and the same command continues it."
+    )

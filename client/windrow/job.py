@@ -1,0 +1,275 @@
+"""A job as its caller sees it: plain, typed, frozen values made from the protocol's messages.
+
+The numbers of a step are one moment of one commit: mini-batches and items always add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    from windrow.rpc.v1 import job_pb2
+
+
+class JobState(StrEnum):
+    """Where a job stands. Reference: proto/windrow/rpc/v1/job.proto."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLING = "cancelling"
+    COMPLETED = "completed"
+    COMPLETED_WITH_FAILURES = "completed_with_failures"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+    """A state that only a newer master knows."""
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more will happen."""
+        return self in _ENDED
+
+    @property
+    def succeeded(self) -> bool:
+        """The outputs stand, whole."""
+        return self in (JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES)
+
+    @property
+    def label(self) -> str:
+        """As shown: `CompletedWithFailures`."""
+        return self.value.title().replace("_", "")
+
+
+_ENDED = frozenset({JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES, JobState.FAILED, JobState.CANCELLED})
+_JOB_STATES = (
+    JobState.UNKNOWN,
+    JobState.QUEUED,
+    JobState.RUNNING,
+    JobState.PAUSED,
+    JobState.CANCELLING,
+    JobState.COMPLETED,
+    JobState.COMPLETED_WITH_FAILURES,
+    JobState.FAILED,
+    JobState.CANCELLED,
+)
+_STEP_STATES = ("unknown", "waiting", "running", "concatenating", "completed", "failed", "cancelled")
+_CAUSES = (
+    "unspecified",
+    "exception",
+    "timeout",
+    "bad_return",
+    "crash",
+    "oom",
+    "init_failed",
+    "load_failed",
+    "input_changed",
+    "node_fault",
+    "node_lost",
+    "preempted",
+    "rows_lost",
+    "cancelled",
+    "node_killer",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MiniBatchCounts:
+    """Mini-batches, each counted in exactly one field but `total`."""
+
+    total: int = 0
+    queued: int = 0
+    leased: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Those with an outcome."""
+        return self.succeeded + self.failed + self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class ItemCounts:
+    """Items: files or records."""
+
+    total: int = 0
+    ok: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Those with an outcome."""
+        return self.ok + self.failed + self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class FailureExample:
+    """The first failure of its cause."""
+
+    cause: str
+    mini_batch_index: int
+    message: str
+    detail: str
+    node_id: str
+    process_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where an output is, as a path on the master's machine. `append_row`: it holds the rows."""
+
+    name: str
+    path: str
+    append_row: bool
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One parallel step of a job."""
+
+    name: str
+    state: str
+    message: str = ""
+    planned: bool = False
+    """The totals are final."""
+    mini_batches: MiniBatchCounts = MiniBatchCounts()
+    items: ItemCounts = ItemCounts()
+    failed_attempts: dict[str, int] = field(default_factory=dict)
+    """By cause."""
+    retries: int = 0
+    rows: int = 0
+    output_bytes: int = 0
+    outputs: tuple[Output, ...] = ()
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    failure_examples: tuple[FailureExample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job at one moment. `seq` rises with every change."""
+
+    job_id: str
+    display_name: str
+    state: JobState
+    message: str = ""
+    steps: tuple[Step, ...] = ()
+    create_time: datetime | None = None
+    end_time: datetime | None = None
+    seq: int = 0
+    generation: int = 1
+    run_digest: str = ""
+    warnings: tuple[str, ...] = ()
+    experiment_name: str = ""
+
+    @property
+    def items(self) -> ItemCounts:
+        """Over all steps."""
+        return ItemCounts(
+            *_sums((step.items.total, step.items.ok, step.items.failed, step.items.cancelled) for step in self.steps)
+        )
+
+    @property
+    def mini_batches(self) -> MiniBatchCounts:
+        """Over all steps."""
+        return MiniBatchCounts(
+            *_sums(
+                (b.total, b.queued, b.leased, b.succeeded, b.failed, b.cancelled)
+                for b in (step.mini_batches for step in self.steps)
+            )
+        )
+
+    @property
+    def retries(self) -> int:
+        """Over all steps."""
+        return sum(step.retries for step in self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; times as ISO 8601."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        return plain
+
+
+def job_from_message(message: job_pb2.Job) -> Job:
+    """From the protocol."""
+    return Job(
+        job_id=message.job_id,
+        display_name=message.display_name,
+        state=_JOB_STATES[message.state] if message.state < len(_JOB_STATES) else JobState.UNKNOWN,
+        message=message.message,
+        steps=tuple(map(_step, message.steps)),
+        create_time=_time(message, "create_time"),
+        end_time=_time(message, "end_time"),
+        seq=message.seq,
+        generation=message.generation,
+        run_digest=message.run_digest,
+        warnings=tuple(message.warnings),
+        experiment_name=message.experiment_name,
+    )
+
+
+def _step(message: job_pb2.Step) -> Step:
+    batches, items = message.mini_batches, message.items
+    return Step(
+        name=message.name,
+        state=_STEP_STATES[message.state] if message.state < len(_STEP_STATES) else "unknown",
+        message=message.message,
+        planned=message.planned,
+        mini_batches=MiniBatchCounts(
+            batches.total, batches.queued, batches.leased, batches.succeeded, batches.failed, batches.cancelled
+        ),
+        items=ItemCounts(items.total, items.ok, items.failed, items.cancelled),
+        failed_attempts={_cause(entry.cause): entry.count for entry in message.failed_attempts},
+        retries=message.retries,
+        rows=message.rows,
+        output_bytes=message.output_bytes,
+        outputs=tuple(Output(out.name, out.path, out.append_row, out.ready) for out in message.outputs),
+        start_time=_time(message, "start_time"),
+        end_time=_time(message, "end_time"),
+        failure_examples=tuple(
+            FailureExample(
+                _cause(example.cause),
+                example.mini_batch_index,
+                example.message,
+                example.detail,
+                example.node_id,
+                example.process_number,
+            )
+            for example in message.failure_examples
+        ),
+    )
+
+
+def _cause(number: int) -> str:
+    return _CAUSES[number] if number < len(_CAUSES) else f"cause_{number}"
+
+
+def _time(message: job_pb2.Job | job_pb2.Step, name: str) -> datetime | None:
+    if not message.HasField(name):  # type: ignore[arg-type]
+        return None
+    stamp: Timestamp = getattr(message, name)
+    return stamp.ToDatetime(tzinfo=UTC)
+
+
+def _sums(rows: Iterable[tuple[int, ...]]) -> list[int]:
+    return [sum(column) for column in zip(*rows, strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.value if isinstance(value, Enum) else value

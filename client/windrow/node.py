@@ -1,0 +1,57 @@
+"""A node as its caller sees it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from windrow.rpc.v1 import node_pb2
+
+_STATES = ("unknown", "ready", "disconnected", "draining", "quarantined", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the fleet at one moment. Memory in bytes, processor use in percent of all processors."""
+
+    node_id: str
+    state: str
+    message: str = ""
+    cpu_count: int = 0
+    memory_bytes: int = 0
+    gpu_count: int = 0
+    slots: int = 0
+    cpu_percent: float = 0.0
+    memory_used_bytes: int = 0
+    disk_free_bytes: int = 0
+    workers: int = 0
+    leases: int = 0
+    silent_s: float = 0.0
+    windrow_version: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return asdict(self)
+
+
+def node_from_message(message: node_pb2.Node) -> Node:
+    """From the protocol."""
+    return Node(
+        node_id=message.node_id,
+        state=_STATES[message.state] if message.state < len(_STATES) else "unknown",
+        message=message.message,
+        cpu_count=message.resources.cpu_count,
+        memory_bytes=message.resources.memory_bytes,
+        gpu_count=message.resources.gpu_count,
+        slots=message.resources.slots,
+        cpu_percent=message.usage.cpu_percent,
+        memory_used_bytes=message.usage.memory_used_bytes,
+        disk_free_bytes=message.usage.disk_free_bytes,
+        workers=len(message.workers),
+        leases=message.lease_count,
+        silent_s=message.silent_ms / 1000,
+        windrow_version=message.windrow_version,
+        labels=dict(message.labels),
+    )

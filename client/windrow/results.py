@@ -1,0 +1,137 @@
+"""The rows of a job as its caller wants them: lines, or a DataFrame."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windrow.errors import NotFound, UsageError
+from windrow.job import Job
+from windrow.rpc.errors import OUTPUT_UNKNOWN
+from windrow.spec import DEFAULT_ROWS_FILE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFile:
+    """The file of rows in an output.
+
+    `output`: the output's name for downloads; `path`: the file below it, b"" where the output is that file; `place`:
+    its absolute path on the master's machine; `to_csv`: how DataFrames were written into it.
+    """
+
+    output: str
+    path: bytes
+    place: str
+    to_csv: dict[str, Any] = field(default_factory=dict)
+    header: bool = False
+
+
+def rows_files(job: Job, document: Mapping[str, Any]) -> list[RowsFile]:
+    """The files of rows of a job, in the order of its steps; those of steps that no pipeline output names last."""
+    named = {(bound["step"], bound["output"]): name for name, bound in document.get("outputs", {}).items()}
+    found: list[RowsFile] = []
+    for step in job.steps:
+        wanted: dict[str, Any] = next((s for s in document.get("steps", ()) if s["name"] == step.name), {})
+        for out in step.outputs:
+            if out.name != wanted.get("append_row_to"):
+                continue
+            spec = wanted["outputs"][out.name]
+            file_name = (spec.get("file_name") or DEFAULT_ROWS_FILE).replace("${{name}}", job.job_id)
+            is_file = spec["type"] == "uri_file"
+            rows = wanted.get("rows", {})
+            found.append(
+                RowsFile(
+                    output=named.get((step.name, out.name), f"{step.name}.{out.name}"),
+                    path=b"" if is_file else os.fsencode(file_name),
+                    place=out.path if is_file else str(Path(out.path, file_name)),
+                    to_csv=rows.get("dataframe_to_csv", {}),
+                    header=rows.get("dataframe_header", False),
+                )
+            )
+    return sorted(found, key=lambda file: "." in file.output)
+
+
+def rows_file(job: Job, document: Mapping[str, Any], output: str | None) -> RowsFile:
+    """The one file of rows that is meant. Raises NotFound, UsageError."""
+    found = rows_files(job, document)
+    names = ", ".join(file.output for file in found) or "(none)"
+    if output is not None:
+        found = [file for file in found if file.output == output]
+        if not found:
+            raise NotFound(
+                f"Job {job.job_id} has no output {output!r} that holds rows. Those that do: {names}.",
+                reason=OUTPUT_UNKNOWN,
+            )
+    if not found:
+        raise NotFound(
+            f"Job {job.job_id} gathers no rows: none of its steps has append_row_to. "
+            f"Download its outputs instead: windrow job download {job.job_id}",
+            reason=OUTPUT_UNKNOWN,
+        )
+    if len(found) > 1:
+        raise UsageError(f"Job {job.job_id} has several outputs that hold rows: {names}. Name one.")
+    return found[0]
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Lines without their ends (`\\n` alone ends a line: rows may hold other marks)."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield os.fsdecode(line)
+    if rest:
+        yield os.fsdecode(rest)
+
+
+def read_frame(chunks: Iterable[bytes], place: RowsFile, read_csv: Mapping[str, Any]) -> pd.DataFrame:
+    """Rows as a DataFrame, by the settings they were written with; `read_csv` wins."""
+    import pandas as pd
+
+    options: dict[str, Any] = {
+        "sep": place.to_csv.get("sep", " "),
+        "header": 0 if place.header else None,
+        "index_col": 0 if place.to_csv.get("index") else None,
+    }
+    for write, read in (
+        ("quotechar", "quotechar"),
+        ("escapechar", "escapechar"),
+        ("decimal", "decimal"),
+        ("quoting", "quoting"),
+    ):
+        if write in place.to_csv:
+            options[read] = place.to_csv[write]
+    content = _Chunks(chunks)
+    try:
+        return pd.read_csv(io.BufferedReader(content, 1 << 20), **{**options, **read_csv})
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame()
+
+
+class _Chunks(io.RawIOBase):
+    """An iterator of chunks as a file, so that rows are parsed while they arrive."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._rest = memoryview(chunk)
+        count = min(len(self._rest), len(buffer))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count

@@ -1,0 +1,169 @@
+"""A client's connection to a master: the address, the channel, calls that outlive a short absence of the master."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from windrow.errors import MasterUnreachable, NotFound, RequestRefused, UsageError, WindrowError
+from windrow.rpc import errors
+from windrow.rpc.errors import Failure
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+CALL_TIMEOUT_S: Final = 30.0
+"""One try of one unary call; a master answers in milliseconds unless its disk stalls."""
+RETRY_PAUSE_S: Final = 0.05
+RETRY_PAUSE_MAX_S: Final = 1.0
+MESSAGE_BYTES_MAX: Final = 64 << 20
+
+_NOT_FOUND = {
+    errors.JOB_UNKNOWN,
+    errors.LOG_UNKNOWN,
+    errors.OUTPUT_UNKNOWN,
+    errors.OUTPUT_NOT_READY,
+    errors.ARTIFACT_MISSING,
+}
+
+
+def grpc_target(address: str) -> str:
+    """The gRPC target of an address as users write it: `host:port` or `unix:/path`. Raises UsageError."""
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        if not path.startswith("/"):
+            raise UsageError(
+                f'"{address}" is no address of a master: after unix: comes an absolute path, '
+                f"as in unix:/run/windrow/master"
+            )
+        return address
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
+        raise UsageError(
+            f'"{address}" is no address of a master. Write host:port (as in 127.0.0.1:8470) or unix:/path; '
+            f"to look at a run on this machine, give its state folder with --state DIR."
+        )
+    return address
+
+
+class Connection:
+    """One channel.
+
+    Calls are tried again while the master is unavailable, until `patience_s` seconds have passed without an answer.
+    """
+
+    def __init__(self, address: str, *, patience_s: float) -> None:
+        self.address = address
+        self.patience_s = patience_s
+        self.why_gone: Callable[[], WindrowError | None] = lambda: None
+        """Asked before each new try: an error that makes waiting useless (a private master that cannot be started)."""
+        self.channel = grpc.insecure_channel(
+            grpc_target(address),
+            options=[
+                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+                # A restarted master is found again at once; our own pauses keep the number of tries bounded.
+                ("grpc.initial_reconnect_backoff_ms", 50),
+                ("grpc.min_reconnect_backoff_ms", 50),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+            ],
+        )
+
+    def call(self, method: Callable[..., Response], request: Any, *, timeout_s: float = CALL_TIMEOUT_S) -> Response:
+        """A unary call that may be repeated without harm. Raises WindrowError."""
+        patience = Patience(self)
+        while True:
+            try:
+                return method(request, timeout=timeout_s)
+            except grpc.RpcError as error:
+                patience.wait_or_raise(error)
+
+    def close(self) -> None:
+        """End the channel; streams that run on it end too."""
+        self.channel.close()
+
+    @contextlib.contextmanager
+    def stream(self, call: Any) -> Iterator[Any]:
+        """A server stream that is ended when its reader leaves."""
+        try:
+            yield call
+        finally:
+            call.cancel()
+
+
+class Patience:
+    """Counts one run of failures of a call; any answer from the master starts it afresh."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._since: float | None = None
+        self._pause = RETRY_PAUSE_S
+
+    def answered(self) -> None:
+        """The master is there."""
+        self._since = None
+        self._pause = RETRY_PAUSE_S
+
+    def wait_or_raise(self, error: grpc.RpcError) -> None:
+        """Pause before the next try; raises WindrowError when another try is useless or the patience is over."""
+        failure = errors.read_failure(error)
+        if not is_transient(failure):
+            raise refusal(failure, self._connection.address) from error
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        gone = self._connection.why_gone()
+        if gone is not None:
+            raise gone from error
+        if now - self._since >= self._connection.patience_s:
+            raise unreachable(self._connection.address, failure) from error
+        time.sleep(self._pause * random.uniform(0.5, 1.0))
+        self._pause = min(2 * self._pause, RETRY_PAUSE_MAX_S)
+
+
+def is_transient(failure: Failure) -> bool:
+    """Another try may go well: the connection failed, or the call took too long."""
+    return failure.code == grpc.StatusCode.UNAVAILABLE or (
+        failure.code == grpc.StatusCode.DEADLINE_EXCEEDED and not failure.reason
+    )
+
+
+def unreachable(address: str, failure: Failure) -> MasterUnreachable:
+    """No master answers."""
+    why = (failure.message.strip().splitlines() or [failure.code.name])[0][:200]
+    return MasterUnreachable(
+        f"No master answers at {address} ({why}). "
+        f"Is it running, and is the address right? Start one with: windrow master --state DIR --listen HOST:PORT"
+    )
+
+
+def refusal(failure: Failure, address: str) -> WindrowError:
+    """The error for a failure that the master (or gRPC) will not take back."""
+    if failure.reason in _NOT_FOUND:
+        return NotFound(failure.message, reason=failure.reason)
+    if failure.reason == errors.STORAGE_FULL:
+        return WindrowError(
+            f"{failure.message} The master at {address} has no room on its disk; "
+            f"it goes on by itself once there is some.",
+            reason=failure.reason,
+        )
+    if failure.reason and failure.reason != errors.INTERNAL:
+        return RequestRefused(failure.message, reason=failure.reason)
+    match failure.code:
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return WindrowError(f"What answers at {address} is no Windrow master, or an older one ({failure.message}).")
+        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
+            return RequestRefused(f"The master at {address} refused the call: {failure.message}")
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return RequestRefused(f"The master at {address} refused the call as too large: {failure.message}")
+        case grpc.StatusCode.CANCELLED:
+            return WindrowError("The call was ended because its client was closed.")
+    return WindrowError(
+        f"The master at {address} failed inside ({failure.code.name}: {failure.message}). "
+        f"Its log tells more: master.log in its state folder.",
+        reason=failure.reason,
+    )
