@@ -1,0 +1,160 @@
+"""Drives real `windrow run` processes for tests, watches their durable progress, and kills what it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+WINDROW = str(Path(sys.executable).with_name("windrow"))
+DEADLINE_S = 90.0
+
+JOB = """\
+type: pipeline
+experiment_name: integration
+inputs:
+  data: {{type: uri_folder, path: ./data}}
+outputs:
+  result: {{type: uri_file, path: ./out.txt}}
+jobs:
+  score:
+    type: parallel
+    mini_batch_size: "{size}"
+    input_data: ${{{{inputs.data}}}}
+    inputs: {{data: "${{{{parent.inputs.data}}}}"}}
+    outputs: {{result: "${{{{parent.outputs.result}}}}"}}
+    {settings}
+    task:
+      type: run_function
+      code: ./code
+      entry_script: entry.py
+      append_row_to: ${{{{outputs.result}}}}
+"""
+
+
+def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Wait until a condition holds; fail with `what` when it does not in time."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
+        time.sleep(0.01)
+
+
+class EmbeddedRun:
+    """A folder with a job, its data and its code, and the `windrow run` processes started there."""
+
+    def __init__(self, folder: Path, script: str, files: int, *, size: int = 1, settings: str = "") -> None:
+        self.folder = folder
+        self.state = folder / ".windrow"
+        self.output = folder / "out.txt"
+        self.process: subprocess.Popen[str] | None = None
+        (folder / "code").mkdir(parents=True)
+        (folder / "code" / "entry.py").write_text(script)
+        (folder / "data").mkdir()
+        for number in range(files):
+            (folder / "data" / f"f{number:05d}").write_text(str(number))
+        (folder / "job.yml").write_text(JOB.format(size=size, settings=settings))
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        """Start `windrow run job.yml`."""
+        self.process = subprocess.Popen(
+            [WINDROW, "run", "job.yml", "--no-progress", *options],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        return self.process
+
+    def finish(self) -> tuple[int, str]:
+        """Wait for the run; return (exit code, what it printed)."""
+        assert self.process is not None
+        try:
+            text, _ = self.process.communicate(timeout=DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            text, _ = self.process.communicate()
+            raise AssertionError(f"windrow run did not end within {DEADLINE_S} s; it printed:\n{text}") from None
+        return self.process.returncode, text
+
+    def run(self, *options: str) -> tuple[int, str]:
+        """Run to the end; return (exit code, what it printed)."""
+        self.start(*options)
+        return self.finish()
+
+    def pids(self, role: str) -> list[int]:
+        """Live processes of a role: cli, master, agent or worker."""
+        if role == "cli":
+            assert self.process is not None
+            return [self.process.pid]
+        if role == "worker":
+            return [pid for agent in self.pids("agent") for pid in _children(agent) if _runs(pid, "boot.py")]
+        try:
+            known = json.loads((self.state / "embedded.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return []
+        pid = known.get(f"{role}_pid")
+        return [pid] if pid and _runs(pid, f"windrow_{role}") else []
+
+    def kill(self, *roles: str) -> None:
+        """SIGKILL one process of each role, at once."""
+        victims: list[int] = []
+        for role in roles:
+            wait_until(lambda role=role: bool(self.pids(role)), f"a live {role}")  # type: ignore[misc]
+            victims.append(self.pids(role)[0])
+        for pid in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def committed(self) -> int:
+        """Mini-batches with a durable outcome."""
+        return sum(counters["succeeded"] + counters["failed"] for counters in self.counters())
+
+    def counters(self) -> list[dict[str, int]]:
+        """The stored counters of all steps."""
+        database = self.state / "windrow.db"
+        if not database.exists():
+            return []
+        with (
+            contextlib.suppress(sqlite3.OperationalError),
+            contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection,
+        ):
+            return [json.loads(row[0]) for row in connection.execute("SELECT counters FROM step ORDER BY step_id")]
+        return []
+
+    def strays(self) -> list[str]:
+        """Command lines of processes that belong to this folder and still live."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal() and int(entry.name) != os.getpid():
+                line = _command_line(int(entry.name))
+                if str(self.state) in line and "pytest" not in line:
+                    found.append(line)
+        return found
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _runs(pid: int, what: str) -> bool:
+    return what in _command_line(pid)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
