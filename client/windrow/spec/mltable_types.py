@@ -1,0 +1,121 @@
+"""Column types given in an MLTable file. Source: reference/mltable.md, sections 4 and 7; parallel-job.md, section 4.4."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from windrow.spec.mltable_values import ValueChecks
+from windrow.spec.nodes import Mapping, Node, Place, Scalar, Sequence, shown
+from windrow.spec.problems import did_you_mean, listed
+
+COLUMN_TYPES = ("int", "float", "string", "boolean", "datetime")
+DATE_DIRECTIVES = "YymbBdHIMSfpz"
+
+
+class ColumnType(NamedTuple):
+    """A type given by the user: one of `COLUMN_TYPES`.
+
+    `formats` for datetime; `true_values` and `false_values` for boolean (None: the usual words), where `mismatch_as` (error, true or
+    false) tells what other values become: null with error.
+    """
+
+    type: str
+    formats: tuple[str, ...] = ()
+    true_values: tuple[str, ...] | None = None
+    false_values: tuple[str, ...] | None = None
+    mismatch_as: str = "error"
+
+
+class Override(NamedTuple):
+    """The type of some columns, given instead of inferred."""
+
+    columns: tuple[str, ...]
+    type: ColumnType
+    place: Place
+
+
+def read_overrides(checks: ValueChecks, node: Node, key: str) -> tuple[Override, ...]:
+    """The list `column_type_overrides`, or that of `convert_column_types`."""
+    if not isinstance(node, Sequence):
+        checks.error(node, key, f"must be a list of `columns` with a `column_type`, not {shown(node)}.")
+        return ()
+    found = (_read_override(checks, item, f"{key}[{index}]") for index, item in enumerate(node.items))
+    return tuple(override for override in found if override is not None)
+
+
+def _read_override(checks: ValueChecks, node: Node, key: str) -> Override | None:
+    values = checks.mapping(node, key, ("columns", "column_type"), "needs `columns` and `column_type`")
+    if set(values) != {"columns", "column_type"}:
+        if values:
+            checks.error(node, key, "needs both `columns` and `column_type`.")
+        return None
+    names = checks.texts(values["columns"], f"{key}.columns")
+    kind = _read_type(checks, values["column_type"], f"{key}.column_type")
+    return None if kind is None or not names else Override(names, kind, values["columns"].place)
+
+
+def _read_type(checks: ValueChecks, node: Node, key: str) -> ColumnType | None:
+    if isinstance(node, Scalar):
+        return _read_type_name(checks, node, key)
+    if isinstance(node, Mapping) and len(node.entries) == 1:
+        ((kind, value),) = node.entries.items()
+        if kind == "datetime":
+            return _read_datetime(checks, value, f"{key}.datetime")
+        if kind == "boolean":
+            return _read_boolean(checks, value, f"{key}.boolean")
+        if kind == "stream_info":
+            checks.error(node, key, "stream_info columns cannot be made; leave the column as text.")
+            return None
+    names = ", ".join(COLUMN_TYPES)
+    checks.error(node, key, f"must be one of {names}, or `datetime:` or `boolean:` with settings, not {shown(node)}.")
+    return None
+
+
+def _read_type_name(checks: ValueChecks, node: Scalar, key: str) -> ColumnType | None:
+    if node.text == "stream_info":
+        checks.error(node, key, "stream_info columns cannot be made; leave the column as text.")
+    elif node.text == "datetime":
+        checks.error(node, key, "datetime needs its formats, such as `datetime: {formats: ['%Y-%m-%d']}`.")
+    elif node.text in COLUMN_TYPES:
+        return ColumnType(node.text)
+    else:
+        hint = did_you_mean(node.text, COLUMN_TYPES)
+        checks.error(node, key, f"{shown(node)} is no type.{hint} Allowed are {', '.join(COLUMN_TYPES)}.")
+    return None
+
+
+def _read_datetime(checks: ValueChecks, node: Node, key: str) -> ColumnType | None:
+    values = checks.mapping(node, key, ("formats", "date_constant"), "needs `formats`")
+    formats = checks.texts(values["formats"], f"{key}.formats") if "formats" in values else ()
+    if not formats:
+        checks.error(node, key, "needs `formats`, such as ['%Y-%m-%d'].")
+        return None
+    if "date_constant" in values:
+        checks.error(values["date_constant"], f"{key}.date_constant", "is not carried out yet.")
+    for text in formats:
+        directives = [part[:1] for part in text.replace("%%", "").split("%")[1:]]
+        unknown = sorted({f"%{letter}" for letter in directives if not letter or letter not in DATE_DIRECTIVES})
+        known = ", ".join(f"%{letter}" for letter in DATE_DIRECTIVES)
+        if unknown:
+            checks.error(
+                values["formats"], f"{key}.formats", f'{listed(unknown)} in "{text}" is not known. Known are {known}.'
+            )
+        elif not {"Y", "y"} & set(directives):
+            checks.error(values["formats"], f"{key}.formats", f'"{text}" has no year; it needs %Y or %y.')
+    return ColumnType("datetime", formats)
+
+
+def _read_boolean(checks: ValueChecks, node: Node, key: str) -> ColumnType | None:
+    known = ("true_values", "false_values", "mismatch_as")
+    values = checks.settings(node, key, known)
+    yes = checks.texts(values["true_values"], f"{key}.true_values") if "true_values" in values else None
+    no = checks.texts(values["false_values"], f"{key}.false_values") if "false_values" in values else None
+    mismatch = checks.choice(values, key, "mismatch_as", ("error", "true", "false")) or "error"
+    if (yes is None) != (no is None):
+        checks.error(node, key, "needs both true_values and false_values, or neither.")
+        return None
+    both = sorted(set(yes or ()) & set(no or ()))
+    if both:
+        checks.error(node, key, f"{listed(both)} cannot be both true and false.")
+        return None
+    return ColumnType("boolean", (), yes, no, mismatch)

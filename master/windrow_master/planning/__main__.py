@@ -1,0 +1,83 @@
+"""The planner process: reads one request from stdin, writes groups of mini-batches to stdout (docs/contracts.md, section 3).
+
+It ends when its work is done, when stdin closes (the master is gone or wants no more), or when nobody reads stdout. An error of its own
+ends it with a traceback on stderr; the master starts another from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+
+from windrow_master.planning.checkpoint import Checkpoint
+from windrow_master.planning.emitter import Emitter, Output
+from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.journal import Journal
+from windrow_master.planning.request import Request, parse_request
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+
+
+def main() -> None:
+    """Plan one step, then leave without ceremony: the watcher's blocked read would hold up an orderly end."""
+    # Whatever prints must not get into the stream of messages.
+    stdout = os.dup(STDOUT)
+    os.dup2(STDERR, STDOUT)
+    line = _read_line()
+    if not line:
+        os._exit(0)
+    threading.Thread(target=_leave_with_master, daemon=True).start()
+    # Names and records are made by the million and hold no cycles; looking for some costs a third of the listing's time.
+    gc.disable()
+    output = Output(stdout)
+    try:
+        try:
+            plan(parse_request(line), output)
+        except PlanningError as error:
+            output.send({"type": "error", "category": error.category, "message": str(error)})
+    except BrokenPipeError:
+        os._exit(0)
+    os._exit(0)
+
+
+def plan(request: Request, output: Output) -> None:
+    """Plan one step from its checkpoint to its end. Raises PlanningError, and BrokenPipeError when the master is gone."""
+    start = request.checkpoint
+    if start is not None and start.done:
+        return
+    journal = Journal(request.step_folder, start or Checkpoint())
+    emitter = Emitter(output, journal, start)
+    if request.input_type == "mltable":
+        # Tables bring YAML and the reader of tables along; file lists start without.
+        from windrow_master.planning.tables.plan import plan_mltable
+
+        plan_mltable(request, journal, emitter)
+        return
+    from windrow_master.planning.entries import file_entry, folder_entry
+    from windrow_master.planning.file_lists import plan_file_list
+
+    entry = (folder_entry if request.input_type == "uri_folder" else file_entry)(
+        request.path, os.fsdecode(request.path)
+    )
+    plan_file_list(request.path, [entry], request.mini_batch_size, start, journal, emitter)
+
+
+def _read_line() -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        part = os.read(STDIN, 65536)
+        if not part:
+            return b""
+        line += part
+    return line
+
+
+def _leave_with_master() -> None:
+    while os.read(STDIN, 4096):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

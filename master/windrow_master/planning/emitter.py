@@ -1,0 +1,129 @@
+"""Gathers mini-batches into groups and sends them, each with the checkpoint it leads to.
+
+Invariants:
+1. The `from` of a group is the `to` of the one before it, or the checkpoint the planner was started with.
+2. A group is sent after the journal is on disk up to the lengths in its `to`.
+3. A group is sent only when a further mini-batch is known, or as the last one: so no checkpoint is "all but done".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+from typing import Any
+
+from windrow_master.planning.checkpoint import Checkpoint
+from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.journal import Journal
+
+HEAD = struct.Struct("<II")
+RECORD = struct.Struct("<QIQI")
+
+GROUP_FIRST = 16
+GROUP_GROWTH = 4
+GROUP_MAX = 5000
+GROUP_S = 0.1
+"""What has been found is sent after so long even if the group is small: agents may be idle while a slow disk is listed."""
+
+RECIPE_BYTES_MAX = 2**32 - 1
+ITEMS_MAX = 2**32 - 1
+WARNINGS_MAX = 100
+
+
+class Output:
+    """The planner's end of the pipe. `write` blocks while the master is busy: that is what paces a planner."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def send(self, message: dict[str, Any], records: bytes = b"") -> None:
+        """Send one message of docs/contracts.md, section 3. Raises BrokenPipeError when the master is gone."""
+        text = json.dumps(message, separators=(",", ":")).encode()
+        view = memoryview(HEAD.pack(len(text), len(records)) + text + records)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+
+class Emitter:
+    """One step's stream of mini-batches."""
+
+    def __init__(self, output: Output, journal: Journal, start: Checkpoint | None) -> None:
+        self._output = output
+        self._journal = journal
+        self._sent = None if start is None else start.to_json()
+        self._mini_batches = 0 if start is None else start.mini_batches
+        self.items = 0 if start is None else start.items
+        self._position = None if start is None else start.position["next"]
+        self.frontier = None if start is None else start.position["frontier"]
+        """How far the strategy has written ahead of the last mini-batch; part of the checkpoint as it is when a group is sent."""
+        self._reader: dict[str, Any] | None = None
+        self._records: list[bytes] = []
+        self._size = GROUP_FIRST
+        self._since = time.monotonic()
+        self._warnings: list[str] = []
+        self._warnings_left_out = 0
+
+    def set_reader(self, reader: dict[str, Any]) -> None:
+        """What all recipes of the step have in common; travels with the first group."""
+        self._reader = reader
+
+    def warn(self, text: str) -> None:
+        """Tell the user something with the next group; so many, then only their number."""
+        if len(self._warnings) < WARNINGS_MAX:
+            self._warnings.append(text)
+        else:
+            self._warnings_left_out += 1
+
+    @property
+    def mini_batches(self) -> int:
+        """How many there are so far, those of earlier planners included."""
+        return self._mini_batches
+
+    def add(self, items: int, offset: int, length: int, position: Any) -> None:
+        """Add the mini-batch whose recipe is `length` bytes at `offset`; `position` is where planning goes on after it.
+
+        `items` 0: only loading tells.
+        """
+        if length > RECIPE_BYTES_MAX or items > ITEMS_MAX:
+            raise PlanningError(f"A mini-batch of {items} items is too large; make mini_batch_size smaller.")
+        if len(self._records) >= self._size or (self._records and time.monotonic() - self._since > GROUP_S):
+            self._send(done=False)
+        if not self._records:
+            self._since = time.monotonic()
+        self._records.append(RECORD.pack(self.items, items, offset, length))
+        self._mini_batches += 1
+        self.items += items
+        self._position = position
+
+    def finish(self) -> None:
+        """Send the last group."""
+        self._send(done=True)
+
+    def _send(self, *, done: bool) -> None:
+        self._journal.sync()
+        position = {"next": self._position, "frontier": self.frontier}
+        end = Checkpoint(
+            self._mini_batches, self.items, self._journal.recipes.length, self._journal.listing.length, position, done
+        ).to_json()
+        message: dict[str, Any] = {
+            "type": "group",
+            "from": self._sent,
+            "to": end,
+            "count": len(self._records),
+            "warnings": self._take_warnings(),
+        }
+        if self._sent is None:
+            message["reader"] = self._reader
+        self._output.send(message, b"".join(self._records))
+        self._sent = end
+        self._records.clear()
+        self._size = min(self._size * GROUP_GROWTH, GROUP_MAX)
+
+    def _take_warnings(self) -> list[str]:
+        taken, self._warnings = self._warnings, []
+        if self._warnings_left_out:
+            taken.append(f"… and {self._warnings_left_out} more warnings of planning")
+            self._warnings_left_out = 0
+        return taken

@@ -1,0 +1,102 @@
+"""What an input names: folders, files and patterns, each as a stream of file names that can be taken up again."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.patterns import Pattern, compile_pattern, is_wild
+from windrow_master.planning.walk import Warn, walk
+
+Keep = Callable[[bytes], bool]
+
+
+class Entry(NamedTuple):
+    """One place of an input. `folder` is absolute; `file`: a single name in it; else `pattern`, else everything below.
+
+    `text` is the entry as the user wrote it, for messages.
+    """
+
+    folder: bytes
+    text: str
+    file: bytes = b""
+    pattern: Pattern | None = None
+    leave_out: bytes = b""
+
+    def names(self, warn: Warn, after: bytes = b"") -> Iterator[list[bytes]]:
+        """Lists of file names relative to `folder`, in order, those after `after`. Raises PlanningError."""
+        if self.file:
+            if not after:
+                yield [self.file]
+            return
+        pattern = self.pattern
+        for chunk in walk(self.folder, warn, after, pattern.leads_into if pattern else None):
+            names = [name for name in chunk if pattern.names_file(name)] if pattern else chunk
+            if self.leave_out and self.leave_out in names:
+                names.remove(self.leave_out)
+            if names:
+                yield names
+
+
+def folder_entry(path: bytes, text: str, leave_out: bytes = b"") -> Entry:
+    """All files below a folder. Raises PlanningError if it is none."""
+    if not stat.S_ISDIR(_stat(path, text).st_mode):
+        raise PlanningError(
+            f"{shown(path)} should be a folder, but is a file. Give the folder, or make the type of the input uri_file."
+        )
+    return Entry(path, text, leave_out=leave_out)
+
+
+def file_entry(path: bytes, text: str) -> Entry:
+    """One file; a folder means all files below it. Raises PlanningError if there is neither."""
+    mode = _stat(path, text).st_mode
+    if stat.S_ISDIR(mode):
+        return Entry(path, text)
+    if not stat.S_ISREG(mode):
+        raise PlanningError(f"{shown(path)} is neither a file nor a folder (it is a pipe, socket or device).")
+    folder, name = os.path.split(path)
+    return Entry(folder, text, file=name)
+
+
+def pattern_entry(start: bytes, text: bytes, leave_out: bytes = b"") -> Entry:
+    """The files a pattern names, relative to the folder `start`. Without a wildcard, the file or everything in the folder it names."""
+    readable = shown(text)
+    if not is_wild(text):
+        return file_entry(os.path.normpath(os.path.join(start, text)), readable)
+    pattern = compile_pattern(text)
+    folder = os.path.normpath(os.path.join(start, pattern.base))
+    if not stat.S_ISDIR(_stat(folder, readable).st_mode):
+        raise PlanningError(f'The pattern "{readable}" names files below {shown(folder)}, which is no folder.')
+    inside = leave_out if folder == start else b""
+    return Entry(folder, readable, pattern=pattern, leave_out=inside)
+
+
+def common_root(entries: Sequence[Entry]) -> bytes:
+    """The folder to which the names of all entries are relative; `b""`: names have to be absolute."""
+    folders = {entry.folder for entry in entries}
+    return folders.pop() if len(folders) == 1 else b""
+
+
+def nothing_found(path: bytes, entries: Sequence[Entry]) -> PlanningError:
+    """What to say when an input holds no file at all."""
+    if len(entries) == 1 and entries[0].pattern is None:
+        return PlanningError(
+            f"The input {shown(path)} holds no files. Check the path; an input needs at least one file."
+        )
+    texts = ", ".join(f'"{entry.text}"' for entry in entries) or "no paths"
+    return PlanningError(
+        f"The input {shown(path)} names no files ({texts}). Check its paths; an input needs at least one file."
+    )
+
+
+def _stat(path: bytes, text: str) -> os.stat_result:
+    try:
+        return os.stat(path)
+    except OSError as error:
+        named = "" if shown(path).endswith(text) else f' (from "{text}")'
+        missing = isinstance(error, FileNotFoundError)
+        what = "does not exist on the machine of the master" if missing else f"cannot be looked at: {error.strerror}"
+        raise PlanningError(f"The input {shown(path)}{named} {what}. Check the path.") from error

@@ -1,0 +1,112 @@
+"""The append-only files of a step: `recipes`, and `listing` for tables.
+
+Invariants:
+1. A file never shrinks below the length that a sent checkpoint names, and its bytes up to there never change.
+2. `sync` returns only when everything appended is on disk, the files' names in the folder included.
+3. One planner at a time writes: the files are locked, so that a planner that is about to die cannot disturb its successor.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+from windrow_master.planning.checkpoint import Checkpoint
+from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+RETRY_FULL_S = 1.0
+
+
+class AppendFile:
+    """A file that only grows. `length` counts what has been appended, synced or not."""
+
+    def __init__(self, path: bytes, length: int) -> None:
+        """Open the file, wait for an earlier planner to leave it, cut it to `length`. Raises PlanningError if it is shorter."""
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        there = os.fstat(self._fd).st_size
+        if there < length:
+            os.close(self._fd)
+            raise PlanningError(
+                f"{os.fsdecode(path)} holds {there} bytes, but the checkpoint of planning says {length}: the state folder has "
+                "been damaged or restored from an older copy. Cancel the job and submit it again.",
+                SYSTEM_ERROR,
+            )
+        os.ftruncate(self._fd, length)
+        self.length = length
+        self._synced = length if length else -1
+
+    def append(self, data: bytes) -> int:
+        """Append; return the offset at which `data` begins. Waits while the disk is full."""
+        start = self.length
+        rest = memoryview(data)
+        while rest:
+            written = _when_there_is_room(self._path, partial(os.pwrite, self._fd, rest, self.length))
+            self.length += written
+            rest = rest[written:]
+        return start
+
+    def read(self, start: int, end: int) -> bytes:
+        """What was appended from `start` to `end`."""
+        parts = []
+        while start < end and (part := os.pread(self._fd, end - start, start)):
+            parts.append(part)
+            start += len(part)
+        return b"".join(parts)
+
+    def sync(self) -> None:
+        """Put everything on disk. An error other than a full disk ends planning: a file whose sync failed is never synced again."""
+        if self._synced != self.length:
+            _when_there_is_room(self._path, partial(os.fdatasync, self._fd))
+            self._synced = self.length
+
+
+class Journal:
+    """Both files of a step, cut to a checkpoint."""
+
+    def __init__(self, folder: bytes, start: Checkpoint) -> None:
+        self._folder = folder
+        self._named = start.mini_batches > 0
+        self.recipes = AppendFile(os.path.join(folder, b"recipes"), start.recipes_bytes)
+        self.listing = AppendFile(os.path.join(folder, b"listing"), start.listing_bytes)
+
+    def sync(self) -> None:
+        """Put everything on disk, the listing before the recipes that name its files."""
+        self.listing.sync()
+        self.recipes.sync()
+        if not self._named:
+            fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            self._named = True
+
+
+def _when_there_is_room(path: bytes, write: Callable[[], int | None]) -> int:
+    """Do it; while the disk is full, say so on stderr once and try again: when space comes back, planning goes on."""
+    told = False
+    while True:
+        try:
+            return write() or 0
+        except OSError as error:
+            if error.errno not in FULL:
+                raise PlanningError(
+                    f"{os.fsdecode(path)} cannot be written: {error.strerror}. Check the disk that holds the state folder.",
+                    SYSTEM_ERROR,
+                ) from error
+            if not told:
+                print(
+                    f"{os.fsdecode(path)}: the disk is full; planning waits until there is room",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                told = True
+            time.sleep(RETRY_FULL_S)

@@ -1,0 +1,51 @@
+"""What the planner is asked: the line it gets on stdin."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import NamedTuple
+
+from windrow_master.planning.checkpoint import Checkpoint
+from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
+
+INPUT_TYPES = ("uri_folder", "uri_file", "mltable")
+
+
+class Request(NamedTuple):
+    """A step to plan. `mini_batch_size`: files for a file list, bytes for a table. Source: docs/contracts.md, section 3."""
+
+    step_folder: bytes
+    input_type: str
+    path: bytes
+    mini_batch_size: int | None
+    partition_keys: tuple[str, ...]
+    checkpoint: Checkpoint | None
+
+
+def parse_request(line: bytes) -> Request:
+    """Read the request. Raises PlanningError: SystemError if it breaks the contract, UserError for values a user gave."""
+    try:
+        value = json.loads(line)
+        stored, size = value["checkpoint"], value["mini_batch_size"]
+        request = Request(
+            os.fsencode(value["step_folder"]),
+            value["input"]["type"],
+            os.fsencode(value["input"]["path"]),
+            size,
+            tuple(value["partition_keys"]),
+            None if stored is None else Checkpoint.from_json(stored),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise PlanningError(f"The request to the planner is not understood: {error!r}.", SYSTEM_ERROR) from error
+    if request.input_type not in INPUT_TYPES:
+        raise PlanningError(
+            f'The type of the input is "{request.input_type}"; input_data must be one of {", ".join(INPUT_TYPES)}.'
+        )
+    if size is not None and (type(size) is not int or size < 1):
+        raise PlanningError(f"mini_batch_size is {size}; it must be at least 1.")
+    if request.partition_keys:
+        raise PlanningError("partition_keys are not carried out yet. Remove them and give mini_batch_size.")
+    if not os.path.isabs(request.path):
+        raise PlanningError(f"The path of the input must be absolute, not {os.fsdecode(request.path)!r}.", SYSTEM_ERROR)
+    return request

@@ -1,0 +1,105 @@
+"""Delimited files as the planner sees them: where their records begin, their headers, and records to sample."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from windrow_worker.tables.delimited_text import Record, Text, header_names, records
+from windrow_worker.tables.encodings import ENCODINGS, Encoding, to_text
+
+from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.tables.cutting import Cutter, LineCutter, QuotedCutter, WholeFile
+from windrow_master.planning.tables.files import TableFile, refuse_compressed
+from windrow_master.planning.tables.window import Window
+
+SAMPLE_BYTES = 64 * 1024
+RECORD_BYTES_MAX = 256 * 1024 * 1024
+"""Longer records than this are taken for a file that is not what it is read as."""
+
+
+class Format(NamedTuple):
+    """How text files of a table are cut and decoded."""
+
+    encoding: Encoding
+    text: Text
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {"encoding": self.encoding.name, "text": self.text._asdict()}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Format:
+        """The JSON form read back."""
+        return cls(ENCODINGS[value["encoding"]], Text(**value["text"]))
+
+    def cutter(self, window: Window) -> Cutter:
+        """The cutter of a file."""
+        if not self.text.multi_line:
+            return LineCutter(window, self.encoding)
+        delimiter = self.text.delimiter
+        if self.encoding.unit > 1 or not delimiter.isascii():
+            return WholeFile(window, self.encoding)
+        return QuotedCutter(window, delimiter.encode())
+
+
+class Head(NamedTuple):
+    """The beginning of a file: its header's names (None without header), and its first record (None if it has none)."""
+
+    names: list[str] | None
+    first_record: int | None
+
+
+def read_head(window: Window, file: TableFile, how: Format, *, header: bool) -> Head:
+    """Look at the beginning of a file. Raises PlanningError: compressed, or no text of the encoding."""
+    encoding = how.encoding
+    mark = window.read(0, 8)
+    refuse_compressed(file, mark)
+    cutter = how.cutter(window)
+    begin = cutter.first_record(len(encoding.mark) if encoding.mark and mark.startswith(encoding.mark) else 0)
+    if not header or begin is None:
+        return Head(None, begin)
+    end = cutter.record_end(begin)
+    line = _decode(window.read(begin, min(end - begin, RECORD_BYTES_MAX)), file, encoding, begin)
+    if isinstance(cutter, WholeFile) and line.count('"') % 2:
+        raise PlanningError(
+            f"The header of {shown(file.name)} has a line break inside quotes, which is not supported in {encoding.name} "
+            "or with this delimiter. Write the header in one line, or save the file as UTF-8."
+        )
+    return Head(header_names(next(records(line, how.text), [])), cutter.first_record(end))
+
+
+def sample_records(window: Window, file: TableFile, how: Format, begin: int, wanted: int) -> list[Record]:
+    """The first records from `begin` on, at most `wanted`. Raises PlanningError if they are no text of the encoding."""
+    length = SAMPLE_BYTES
+    while True:
+        data = window.read(begin, length)
+        at_end = begin + len(data) >= window.size
+        if not at_end:
+            data = data[: _last_line_end(data, how.encoding)]
+        found = list(records(_decode(data, file, how.encoding, begin), how.text))
+        if not at_end and how.text.multi_line:
+            # The last one may go on behind the sample, inside quotes.
+            del found[-1:]
+        if at_end or len(found) >= wanted:
+            return found[:wanted]
+        if not found and length >= RECORD_BYTES_MAX:
+            raise PlanningError(
+                f"The first record of {shown(file.name)} is longer than {RECORD_BYTES_MAX // 1024**2} MiB. "
+                "Is it delimited text with line ends? Check the file and the settings of read_delimited."
+            )
+        length *= 4
+
+
+def _last_line_end(data: bytes, encoding: Encoding) -> int:
+    at = data.rfind(encoding.newline)
+    while at >= 0 and at % encoding.unit:
+        at = data.rfind(encoding.newline, 0, at + len(encoding.newline) - 1)
+    return at + encoding.unit if at >= 0 else 0
+
+
+def _decode(data: bytes, file: TableFile, encoding: Encoding, offset: int) -> str:
+    try:
+        return to_text(data, encoding.name, offset)
+    except ValueError as error:
+        raise PlanningError(f"{os.fsencode(file.name).decode('utf-8', 'backslashreplace')}: {error}.") from error

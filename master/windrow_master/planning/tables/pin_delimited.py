@@ -1,0 +1,165 @@
+"""Pins columns, types and layouts of a delimited table from headers and a sample, before its first mini-batch.
+
+Source: reference/mltable.md, rules 3, 4 and 9, sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from windrow.spec.mltable import ReadDelimited
+from windrow.spec.mltable_types import Override
+from windrow_worker.tables.columns import FALSE_WORDS, TRUE_WORDS, Column, infer
+from windrow_worker.tables.delimited_text import Record, Text, distinct, widened
+from windrow_worker.tables.encodings import ENCODINGS
+
+from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.tables.delimited_files import Format, Head, read_head, sample_records
+from windrow_master.planning.tables.files import TableFile, opened
+from windrow_master.planning.walk import Warn
+
+PATH = "Path"
+_TYPES = {"int": "int", "float": "float", "string": "text", "boolean": "bool", "datetime": "datetime"}
+
+
+class PinnedDelimited(NamedTuple):
+    """The reader document, and what cutting has to know: which files begin with a header (`header_at`: that of one file only)."""
+
+    reader: dict[str, Any]
+    header: str
+    header_at: int
+
+
+class DelimitedPinning:
+    """One table's pinning: `look_at` each file while listing, then `pin`."""
+
+    def __init__(self, read: ReadDelimited, warn: Warn, *, plain: bool) -> None:
+        self._read = read
+        self._warn = warn
+        self._plain = plain
+        self.how = Format(ENCODINGS[read.encoding], Text(read.delimiter, read.support_multi_line, read.empty_as_string))
+        self._columns: list[str] = []
+        self._layouts: list[list[int]] = []
+        self._layout_of: dict[tuple[str, ...], int] = {}
+
+    def look_at(self, file: TableFile) -> TableFile:
+        """Where every file has a header of its own, read it; the columns are the union, by name."""
+        if self._read.header != "all_files_different_headers":
+            return file
+        with opened(file) as window:
+            names = tuple(read_head(window, file, self.how, header=True).names or ())
+        layout = self._layout_of.get(names)
+        if layout is None:
+            layout = self._layout_of[names] = len(self._layouts)
+            self._layouts.append([self._column(name) for name in names])
+        return file._replace(layout=layout)
+
+    def _column(self, name: str) -> int:
+        if name not in self._columns:
+            self._columns.append(name)
+        return self._columns.index(name)
+
+    def pin(self, files: Iterable[tuple[int, TableFile]]) -> PinnedDelimited:
+        """Read the sample and decide. Raises PlanningError."""
+        header_at, sample = self._sample(files)
+        if self._read.header == "all_files_different_headers":
+            for layout, record in sample:
+                positions = self._layouts[layout]
+                for at in range(len(positions), len(record)):
+                    # Beyond its header, a file's column is named by its position.
+                    positions.append(self._free_column(f"Column{at + 1}", positions))
+        else:
+            width = max((len(record) for _, record in sample), default=0)
+            self._columns = widened(self._columns, width)
+            self._layouts = [list(range(len(self._columns)))]
+        if self._read.include_path_column and PATH in self._columns:
+            raise PlanningError(
+                f'include_path_column adds the column "{PATH}", but the data has one of that name. '
+                "Set include_path_column: false, or rename the column."
+            )
+        columns = self._types(list(self._rows(sample)))
+        reader = {
+            "kind": "table",
+            "format": "delimited",
+            "columns": [column.to_json() for column in columns],
+            "layouts": self._layouts,
+            **self.how.to_json(),
+            "path_column": self._read.include_path_column,
+        }
+        return PinnedDelimited(reader, self._read.header, header_at)
+
+    def _free_column(self, name: str, taken: list[int]) -> int:
+        if name in self._columns and self._columns.index(name) in taken:
+            name = distinct([*self._columns, name])[-1]
+        return self._column(name)
+
+    def _sample(self, files: Iterable[tuple[int, TableFile]]) -> tuple[int, list[tuple[int, Record]]]:
+        """The offset of the file whose header counts (-1: none), and the first records of the input with their layouts."""
+        header_at, sample = -1, list[tuple[int, Record]]()
+        wanted = self._read.sample_rows
+        for offset, file in files:
+            with opened(file) as window:
+                head = read_head(window, file, self.how, header=self._begins_with_header(header_at))
+                if head.names is not None and header_at < 0:
+                    header_at = offset
+                    if self._read.header != "all_files_different_headers":
+                        self._columns = head.names
+                if head.first_record is not None and len(sample) < wanted:
+                    found = sample_records(window, file, self.how, head.first_record, wanted - len(sample))
+                    sample += [(file.layout, record) for record in found]
+            if len(sample) >= wanted:
+                break
+        return header_at, sample
+
+    def _begins_with_header(self, header_at: int) -> bool:
+        return self._read.header != "no_header" and (self._read.header != "from_first_file" or header_at < 0)
+
+    def _rows(self, sample: list[tuple[int, Record]]) -> Iterable[list[str | None]]:
+        """The sample by column."""
+        for layout, record in sample:
+            row: list[str | None] = [None] * len(self._columns)
+            for value, at in zip(record, self._layouts[layout], strict=False):
+                row[at] = value
+            yield row
+
+    def _types(self, rows: list[list[str | None]]) -> list[Column]:
+        columns = []
+        for at, name in enumerate(self._columns):
+            column, undecidable = Column(name), False
+            if self._read.infer:
+                column, undecidable = infer(name, [row[at] for row in rows], self._plain)
+            if undecidable and not any(name in override.columns for override in self._read.overrides):
+                self._warn(
+                    f'The column "{name}" holds dates, but no value among the first {len(rows)} rows tells whether the day or the '
+                    "month comes first; it stays text. Give its type in column_type_overrides of an MLTable file."
+                )
+            columns.append(column)
+        for override in self._read.overrides:
+            for name in override.columns:
+                if name not in self._columns:
+                    known = ", ".join(self._columns[:50]) or "none"
+                    raise PlanningError(
+                        f'{override.place}: column_type_overrides names the column "{name}", which the data does not have. '
+                        f"Its columns: {known}."
+                    )
+                columns[self._columns.index(name)] = _overridden(name, override)
+        return columns
+
+
+def _overridden(name: str, override: Override) -> Column:
+    given = override.type
+    true_words = given.true_values if given.true_values is not None else TRUE_WORDS
+    false_words = given.false_values if given.false_values is not None else FALSE_WORDS
+    if given.type == "boolean":
+        mismatch = {"error": None, "true": True, "false": False}[given.mismatch_as]
+        return Column(name, "bool", true_words=true_words, false_words=false_words, mismatch=mismatch)
+    return Column(name, _TYPES[given.type], formats=given.formats)
+
+
+def head_for_cutting(window: Any, file: TableFile, how: Format, header: str, is_header_file: bool) -> Head:
+    """The head of a file that is being cut."""
+    with_header = header in ("all_files_same_headers", "all_files_different_headers") or (
+        header == "from_first_file" and is_header_file
+    )
+    return read_head(window, file, how, header=with_header)

@@ -1,0 +1,81 @@
+"""Pins columns and kinds of a JSON lines table from its first records.
+
+Which keys there are cannot be known without reading everything, so the sample is larger than that of types elsewhere; a key that
+appears later is left out, counted and warned of. Source: reference/mltable.md, rule 3 and section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from windrow.spec.mltable import ReadJsonLines
+from windrow_worker.tables.delimited_text import Text
+from windrow_worker.tables.encodings import ENCODINGS, to_text
+from windrow_worker.tables.json_lines import PATH, kind_of, objects
+
+from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.tables.delimited_files import Format, read_head
+from windrow_master.planning.tables.files import TableFile, opened
+from windrow_master.planning.tables.window import Window
+
+SAMPLE_ROWS = 10_000
+SAMPLE_BYTES = 8 * 1024 * 1024
+"""The sample ends with whichever comes first; at least one record is looked at."""
+
+
+class JsonLinesPinning:
+    """One table's pinning: `look_at` each file while listing, then `pin`."""
+
+    def __init__(self, read: ReadJsonLines) -> None:
+        self._read = read
+        self.how = Format(ENCODINGS[read.encoding], Text())
+
+    def look_at(self, file: TableFile) -> TableFile:
+        """Nothing has to be known of a file before it is cut."""
+        return file
+
+    def pin(self, files: Iterable[tuple[int, TableFile]]) -> dict[str, Any]:
+        """Read the sample; return the reader document. Raises PlanningError for lines that are no objects."""
+        kinds: dict[str, str | None] = {}
+        rows, budget = 0, SAMPLE_BYTES
+        for _, file in files:
+            with opened(file) as window:
+                begin = read_head(window, file, self.how, header=False).first_record
+                if begin is None:
+                    continue
+                data = self._head_of(window, begin, budget)
+                budget -= len(data)
+                for value in self._objects(data, file, begin):
+                    rows += 1
+                    for key, item in value.items():
+                        if kinds.get(key) is None:
+                            kinds[key] = kind_of(item)
+                    if rows >= SAMPLE_ROWS:
+                        break
+            if rows >= SAMPLE_ROWS or budget <= 0:
+                break
+        if self._read.include_path_column and PATH in kinds:
+            raise PlanningError(
+                f'include_path_column adds the column "{PATH}", but the data has a key of that name. Set include_path_column: false.'
+            )
+        return {
+            "kind": "table",
+            "format": "json_lines",
+            "columns": [{"name": name, "type": kind or "any"} for name, kind in kinds.items()],
+            "encoding": self.how.encoding.name,
+            "drop_invalid": self._read.drop_invalid,
+            "path_column": self._read.include_path_column,
+        }
+
+    def _head_of(self, window: Window, begin: int, budget: int) -> bytes:
+        """Whole lines of at most `budget` bytes, or one line."""
+        cutter = self.how.cutter(window)
+        end = cutter.next_record(begin, begin + budget) if begin + budget < window.size else None
+        return window.read(begin, (window.size if end is None else end) - begin)
+
+    def _objects(self, data: bytes, file: TableFile, begin: int) -> Iterable[dict[str, Any]]:
+        try:
+            yield from objects(to_text(data, self.how.encoding.name, begin), self._read.drop_invalid)
+        except ValueError as error:
+            raise PlanningError(f"{shown(file.name)}: {error}.") from error

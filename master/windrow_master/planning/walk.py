@@ -1,0 +1,163 @@
+"""All files below a folder, sorted by path component in byte order, as a stream that can be taken up again after any name.
+
+Order: `a/z.csv` < `a-1.csv` < `a.csv`: within a folder entries of every kind are sorted by their raw name; what lies in a subfolder
+stands where the subfolder's name does. So names rise strictly, and "after the last one" is all a resumed walk has to know.
+Source: reference/mltable.md, rule 5 and section 2.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from windrow_master.planning.errors import PlanningError, shown
+
+CHUNK_FIRST = 4096
+CHUNK_MAX = 65536
+"""Names are handed over in lists: a short one first, so that the first mini-batches need not wait."""
+
+Warn = Callable[[str], None]
+Descend = Callable[[bytes], bool]
+
+
+class _Folder:
+    """One folder being walked: its sorted names, where among them the subfolders are, and how far the walk has come."""
+
+    def __init__(self, prefix: bytes, names: list[bytes], subfolders: list[int]) -> None:
+        self.prefix = prefix
+        self.names = names
+        self.subfolders = subfolders
+        self.at = 0
+        self.next_subfolder = 0
+
+
+class _Entries(NamedTuple):
+    names: list[bytes]
+    subfolders: list[int]
+
+
+def walk(root: bytes, warn: Warn, after: bytes = b"", descend: Descend | None = None) -> Iterator[list[bytes]]:
+    """Yield lists of file names, relative to `root`.
+
+    `after`: only names that come later than this one. `descend(name)` tells whether to look into a subfolder (all, if not given).
+    Links to files and folders are followed; a link to a folder it lies in, a broken link and what is neither file nor folder are
+    left out with a warning. Raises PlanningError if a folder cannot be read.
+    """
+    size = CHUNK_FIRST
+    chunk: list[bytes] = []
+    stack = [_open(root, b"", after.split(b"/") if after else [], warn)]
+    resume = after.split(b"/")[1:] if after else []
+    while stack:
+        folder = stack[-1]
+        positions, at = folder.subfolders, folder.at
+        end = positions[folder.next_subfolder] if folder.next_subfolder < len(positions) else len(folder.names)
+        while at < end:
+            part = folder.names[at : min(end, at + size - len(chunk))]
+            at += len(part)
+            chunk += [folder.prefix + name for name in part] if folder.prefix else part
+            if len(chunk) >= size:
+                yield chunk
+                chunk, size = [], CHUNK_MAX
+        folder.at = end + 1
+        if end == len(folder.names):
+            stack.pop()
+            resume = []
+            continue
+        folder.next_subfolder += 1
+        name = folder.prefix + folder.names[end]
+        # Only the first subfolder of a resumed path can be the one in which the walk stopped.
+        inside = bool(resume) and after.startswith(name + b"/")
+        path = os.path.join(root, name)
+        if (descend is None or descend(name)) and not _is_loop(
+            path, (os.path.join(root, open_.prefix) for open_ in stack), warn
+        ):
+            stack.append(_open(path, name + b"/", resume if inside else [], warn))
+        resume = resume[1:] if inside else []
+    if chunk:
+        yield chunk
+
+
+def _open(path: bytes, prefix: bytes, resume: list[bytes], warn: Warn) -> _Folder:
+    names, subfolders = _entries(path, warn)
+    folder = _Folder(prefix, names, subfolders)
+    if resume:
+        # In the folders above it, the last name's folder is entered again; in its own, everything up to it is done.
+        find = bisect_left if len(resume) > 1 else bisect_right
+        folder.at = find(names, resume[0])
+        folder.next_subfolder = bisect_left(subfolders, folder.at)
+    return folder
+
+
+def _entries(path: bytes, warn: Warn) -> _Entries:
+    names: list[bytes] = []
+    subfolders: list[bytes] = []
+    others: list[os.DirEntry[bytes]] = []
+    add = names.append
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                # For plain files and folders, which most are, these two cost no system call.
+                try:
+                    if entry.is_file():
+                        add(entry.name)
+                    elif entry.is_dir():
+                        subfolders.append(entry.name)
+                    else:
+                        others.append(entry)
+                except OSError:
+                    others.append(entry)
+    except OSError as error:
+        raise unreadable_folder(path, error) from error
+    for entry in others:
+        warn(f"{shown(entry.path)} was left out: {_kind(entry)}.")
+    names += subfolders
+    names.sort()
+    return _Entries(names, sorted(bisect_left(names, name) for name in subfolders))
+
+
+def unreadable_folder(path: bytes, error: OSError) -> PlanningError:
+    """What to say about a folder that cannot be listed."""
+    advice = {
+        errno.EACCES: "Let the user that Windrow runs as read it (chmod a+rx), or take it out of the input.",
+        errno.ENOENT: "It was removed while the input was being listed; submit the job again when the input is at rest.",
+        errno.ENAMETOOLONG: "The folders are nested too deep for the operating system; move the data up.",
+    }.get(error.errno or 0, "Check the disk or the share it lies on.")
+    return PlanningError(f"The folder {shown(path)} of the input cannot be read: {error.strerror}. {advice}")
+
+
+def _is_loop(path: bytes, ancestors: Iterable[bytes], warn: Warn) -> bool:
+    """Whether `path` is a link to a folder in which it lies itself. Only links are looked at: nothing else can close a loop."""
+    try:
+        if not stat.S_ISLNK(os.lstat(path).st_mode):
+            return False
+        target = os.stat(path)
+        for ancestor in ancestors:
+            if os.path.samestat(target, os.stat(ancestor)):
+                warn(f"{shown(path)} was left out: it is a link to a folder that contains it.")
+                return True
+    except OSError as error:
+        raise unreadable_folder(path, error) from error
+    return False
+
+
+def _kind(entry: os.DirEntry[bytes]) -> str:
+    if entry.is_symlink():
+        try:
+            mode = os.stat(entry.path).st_mode
+        except OSError as error:
+            return f"a link that leads nowhere ({error.strerror})"
+    else:
+        mode = entry.stat(follow_symlinks=False).st_mode
+    for test, name in (
+        (stat.S_ISFIFO, "a named pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    ):
+        if test(mode):
+            return f"{name}, not a file"
+    return "neither file nor folder"

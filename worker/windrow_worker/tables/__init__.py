@@ -1,0 +1,47 @@
+"""Tables: from a slice of a delimited, JSON lines or Parquet file to the DataFrame that ``run()`` gets.
+
+The planner pins columns and types and cuts; its rules and these are the same code: ``columns`` and ``dates`` (types),
+``delimited_text`` and ``json_lines`` (records), ``encodings``. Those need the standard library only. Importing this package
+brings neither pandas nor pyarrow; making a loader does.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    from windrow_worker.loading import Loader
+
+
+def make_loader(reader: Dict[str, Any]) -> Loader:
+    """The loader for a reader document of kind ``table``.
+
+    Raises ImportError where pandas (for Parquet: pyarrow) is missing, ValueError for a format that is not known.
+    """
+    made = reader["format"]
+    try:
+        import pandas  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "a table needs pandas in the Python that runs the script (pip install pandas): %s" % error
+        ) from error
+    if made == "delimited":
+        from windrow_worker.tables.delimited import DelimitedLoader
+
+        return DelimitedLoader(reader)
+    if made == "json_lines":
+        # Fails here, not at the first mini-batch, if pandas cannot be used.
+        import windrow_worker.tables.frames  # noqa: F401
+        from windrow_worker.tables.json_lines import JsonLinesLoader
+
+        return JsonLinesLoader(reader)
+    if made == "parquet":
+        try:
+            from windrow_worker.tables.parquet import ParquetLoader
+        except ImportError as error:
+            raise ImportError(
+                "a Parquet table needs pyarrow in the Python that runs the script (pip install pyarrow): %s" % error
+            ) from error
+        return ParquetLoader(reader)
+    raise ValueError("unknown table format %r; known: delimited, json_lines, parquet" % made)

@@ -1,0 +1,220 @@
+"""The fast way through delimited text: Arrow's CSV reader with pinned types, where it does what the exact rule says.
+
+Where it does not, :func:`read_fast` returns None, and the caller takes the exact way. Known differences, all looked for
+here: Arrow drops a byte order mark, ends a line at a lone carriage return, lets a quote swallow line ends in single-line
+mode, drops an open quote at the end, skips blank CRLF lines, reads ``0x10`` and ``nan(1)`` as numbers, and cannot pad
+short records. A value that does not fit its column's type makes Arrow fail; that column is then read as text and
+converted by the exact rule, alone.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import Any, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+import numpy
+import pyarrow
+import pyarrow.compute
+from pyarrow import csv
+
+from windrow_worker.tables.columns import Column, Misfits, convert
+from windrow_worker.tables.delimited_text import Text, records
+
+TYPES = {
+    "text": pyarrow.string(),
+    "int": pyarrow.int64(),
+    "float": pyarrow.float64(),
+    "bool": pyarrow.bool_(),
+    "datetime": pyarrow.timestamp("ns"),
+}
+_FAILED_COLUMN = re.compile(r"In CSV column #(\d+): ")
+_PLAIN_ISO = r"^(1[7-9]|20|21)\d\d-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,9})?)?$"
+_BLOCK_MAX = 1 << 30
+_ODD_RECORDS_MAX = 1000
+"""Records too short or too wide are put right one by one; with more of them, the exact way is as fast."""
+
+
+class FastTable(NamedTuple):
+    """Arrow arrays by position in the file, and what did not fit; ``wide_rows``: records with fields beyond the width."""
+
+    arrays: List[Any]
+    rows: int
+    misfits: List[Misfits]
+    wide_rows: int
+    first_wide_row: int
+
+
+def read_fast(data: bytes, text: Text, columns: Sequence[Column], as_text: Set[int]) -> Optional[FastTable]:
+    """Read UTF-8 bytes that begin at a record; None if only the exact way will do.
+
+    ``columns``: one a position in the file. ``as_text``: positions known to hold misfits; grows with what is found.
+    """
+    if not data or not columns or len(text.delimiter) != 1 or not text.delimiter.isascii():
+        return None
+    quotes = b'"' in data
+    if data.startswith(codecs.BOM_UTF8) or _has_odd_lines(data, text.multi_line, quotes):
+        return None
+    guarded = quotes and text.multi_line
+    if guarded:
+        if len(columns) == 1:
+            return None
+        # A last record of nothing but nulls: an open quote would swallow it.
+        data += (b"" if data.endswith(b"\n") else b"\n") + text.delimiter.encode() * (len(columns) - 1) + b"\n"
+    hexadecimal = b"0x" in data or b"0X" in data
+    forced = {at for at, column in enumerate(columns) if hexadecimal and column.type == "int"}
+    while True:
+        odd: List[Any] = []
+        try:
+            table = _parse(data, text, columns, as_text | forced, quotes, odd)
+        except _TooManyOddRecords:
+            return None
+        except pyarrow.ArrowInvalid as error:
+            found = _FAILED_COLUMN.match(str(error))
+            if found is None or int(found[1]) in as_text:
+                return None
+            as_text.add(int(found[1]))
+            continue
+        if guarded:
+            last = table.num_rows - 1
+            if last < 0 or any(table.column(at)[last].as_py() not in (None, "") for at in range(len(columns))):
+                return None
+            table = table.slice(0, last)
+        elif quotes and table.num_rows + len(odd) != data.count(b"\n") + (not data.endswith(b"\n")):
+            return None
+        spelled = {at for at, column in enumerate(columns) if column.type == "float" and _has_nan(table.column(at))}
+        if not spelled:
+            return _complete(table, text, columns, odd)
+        # Arrow takes more spellings of "not a number" than the exact rule.
+        forced |= spelled
+
+
+class _TooManyOddRecords(Exception):
+    pass
+
+
+def _has_odd_lines(data: bytes, multi_line: bool, quotes: bool) -> bool:
+    """Whether there are line ends that Arrow takes otherwise, or blank lines where lines have to be counted."""
+    returns = data.count(b"\r")
+    if returns:
+        if returns != data.count(b"\r\n"):
+            return True
+        if not multi_line and (data.startswith(b"\r\n") or b"\n\r\n" in data):
+            return True
+    return quotes and not multi_line and (data.startswith(b"\n") or b"\n\n" in data)
+
+
+def _parse(data: bytes, text: Text, columns: Sequence[Column], as_text: Set[int], quotes: bool, odd: List[Any]) -> Any:
+    """One pass of Arrow's reader: typed columns, those in ``as_text`` and datetimes as text; odd records go to ``odd``."""
+
+    def note(row: Any) -> str:
+        odd.append(row)
+        if len(odd) > _ODD_RECORDS_MAX:
+            raise _TooManyOddRecords
+        return "skip"
+
+    words = next((_words(column) for column in columns if column.type == "bool"), ((), ()))
+    types = {}
+    for at, column in enumerate(columns):
+        # Arrow has one list of words for all columns; bools of other words go the exact way.
+        typed = column.type in ("int", "float") or (column.type == "bool" and _words(column) == words)
+        types[str(at)] = TYPES[column.type] if typed and at not in as_text else pyarrow.string()
+    return csv.read_csv(
+        pyarrow.BufferReader(data),
+        read_options=csv.ReadOptions(
+            use_threads=False, column_names=list(types), block_size=min(max(len(data) + 1, 4096), _BLOCK_MAX)
+        ),
+        parse_options=csv.ParseOptions(
+            delimiter=text.delimiter,
+            quote_char='"' if quotes else False,
+            double_quote=True,
+            newlines_in_values=quotes and text.multi_line,
+            ignore_empty_lines=True,
+            invalid_row_handler=note,
+        ),
+        convert_options=csv.ConvertOptions(
+            check_utf8=False,
+            column_types=types,
+            null_values=[""],
+            true_values=list(words[0]),
+            false_values=list(words[1]),
+            strings_can_be_null=not text.empty_as_string,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+
+
+def _words(column: Column) -> Tuple[Tuple[str, ...], Tuple[str, ...]]:
+    return column.true_words, column.false_words
+
+
+def _has_nan(array: Any) -> bool:
+    return array.type == pyarrow.float64() and bool(pyarrow.compute.any(pyarrow.compute.is_nan(array)).as_py())
+
+
+def _complete(table: Any, text: Text, columns: Sequence[Column], odd: List[Any]) -> Optional[FastTable]:
+    """Convert what was read as text, and put the odd records where they belong."""
+    odd_records = [list(records(row.text, text)) for row in odd]
+    if any(len(parsed) != 1 for parsed in odd_records):
+        return None
+    rows = table.num_rows + len(odd)
+    at_odd = numpy.array([row.number - 1 for row in odd], dtype="int64")
+    is_good = numpy.ones(rows, dtype=bool)
+    is_good[at_odd] = False
+    at_good = numpy.flatnonzero(is_good)
+    order = None
+    if odd:
+        order = numpy.empty(rows, dtype="int64")
+        order[at_good] = numpy.arange(table.num_rows)
+        order[at_odd] = numpy.arange(table.num_rows, rows)
+    arrays, misfits = [], []
+    for at, column in enumerate(columns):
+        array = _one_chunk(table.column(at))
+        found: List[Misfits] = []
+        if array.type != TYPES[column.type]:
+            given = array
+            array, count, first = _from_text(given, column)
+            if count:
+                found.append(Misfits(at, count, int(at_good[first]), given[first].as_py()))
+        if odd:
+            values = [parsed[0][at] if at < len(parsed[0]) else None for parsed in odd_records]
+            converted = convert(column, values)
+            if converted.misfits:
+                first = converted.first_misfit
+                found.append(Misfits(at, converted.misfits, int(at_odd[first]), values[first]))
+            array = pyarrow.concat_arrays([array, _array(converted.values, column)]).take(pyarrow.array(order))
+        if found:
+            misfits.append(min(found, key=lambda one: one.row)._replace(number=sum(one.number for one in found)))
+        arrays.append(array)
+    wide = [int(at) for at, parsed in zip(at_odd, odd_records) if len(parsed[0]) > len(columns)]
+    return FastTable(arrays, rows, misfits, len(wide), wide[0] if wide else -1)
+
+
+def _one_chunk(column: Any) -> Any:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pyarrow.concat_arrays(column.chunks) if column.num_chunks else pyarrow.array([], column.type)
+
+
+def _from_text(array: Any, column: Column) -> Tuple[Any, int, int]:
+    """Text to the column's type, as (array, misfits, first misfit)."""
+    if column.type == "datetime" and "iso" in column.dates:
+        compute = pyarrow.compute
+        if compute.all(compute.match_substring_regex(array, _PLAIN_ISO)).as_py():
+            try:
+                return array.cast(TYPES["datetime"]), 0, -1
+            except pyarrow.ArrowInvalid:
+                pass
+    encoded = array.dictionary_encode()
+    if len(encoded.dictionary) * 2 < len(array):
+        converted = convert(column, encoded.dictionary.to_pylist())
+        if not converted.misfits:
+            return _array(converted.values, column).take(encoded.indices), 0, -1
+    converted = convert(column, array.to_pylist())
+    return _array(converted.values, column), converted.misfits, converted.first_misfit
+
+
+def _array(values: List[Any], column: Column) -> Any:
+    if column.type == "datetime":
+        return pyarrow.array(values, pyarrow.int64()).cast(TYPES["datetime"])
+    return pyarrow.array(values, TYPES[column.type])

@@ -1,0 +1,160 @@
+"""Columns of a delimited table: inferring their types from a sample, and turning text into values of the pinned type.
+
+This is the exact rule, in plain Python; the fast reader must agree with it. Source: mltable.md, section 1 (rules 3, 4, 9) and 4.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from windrow_worker.tables.dates import NS_MAX, NS_MIN, families_of, parser
+
+TRUE_WORDS = ("true", "True", "TRUE", "t", "T", "1", "Yes", "YES", "Y")
+FALSE_WORDS = ("false", "False", "FALSE", "f", "F", "0", "No", "NO", "N")
+PLAIN_TRUE_WORDS, PLAIN_FALSE_WORDS = TRUE_WORDS[:3], FALSE_WORDS[:3]
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+_INT = re.compile(r"[+-]?[0-9]+")
+_FLOAT = re.compile(
+    r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
+)
+
+
+class Column(NamedTuple):
+    """A column and its pinned type: ``text``, ``int``, ``float``, ``bool`` or ``datetime``.
+
+    ``dates``: families of :mod:`~windrow_worker.tables.dates`; ``formats``: with ``%``, from an override. ``true_words`` and
+    ``false_words`` make a bool; ``mismatch``: what another text becomes (None: null, a misfit).
+    """
+
+    name: str
+    type: str = "text"
+    dates: Tuple[str, ...] = ()
+    formats: Tuple[str, ...] = ()
+    true_words: Tuple[str, ...] = ()
+    false_words: Tuple[str, ...] = ()
+    mismatch: Optional[bool] = None
+
+    def to_json(self) -> Dict[str, Any]:
+        """The JSON form: what differs from the defaults."""
+        return {key: value for key, value in self._asdict().items() if value not in ((), None)}
+
+    @classmethod
+    def from_json(cls, value: Dict[str, Any]) -> Column:
+        """The JSON form read back."""
+        fields: Dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in value.items()}
+        return cls(**fields)
+
+
+class Converted(NamedTuple):
+    """Values of a column (datetimes as nanoseconds), how many did not fit its type, and where the first of those stands."""
+
+    values: List[Any]
+    misfits: int
+    first_misfit: int
+
+
+class Misfits(NamedTuple):
+    """Values of one column that did not fit: the column's position, how many, the first one and its row."""
+
+    position: int
+    number: int
+    row: int
+    value: Optional[str]
+
+
+def infer(name: str, sample: Sequence[Optional[str]], plain: bool) -> Tuple[Column, bool]:
+    """A column's type from the non-null values of its sample, as (column, whether its dates are undecidable).
+
+    ``plain``: only the words true and false make a bool.
+    """
+    values = [value.strip() for value in sample if value is not None]
+    words = PLAIN_TRUE_WORDS + PLAIN_FALSE_WORDS if plain else TRUE_WORDS + FALSE_WORDS
+    if not values:
+        return Column(name), False
+    if all(value in words or (not plain and _is_0_or_1(value)) for value in values):
+        true_words, false_words = (PLAIN_TRUE_WORDS, PLAIN_FALSE_WORDS) if plain else (TRUE_WORDS, FALSE_WORDS)
+        return Column(name, "bool", true_words=true_words, false_words=false_words), False
+    if all(_INT.fullmatch(value) and INT_MIN <= int(value[:40]) <= INT_MAX for value in values):
+        return Column(name, "int"), False
+    if all(_FLOAT.fullmatch(value) for value in values):
+        return Column(name, "float"), False
+    families, undecidable = families_of(values)
+    return (Column(name, "datetime", dates=families) if families else Column(name)), undecidable
+
+
+def convert(column: Column, values: Sequence[Optional[str]]) -> Converted:
+    """Text to values. Null stays null, and so does an empty text in a column that is not text."""
+    if column.type == "text":
+        return Converted(list(values), 0, -1)
+    read = _reader(column)
+    known: Dict[Optional[str], Tuple[Any, bool]] = {None: (None, True), "": (None, True)}
+    converted: List[Any] = []
+    misfits, first = 0, -1
+    for value in values:
+        result = known.get(value)
+        if result is None:
+            result = read(value)  # type: ignore[arg-type]
+            if len(known) < _KNOWN_MAX:
+                known[value] = result
+        if not result[1]:
+            if not misfits:
+                first = len(converted)
+            misfits += 1
+        converted.append(result[0])
+    return Converted(converted, misfits, first)
+
+
+_KNOWN_MAX = 10000
+
+
+def _is_0_or_1(value: str) -> bool:
+    return _INT.fullmatch(value) is not None and len(value) < 40 and int(value) in (0, 1)
+
+
+def _reader(column: Column) -> Callable[[str], Tuple[Any, bool]]:
+    """From text to (value, whether it fits)."""
+    if column.type == "int":
+        return _read_int
+    if column.type == "float":
+        return _read_float
+    if column.type == "bool":
+        words = dict.fromkeys(column.false_words, False)
+        words.update((word, True) for word in column.true_words)
+        mismatch = column.mismatch
+
+        def read_bool(text: str) -> Tuple[Any, bool]:
+            value = words.get(text)
+            if value is None:
+                value = words.get(text.strip())
+            return (value, True) if value is not None else (mismatch, mismatch is not None)
+
+        return read_bool
+    parse = parser(column.dates, column.formats)
+
+    def read_date(text: str) -> Tuple[Any, bool]:
+        value = parse(text)
+        return (value, True) if value is not None and NS_MIN <= value <= NS_MAX else (None, False)
+
+    return read_date
+
+
+def _read_int(text: str) -> Tuple[Any, bool]:
+    text = text.strip()
+    if _INT.fullmatch(text) and len(text) < 40:
+        value = int(text)
+        if INT_MIN <= value <= INT_MAX:
+            return value, True
+    if not _FLOAT.fullmatch(text):
+        return None, False
+    # A decimal is cut toward zero, what is too large becomes the largest, and nan 0: a misfit all the same.
+    number = float(text)
+    if number != number:
+        return 0, False
+    return (INT_MAX if number > 0 else INT_MIN) if abs(number) >= 2.0**63 else int(number), False
+
+
+def _read_float(text: str) -> Tuple[Any, bool]:
+    text = text.strip()
+    return (float(text), True) if _FLOAT.fullmatch(text) else (None, False)

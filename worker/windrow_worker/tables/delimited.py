@@ -1,0 +1,147 @@
+"""Mini-batches of delimited files, as DataFrames."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+import pandas
+
+from windrow_worker.loading import Loaded
+from windrow_worker.tables.columns import Column, Misfits, convert
+from windrow_worker.tables.delimited_text import Text, records
+from windrow_worker.tables.encodings import to_text, to_utf8
+from windrow_worker.tables.files import printable, read_range
+from windrow_worker.tables.frames import frame
+
+try:
+    import pyarrow
+
+    from windrow_worker.tables.arrow_delimited import TYPES, read_fast
+except ImportError:
+    # No pyarrow in the user's environment, or one too old: the exact way does it all.
+    read_fast = None  # type: ignore[assignment]
+
+PATH = "Path"
+_LINES_COUNTED_BYTES_MAX = 64 * 1024 * 1024
+
+
+class _Table(NamedTuple):
+    """A slice by position in the file: Arrow arrays or lists of values; ``misfits`` of values, and records too wide."""
+
+    arrays: List[Any]
+    rows: int
+    misfits: List[Misfits]
+    wide_rows: int
+    first_wide_row: int
+
+
+class DelimitedLoader:
+    """Reads slices of delimited files by the columns and types that the planner pinned.
+
+    ``reader``: ``columns`` (:class:`Column`), ``layouts`` (for each kind of file, the column at each position), ``text``,
+    ``encoding``, ``path_column``. A recipe: file, size, mtime_ns, begin and end (record boundaries), layout.
+    """
+
+    def __init__(self, reader: Dict[str, Any], fast: bool = True) -> None:
+        """``fast`` False: the exact way only, without pyarrow."""
+        self._columns = [Column.from_json(value) for value in reader["columns"]]
+        self._layouts: List[List[int]] = reader["layouts"]
+        self._text = Text(**reader["text"])
+        self._encoding: str = reader["encoding"]
+        self._path_column: bool = reader["path_column"]
+        self._fast = fast and read_fast is not None
+        self._as_text: List[Set[int]] = [set() for _ in self._layouts]
+
+    def load(self, recipe: bytes) -> Loaded:
+        """One mini-batch. Raises InputChanged, OSError, and ValueError for bytes that are no text of the encoding."""
+        where = json.loads(recipe)
+        data = read_range(where)
+        layout = self._layouts[where["layout"]]
+        columns = [self._columns[index] for index in layout]
+        positions = {index: at for at, index in enumerate(layout)}
+        try:
+            table = None
+            if self._fast:
+                utf8 = to_utf8(data, self._encoding, where["begin"])
+                table = read_fast(utf8, self._text, columns, self._as_text[where["layout"]])
+            if table is not None:
+                value = self._arrow_frame(table, positions, where["file"])
+                return Loaded(value, table.rows, self._misfits(table, columns, where, data))
+            exact = _read_exact(to_text(data, self._encoding, where["begin"]), self._text, columns)
+        except ValueError as error:
+            raise ValueError("%s cannot be read: %s." % (where["file"], error)) from error
+        value = self._exact_frame(exact, positions, where["file"])
+        return Loaded(value, exact.rows, self._misfits(exact, columns, where, data))
+
+    def _arrow_frame(self, table: Any, positions: Dict[int, int], file: str) -> pandas.DataFrame:
+        names, arrays = [], []
+        if self._path_column:
+            names.append(PATH)
+            arrays.append(pyarrow.repeat(printable(file), table.rows))
+        for index, column in enumerate(self._columns):
+            names.append(column.name)
+            arrays.append(
+                table.arrays[positions[index]] if index in positions else pyarrow.nulls(table.rows, TYPES[column.type])
+            )
+        return pyarrow.Table.from_arrays(arrays, names=names).to_pandas()
+
+    def _exact_frame(self, table: _Table, positions: Dict[int, int], file: str) -> pandas.DataFrame:
+        made: List[Tuple[str, str, List[Any]]] = []
+        if self._path_column:
+            made.append((PATH, "text", [printable(file)] * table.rows))
+        for index, column in enumerate(self._columns):
+            values = table.arrays[positions[index]] if index in positions else [None] * table.rows
+            made.append((column.name, column.type, values))
+        return frame(made, table.rows)
+
+    def _misfits(
+        self, table: Any, columns: Sequence[Column], where: Dict[str, Any], data: bytes
+    ) -> List[Tuple[str, int, str]]:
+        found = []
+        for one in table.misfits:
+            place = self._place(where, one.row, data)
+            example = "%s: %.200r is no %s" % (place, one.value, columns[one.position].type)
+            found.append((columns[one.position].name, one.number, example))
+        if table.wide_rows:
+            place = self._place(where, table.first_wide_row, data)
+            example = "%s: has more fields than the %d of the table" % (place, len(columns))
+            found.append(("Column%d" % (len(columns) + 1), table.wide_rows, example))
+        return found
+
+    def _place(self, where: Dict[str, Any], row: int, data: bytes) -> str:
+        """Where a record stands: its line if lines and records are the same here, else counted from the slice."""
+        file, begin = printable(where["file"]), where["begin"]
+        plain = not self._text.multi_line and self._encoding in ("utf-8", "windows-1252")
+        if plain and begin <= _LINES_COUNTED_BYTES_MAX and not data.startswith(b"\n") and b"\n\n" not in data:
+            with open(os.fsencode(where["file"]), "rb", buffering=0) as opened:
+                return "%s, line %d" % (file, opened.read(begin).count(b"\n") + row + 1)
+        return "%s, record %d after byte %d" % (file, row + 1, begin)
+
+
+def _read_exact(data: str, text: Text, columns: Sequence[Column]) -> _Table:
+    """The exact way. Memory: a few hundred bytes a field."""
+    width = len(columns)
+    rows: List[List[Optional[str]]] = []
+    wide_rows, first_wide_row = 0, -1
+    for record in records(data, text):
+        if len(record) != width:
+            if len(record) > width:
+                if not wide_rows:
+                    first_wide_row = len(rows)
+                wide_rows += 1
+                del record[width:]
+            else:
+                record.extend([None] * (width - len(record)))
+        rows.append(record)
+    arrays: List[Any] = []
+    misfits: List[Misfits] = []
+    for at, column in enumerate(columns):
+        values = [row[at] for row in rows]
+        converted = convert(column, values)
+        arrays.append(converted.values)
+        if converted.misfits:
+            first = converted.first_misfit
+            misfits.append(Misfits(at, converted.misfits, first, values[first]))
+    return _Table(arrays, len(rows), misfits, wide_rows, first_wide_row)

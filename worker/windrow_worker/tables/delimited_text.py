@@ -1,0 +1,137 @@
+"""Delimited text cut into records and fields: the exact rule, in plain Python.
+
+Source: mltable.md, section 3: quoting after RFC 4180; text after a closing quote is appended; a quote inside an unquoted field is literal.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, List, NamedTuple, Optional, Sequence
+
+Record = List[Optional[str]]
+"""The fields of one record; None for an empty unquoted one."""
+
+
+class Text(NamedTuple):
+    """How delimited text is to be read."""
+
+    delimiter: str = ","
+    multi_line: bool = False
+    empty_as_string: bool = False
+
+    @property
+    def empty(self) -> Optional[str]:
+        """What an empty, unquoted field is."""
+        return "" if self.empty_as_string else None
+
+
+def records(data: str, text: Text) -> Iterator[Record]:
+    """The records of a text that begins at the start of one."""
+    if not text.multi_line or '"' not in data:
+        return _single_line(data, text.delimiter, text.multi_line, text.empty)
+    return _multi_line(data, text.delimiter, text.empty)
+
+
+def _single_line(text: str, delimiter: str, skip_bare_return: bool, empty: Optional[str]) -> Iterator[Record]:
+    start, end = 0, len(text)
+    while start < end:
+        at = text.find("\n", start)
+        if at < 0:
+            line, start = text[start:], end
+        else:
+            # A carriage return is part of the line end only where a line feed follows.
+            line = text[start : at - 1] if at > start and text[at - 1] == "\r" else text[start:at]
+            blank = at == start or (skip_bare_return and not line)
+            start = at + 1
+            if blank:
+                continue
+        if '"' in line:
+            yield _quoted_line(line, delimiter, empty)
+        else:
+            yield [field or empty for field in line.split(delimiter)]
+
+
+def _quoted_line(line: str, delimiter: str, empty: Optional[str]) -> Record:
+    fields: Record = []
+    at = 0
+    while True:
+        if line.startswith('"', at):
+            close = _closing_quote(line, at + 1)
+            if close < 0:
+                # A quote that is still open at the line end is kept.
+                fields.append('"' + line[at + 1 :].replace('""', '"'))
+                return fields
+            end = line.find(delimiter, close + 1)
+            tail = line[close + 1 :] if end < 0 else line[close + 1 : end]
+            fields.append(line[at + 1 : close].replace('""', '"') + tail)
+        else:
+            end = line.find(delimiter, at)
+            fields.append((line[at:] if end < 0 else line[at:end]) or empty)
+        if end < 0:
+            return fields
+        at = end + len(delimiter)
+
+
+def _multi_line(text: str, delimiter: str, empty: Optional[str]) -> Iterator[Record]:
+    at, end, line_end = 0, len(text), -1
+    fields: Record = []
+    while at < end or fields:
+        if text.startswith('"', at):
+            close = _closing_quote(text, at + 1)
+            if close < 0:
+                # The open quote swallows the rest.
+                fields.append(text[at + 1 :].replace('""', '"'))
+                yield fields
+                return
+            quoted: Optional[str] = text[at + 1 : close].replace('""', '"')
+            at = close + 1
+        else:
+            quoted = None
+        if line_end < at:
+            line_end = text.find("\n", at)
+            if line_end < 0:
+                line_end = end
+        stop = text.find(delimiter, at, line_end)
+        tail = text[at : stop if stop >= 0 else line_end]
+        if stop < 0 and line_end < end and tail.endswith("\r"):
+            tail = tail[:-1]
+        fields.append(quoted + tail if quoted is not None else tail or empty)
+        if stop >= 0:
+            at = stop + len(delimiter)
+            continue
+        at = line_end + 1
+        if len(fields) > 1 or tail or quoted is not None:
+            yield fields
+        fields = []
+
+
+def _closing_quote(text: str, at: int) -> int:
+    while True:
+        at = text.find('"', at)
+        if at < 0 or not text.startswith('"', at + 1):
+            return at
+        at += 2
+
+
+def header_names(fields: Sequence[Optional[str]]) -> List[str]:
+    """Column names from a header: trimmed; an empty one becomes ``Column<position>``; repeats get ``_1``, ``_2``."""
+    return distinct([(field or "").strip() or "Column%d" % (at + 1) for at, field in enumerate(fields)])
+
+
+def widened(names: Sequence[str], width: int) -> List[str]:
+    """The names, and ``Column<position>`` for further columns up to ``width``."""
+    return distinct(list(names) + ["Column%d" % (at + 1) for at in range(len(names), width)])
+
+
+def distinct(names: Sequence[str]) -> List[str]:
+    """The names, repeats with the first free number behind them."""
+    taken = set(names)
+    seen = set()
+    result = []
+    for name in names:
+        chosen, number = name, 0
+        while chosen in seen or (number and chosen in taken):
+            number += 1
+            chosen = "%s_%d" % (name, number)
+        seen.add(chosen)
+        result.append(chosen)
+    return result

@@ -1,0 +1,39 @@
+"""DataFrames from columns of plain values, with the types that Arrow's own conversion gives, also where pyarrow is absent."""
+
+from __future__ import annotations
+
+from typing import Any, List, Sequence, Tuple
+
+import numpy
+import pandas
+
+_TEXT: Any = "str" if int(pandas.__version__.split(".")[0]) >= 3 else object
+_NOT_A_TIME = -(2**63)
+
+
+def frame(columns: Sequence[Tuple[str, str, List[Any]]], rows: int) -> pandas.DataFrame:
+    """A DataFrame of (name, type, values) columns; types as in :class:`~windrow_worker.tables.columns.Column`, or ``any``.
+
+    With nulls an int column is float64 and a bool column holds objects. Datetimes come as nanoseconds.
+    """
+    made = {name: _series(kind, values) for name, kind, values in columns}
+    return pandas.DataFrame(made, index=pandas.RangeIndex(rows))
+
+
+def _series(kind: str, values: List[Any]) -> pandas.Series:
+    if kind == "text":
+        return pandas.Series(values, dtype=_TEXT)
+    nulls = None in values
+    if kind == "float" or (kind == "int" and nulls):
+        return pandas.Series(numpy.array([numpy.nan if value is None else value for value in values], dtype="float64"))
+    if kind == "int":
+        return pandas.Series(numpy.array(values, dtype="int64"))
+    if kind == "bool" and not nulls:
+        return pandas.Series(numpy.array(values, dtype="bool"))
+    if kind == "datetime":
+        times = numpy.array([_NOT_A_TIME if value is None else value for value in values], dtype="int64")
+        return pandas.Series(times.view("datetime64[ns]"))
+    held = numpy.empty(len(values), dtype=object)
+    for at, value in enumerate(values):
+        held[at] = value
+    return pandas.Series(held, dtype=object)

@@ -1,0 +1,127 @@
+"""Mini-batches of JSON lines files, as DataFrames.
+
+Source: mltable.md, section 7: columns are the union of keys; a column's first kind of value wins, another kind is null; text
+is never parsed; nested values stay dict and list; text behind the object is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from windrow_worker.loading import Loaded
+from windrow_worker.tables.encodings import to_text
+from windrow_worker.tables.files import printable, read_range
+
+PATH = "Path"
+
+
+class InvalidLine(ValueError):
+    """A line is no JSON object."""
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError("%s is no JSON" % constant)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
+
+
+def objects(data: str, drop_invalid: bool) -> Iterator[Dict[str, Any]]:
+    """The objects of a text that begins at a line start; lines of length zero are skipped. Raises InvalidLine."""
+    for number, line in enumerate(data.split("\n"), 1):
+        if not line:
+            continue
+        try:
+            value, _ = _DECODER.raw_decode(line, len(line) - len(line.lstrip(" \t")))
+            if not isinstance(value, dict):
+                raise ValueError("it is no object")
+        except (ValueError, RecursionError) as error:
+            if drop_invalid:
+                continue
+            raise InvalidLine(
+                "line %d of the slice is not a JSON object (%s): %.100r; correct it, or set `invalid_lines: drop`"
+                % (number, error, line)
+            ) from None
+        yield value
+
+
+def kind_of(value: Any) -> Optional[str]:
+    """The kind of a JSON value: bool, int, float, text, object or array; None for null."""
+    return None if value is None else _KINDS[type(value)]
+
+
+_KINDS = {bool: "bool", int: "int", float: "float", str: "text", dict: "object", list: "array"}
+
+
+class JsonLinesLoader:
+    """Reads slices of JSON lines files by the columns and kinds that the planner pinned.
+
+    ``reader``: ``columns`` (name and type: a kind, or ``any``), ``encoding``, ``drop_invalid``, ``path_column``.
+    """
+
+    def __init__(self, reader: Dict[str, Any]) -> None:
+        self._columns: List[Tuple[str, str]] = [(column["name"], column["type"]) for column in reader["columns"]]
+        self._encoding: str = reader["encoding"]
+        self._drop_invalid: bool = reader["drop_invalid"]
+        self._path_column: bool = reader["path_column"]
+
+    def load(self, recipe: bytes) -> Loaded:
+        """One mini-batch. Raises InputChanged, OSError, and ValueError for what is no text or no JSON."""
+        from windrow_worker.tables.frames import frame
+
+        where = json.loads(recipe)
+        data = read_range(where)
+        try:
+            rows = list(objects(to_text(data, self._encoding, where["begin"]), self._drop_invalid))
+        except ValueError as error:
+            raise ValueError(
+                "%s, after byte %d, cannot be read: %s." % (where["file"], where["begin"], error)
+            ) from error
+        place = "%s, record %%d after byte %d" % (printable(where["file"]).replace("%", "%%"), where["begin"])
+        made: List[Tuple[str, str, List[Any]]] = []
+        misfits: List[Tuple[str, int, str]] = []
+        if self._path_column:
+            made.append((PATH, "text", [printable(where["file"])] * len(rows)))
+        for name, kind in self._columns:
+            values, count, first = _pinned([row.get(name) for row in rows], kind)
+            made.append((name, kind, values))
+            if count:
+                misfits.append((name, count, "%s: %.200r is no %s" % (place % (first + 1), rows[first][name], kind)))
+        misfits += _new_keys(rows, {name for name, _ in self._columns}, place)
+        return Loaded(frame(made, len(rows)), len(rows), misfits)
+
+
+def _pinned(values: List[Any], kind: str) -> Tuple[List[Any], int, int]:
+    """The values of one column, as (values, misfits, first misfit)."""
+    if kind == "any":
+        return values, 0, -1
+    misfits, first = 0, -1
+    for at, value in enumerate(values):
+        found = kind_of(value)
+        if found is None:
+            continue
+        if found == kind and (kind != "int" or -(2**63) <= value < 2**63):
+            continue
+        if found == "int" and kind == "float" and -(2**1023) < value < 2**1023:
+            values[at] = float(value)
+            continue
+        # A whole number too large for 64 bits wraps around; any other kind becomes null.
+        values[at] = (value + 2**63) % 2**64 - 2**63 if found == "int" and kind == "int" else None
+        if not misfits:
+            first = at
+        misfits += 1
+    return values, misfits, first
+
+
+def _new_keys(rows: List[Dict[str, Any]], known: Any, place: str) -> List[Tuple[str, int, str]]:
+    """Keys that the sample did not show: left out, like the extra fields of a wider delimited record."""
+    new: Dict[str, List[int]] = {}
+    for at, row in enumerate(rows):
+        if not row.keys() <= known:
+            for key in row.keys() - known:
+                new.setdefault(key, []).append(at)
+    return [
+        (key, len(found), "%s: the key is not among the sampled records; it was left out" % (place % (found[0] + 1)))
+        for key, found in sorted(new.items())
+    ]

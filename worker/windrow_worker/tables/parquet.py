@@ -1,0 +1,63 @@
+"""Mini-batches of Parquet files, one a row group, as DataFrames. Source: mltable.md, sections 5 and 7."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from typing import Any, Dict
+
+import pyarrow
+import pyarrow.parquet
+
+from windrow_worker.loading import Loaded
+from windrow_worker.tables.files import check_unchanged, printable
+
+PATH = "Path"
+
+
+def pack_schema(schema: pyarrow.Schema) -> str:
+    """A schema as text for the reader document."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+
+class ParquetLoader:
+    """Reads row groups by the schema that the planner pinned: the union of all files' columns by name.
+
+    ``reader``: ``schema`` (see :func:`pack_schema`), ``mixed`` (names of columns that some files hold as numbers and others as text:
+    objects, as stored), ``path_column``. A recipe: file, size, mtime_ns, row_group.
+    """
+
+    def __init__(self, reader: Dict[str, Any]) -> None:
+        packed = base64.b64decode(reader["schema"])
+        self._schema = pyarrow.ipc.read_schema(pyarrow.BufferReader(packed))
+        self._mixed = set(reader["mixed"])
+        self._path_column: bool = reader["path_column"]
+
+    def load(self, recipe: bytes) -> Loaded:
+        """One mini-batch. Raises InputChanged, OSError, and pyarrow's errors for a damaged file."""
+        where = json.loads(recipe)
+        name = where["file"]
+        with open(os.fsencode(name), "rb") as file:
+            check_unchanged(file, name, where["size"], where["mtime_ns"])
+            with pyarrow.parquet.ParquetFile(file) as parquet:
+                table = parquet.read_row_group(where["row_group"], use_threads=False)
+            check_unchanged(file, name, where["size"], where["mtime_ns"])
+        arrays, names = [], []
+        if self._path_column:
+            names.append(PATH)
+            arrays.append(pyarrow.repeat(printable(name), table.num_rows))
+        for field in self._schema:
+            names.append(field.name)
+            at = table.schema.get_field_index(field.name)
+            if at < 0:
+                arrays.append(pyarrow.nulls(table.num_rows, field.type))
+            elif field.name in self._mixed or table.schema.field(at).type == field.type:
+                arrays.append(table.column(at))
+            else:
+                arrays.append(table.column(at).cast(field.type))
+        # Without the metadata of pandas: an index that was stored is a column like the others.
+        value = pyarrow.Table.from_arrays(arrays, names=names).to_pandas()
+        for column in self._mixed:
+            value[column] = value[column].astype(object)
+        return Loaded(value, table.num_rows)
