@@ -25,6 +25,7 @@ from windrow_master.planning_driver import PlanningDriver
 from windrow_master.preparation import (
     PreparationFailed,
     StepPaths,
+    logs_folder,
     make_folders,
     planning_request,
     resolve,
@@ -65,6 +66,7 @@ class Carrier:
             fx.PrepareStep: self._prepare_step,
             fx.StopPlanner: self._stop_planner,
             fx.ConcatenateRows: self._concatenate_rows,
+            fx.ReportFailures: self._report_failures,
             fx.NotifyJob: self._notify_job,
         }
 
@@ -118,10 +120,10 @@ class Carrier:
     def logs_of(self, step_id: int) -> Path | None:
         """`logs/<step>` of a step, by number."""
         step = self._core.state.steps.get(StepId(step_id))
-        if step is None:
-            return None
-        job = self._core.state.jobs[step.job_key]
-        return self._state_folder / "jobs" / job.job_id / "logs" / step.settings.name
+        return None if step is None else self._logs_of(self._core.state.jobs[step.job_key], step)
+
+    def _logs_of(self, job: Job, step: Step) -> Path:
+        return logs_folder(self._state_folder, job.job_id) / step.settings.name
 
     def _session(self, node_id: NodeId, stream: int) -> WorkSession | None:
         session = self._sessions.get(node_id)
@@ -252,22 +254,30 @@ class Carrier:
             os.close(descriptor)
 
     def _concatenate_rows(self, effect: fx.ConcatenateRows) -> None:
+        self._keep(asyncio.create_task(self._finish(self._finish_of(effect.step_id, effect.generation))))
+
+    def _report_failures(self, effect: fx.ReportFailures) -> None:
         step = self._core.state.steps[effect.step_id]
+        generation = self._core.state.jobs[step.job_key].generation
+        self._keep(asyncio.create_task(self._finisher.report(self._finish_of(effect.step_id, generation))))
+
+    def _finish_of(self, step_id: StepId, generation: int) -> Finish:
+        step = self._core.state.steps[step_id]
         job = self._core.state.jobs[step.job_key]
-        work = Finish(
+        return Finish(
             job.job_key,
             job.job_id,
             step.step_id,
             step.settings.name,
             len(job.steps) == 1,
-            effect.generation,
+            generation,
             step.header,
             step.reader or b"{}",
             bool(step.counters.failed or step.counters.items_failed),
             StepPaths.from_json(step.paths),
             self._folder_of(step),
+            self._logs_of(job, step),
         )
-        self._keep(asyncio.create_task(self._finish(work)))
 
     async def _finish(self, work: Finish) -> None:
         self._submit(await self._finisher.finish(work))

@@ -24,7 +24,7 @@ from windrow_master.output.concatenation import (
 from windrow_master.output.staging import remove_orphans
 from windrow_master.preparation import StepPaths
 from windrow_master.reports.failed_items import FILE_NAME, describer, write_failed_items
-from windrow_master.store.errors import StorePostponed
+from windrow_master.store.errors import StoreError, StorePostponed
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.rows import OutputRow
 
@@ -47,6 +47,8 @@ class Finish:
     has_failures: bool
     paths: StepPaths
     folder: Path
+    logs: Path
+    """`logs/<step>` of the job."""
 
 
 class Finisher:
@@ -74,6 +76,15 @@ class Finisher:
                 return FailStep(work.step_id, str(error))
             except OSError as error:
                 return FailStep(work.step_id, f"The output of step {work.step_name!r} could not be finished: {error}.")
+
+    async def report(self, work: Finish) -> None:
+        """List the failed items of a step that failed, in its logs."""
+        loop = asyncio.get_running_loop()
+        try:
+            work.logs.mkdir(parents=True, exist_ok=True)
+            await loop.run_in_executor(self._threads, self._list_failures, work, work.logs / FILE_NAME)
+        except (OSError, StoreError) as error:
+            self._log.warning("the failed items could not be listed", step=work.step_id, reason=str(error))
 
     def close(self) -> None:
         """Stop what runs: the next master does it again."""
@@ -103,16 +114,19 @@ class Finisher:
                     for row in error.lost
                 )
                 return RequeueLostRows(work.step_id, work.generation, lost)
-        report = failed_items_path(work)
-        if work.has_failures and report is not None:
-            describe = describer(json.loads(work.reader))
-            if write_failed_items(self._reader, work.step_id, work.folder / "recipes", describe, report):
+        if work.has_failures:
+            report = failed_items_path(work)
+            if self._list_failures(work, report):
                 message = f"What failed is listed in {report}."
         remove_orphans(segments, self._incarnation, {row.name for row in self._reader.segments_of(work.step_id)})
         return FinishStep(work.step_id, work.generation, message)
 
+    def _list_failures(self, work: Finish, target: Path) -> int:
+        describe = describer(json.loads(work.reader))
+        return write_failed_items(self._reader, work.step_id, work.folder / "recipes", describe, target)
 
-def failed_items_path(work: Finish) -> Path | None:
+
+def failed_items_path(work: Finish) -> Path:
     """Where the failed items of a step are listed: beside its output."""
     name = FILE_NAME if work.only_step else f"{work.step_name}.{FILE_NAME}"
     if work.paths.append_row is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from windrow_master.core.commands import FailStep, PlanGroup
 from windrow_master.core.ids import StepId
+from windrow_master.crash_points import reach
 
 MESSAGE_HEAD = struct.Struct("<II")
 STARTS_MAX = 4
@@ -103,6 +104,7 @@ class PlanningDriver:
             if message["type"] == "error":
                 await self._submit(FailStep(self._step_id, message["message"]))
                 return True
+            reach("planning.checkpoint_received")
             start, end = message["from"], message["to"]
             taken = await self._submit(
                 PlanGroup(

@@ -29,6 +29,7 @@ from windrow_master.core.core import Core
 from windrow_master.core.effects import Effect
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import Dirty
+from windrow_master.crash_points import reach
 
 VOLATILE = (
     commands.HeartbeatNode,
@@ -201,5 +202,7 @@ class Writer:
         for future, reply in replies:
             if not future.done():
                 future.set_result(reply)
+        if replies:
+            reach("writer.replied")
         if owed:
             self._carry_out(owed)

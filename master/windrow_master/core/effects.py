@@ -98,6 +98,14 @@ class ConcatenateRows:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportFailures:
+    """List the failed items of a step that failed: there is no output to put the list beside."""
+
+    after_commit: ClassVar[bool] = True
+    step_id: StepId
+
+
+@dataclass(frozen=True, slots=True)
 class NotifyJob:
     """A job changed: wake who watches it."""
 
@@ -116,5 +124,6 @@ Effect = (
     | PrepareStep
     | StopPlanner
     | ConcatenateRows
+    | ReportFailures
     | NotifyJob
 )

@@ -260,6 +260,8 @@ def fail_step(state: CoreState, step: Step, message: str, now: Moment) -> None:
     job = state.jobs[step.job_key]
     step.message = message
     _end_step(state, step, StepState.FAILED, now)
+    if step.counters.failed or step.counters.items_failed:
+        state.effects.append(fx.ReportFailures(step.step_id))
     if job.state not in ENDED_JOBS and job.state != JobState.CANCELLING:
         job.message = f"Step {step.settings.name!r} failed: {message}"
         for other in job.steps:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -64,8 +65,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         self._log = log
         self._streams = itertools.count(1)
         self._credentials: dict[str, tuple[NodeId, str]] = {}
-        self.usage: dict[NodeId, pb.HeartbeatRequest] = {}
-        """The last heartbeat of each node, for who lists nodes."""
+        self._heartbeats: dict[NodeId, tuple[pb.HeartbeatRequest, float]] = {}
 
     async def Register(
         self, request: pb.RegisterRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -125,7 +125,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             commands.HeartbeatNode(node_id, incarnation, request.lease_count, request.lease_digest)
         )
         await self._refuse(context, reply)
-        self.usage[node_id] = request
+        self._heartbeats[node_id] = (request, time.monotonic())
         return pb.HeartbeatResponse(master_incarnation=self._writer.core.state.incarnation, reopen_work=bool(reply))
 
     async def Work(  # type: ignore[override]  # a coroutine that writes to its context
@@ -284,7 +284,10 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         from windrow_master.rpc.views import node_message
 
         state = self._writer.core.state
-        return [node_message(node, self.usage.get(node_id)) for node_id, node in sorted(state.nodes.items())]
+        return [
+            node_message(node, *self._heartbeats.get(node_id, (None, 0.0)))
+            for node_id, node in sorted(state.nodes.items())
+        ]
 
     async def _identify(self, context: grpc.aio.ServicerContext[Any, Any]) -> tuple[NodeId, str]:
         metadata = dict(context.invocation_metadata() or ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 
 from google.protobuf import json_format
@@ -101,8 +102,8 @@ def step_message(step: StepRow) -> job_pb2.Step:
     )
 
 
-def node_message(node: Node, heartbeat: agent_service_pb2.HeartbeatRequest | None) -> node_pb2.Node:
-    """A node with what its last heartbeat told."""
+def node_message(node: Node, heartbeat: agent_service_pb2.HeartbeatRequest | None, heard_s: float) -> node_pb2.Node:
+    """A node with what its last heartbeat told; `heard_s`: when that was (monotonic)."""
     labels = json.loads(node.labels or b"{}")
     version = labels.pop("windrow_version", "")
     message = node_pb2.Node(
@@ -119,4 +120,5 @@ def node_message(node: Node, heartbeat: agent_service_pb2.HeartbeatRequest | Non
     if heartbeat is not None and heartbeat.node_incarnation == node.node_incarnation:
         message.usage.CopyFrom(heartbeat.usage)
         message.workers.extend(heartbeat.workers)
+        message.silent_ms = max(0, int((time.monotonic() - heard_s) * 1000))
     return message
