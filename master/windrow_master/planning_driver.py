@@ -72,6 +72,8 @@ class PlanningDriver:
         """Run one planner process; return (whether the work has ended, the tail of its stderr)."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            # A module in the folder from which a run was started never shadows one of ours.
+            "-P",
             "-m",
             "windrow_master.planning",
             stdin=asyncio.subprocess.PIPE,
