@@ -1,0 +1,222 @@
+"""What must hold in every history; each rule is checked at the moment at which it can first be broken.
+
+1. Lease ids are given once, for ever.
+2. Incarnations of committing masters never fall.
+3. A mini-batch has one final outcome; only lost rows take it back. Nothing changes in a step that has ended.
+4. An outcome is of the lease's own mini-batch and not of an earlier generation.
+5. Committed rows can be read, from what is synced.
+6. A failed mini-batch has used up the budget of its cause by failures of that cause.
+7. What an agent is told is accepted is durable.
+8. A node is lost only if nothing was heard of it for as long as its leases live, the master being awake.
+9. A node's stream belongs to its present incarnation.
+10. When nothing is dirty, reload equals live state, and the stored counters are what a scan gives.
+11. Every job ends; the output holds the rows of each mini-batch's one outcome, once, in order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from sim_disk import RowsLost
+from sim_tables import FINAL, IncarnationSuperseded, SegmentRange
+from sim_view import assert_reload_equals_live
+from windrow_master.core import attempts, commands
+from windrow_master.core import effects as fx
+from windrow_master.core.core import Core
+from windrow_master.core.effects import Effect
+from windrow_master.core.ids import NodeId
+from windrow_master.core.records import Dirty
+from windrow_master.core.settings import CRASH_TRIES, NODE_LOSSES_UNTIL_FAILED, OOM_TRIES
+from windrow_master.core.state import ENDED_STEPS
+from windrow_master.core.states import AttemptState, Cause, MiniBatchState, StepState, Verdict
+
+if TYPE_CHECKING:
+    from sim_run import Simulation
+
+TOLERANCE_S = 0.6
+"""Ticks come every quarter of a second; gaps of up to two intervals are not made up for."""
+
+SIGNS_OF_LIFE = (commands.RegisterNode, commands.HeartbeatNode, commands.OpenWork)
+
+
+class Broken(AssertionError):
+    """A rule does not hold."""
+
+
+def require(holds: bool, rule: int, what: str) -> None:
+    """Raise Broken unless it holds."""
+    if not holds:
+        raise Broken(f"rule {rule}: {what}")
+
+
+class Checkers:
+    """Knows the truth about every lease and result, and compares."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self._sim = sim
+        self.leases: dict[int, tuple[int, int, int]] = {}
+        """Every lease ever given: (step, mini-batch, generation)."""
+        self.failures: dict[tuple[int, int], Counter[Cause]] = {}
+        """Failures that agents reported for a mini-batch, each lease once."""
+        self.stream_owner: dict[tuple[int, int], str] = {}
+        """(master incarnation, stream) -> node incarnation."""
+        self._reported: set[int] = set()
+        self._incarnation = 0
+        self._heard: dict[tuple[int, NodeId], float] = {}
+        self._nodes: dict[NodeId, int] = {}
+        self._quiet = 0
+
+    # Handling
+
+    def before(self, core: Core, command: Any) -> None:
+        """A command is about to be handled."""
+        state = core.state
+        if isinstance(command, commands.Tick):
+            self._nodes = {node_id: node.stream for node_id, node in state.nodes.items()}
+        elif isinstance(command, commands.CompleteAttempts):
+            for result in command.results:
+                if result.cause and result.lease_id not in self._reported and result.lease_id in self.leases:
+                    self._reported.add(result.lease_id)
+                    step_id, mini_batch, _ = self.leases[result.lease_id]
+                    self.failures.setdefault((step_id, mini_batch), Counter())[Cause(result.cause)] += 1
+
+    def after(self, core: Core, command: Any, reply: Any) -> None:
+        """A command was handled."""
+        state, world = core.state, self._sim.world
+        if isinstance(command, commands.Tick):
+            for node_id, stream in self._nodes.items():
+                if node_id not in state.nodes:
+                    awake_s = self._sim.awake_s(self._heard.get((state.incarnation, node_id), self._sim.master_since_s))
+                    ttl_s = state.timing.lease_ttl_s if stream else state.timing.disconnected_ttl_s
+                    require(awake_s >= ttl_s - TOLERANCE_S, 8, f"{node_id} was lost after {awake_s:.2f} s of silence")
+        elif isinstance(command, SIGNS_OF_LIFE) and not isinstance(reply, commands.Refused):
+            self._heard[state.incarnation, command.node_id] = world.now_s
+        if isinstance(command, (commands.RegisterNode, commands.OpenWork)):
+            node = state.nodes.get(command.node_id)
+            if node is not None and node.stream:
+                owner = self.stream_owner.get((state.incarnation, node.stream))
+                require(owner == node.node_incarnation, 9, f"{node.node_incarnation} speaks on a stream of {owner}")
+
+    def on_effects(self, core: Core, effects: list[Effect]) -> None:
+        """Leases are handed out."""
+        for effect in effects:
+            if isinstance(effect, fx.SendAssignments):
+                for lease in effect.leases:
+                    require(lease.lease_id not in self.leases, 1, f"{lease} was given before")
+                    self.leases[lease.lease_id] = (lease.step_id, lease.mini_batch, lease.generation)
+
+    # Commits
+
+    def on_commit(self, incarnation: int, dirty: Dirty, ranges: list[SegmentRange]) -> None:
+        """A group is committed, and judged. Raises IncarnationSuperseded as the store does."""
+        disk = self._sim.disk
+        tables = disk.tables
+        if tables.fenced and incarnation != tables.incarnation:
+            raise IncarnationSuperseded
+        require(incarnation >= self._incarnation, 2, f"incarnation {incarnation} commits after {self._incarnation}")
+        self._incarnation = incarnation
+        self._check_outcomes(dirty)
+        for attempt in dirty.attempts:
+            given = self.leases.get(attempt.lease_id)
+            require(given is not None and given[:2] == (attempt.step_id, attempt.mini_batch), 4, f"{attempt}, {given}")
+        tables.commit(incarnation, dirty, ranges)
+        for at in ranges:
+            try:
+                disk.read(at, durable=True)
+            except RowsLost as error:
+                raise Broken(f"rule 5: {error}") from error
+        self._check_budgets(dirty)
+
+    def _check_outcomes(self, dirty: Dirty) -> None:
+        tables = self._sim.disk.tables
+        states: dict[tuple[int, int], int] = {}
+        for outcome in dirty.outcomes:
+            key = (outcome.step_id, outcome.mini_batch)
+            before = states.get(key)
+            if before is None:
+                rows = tables.mini_batches.get(outcome.step_id, ())
+                before = rows[outcome.mini_batch].state if outcome.mini_batch < len(rows) else MiniBatchState.QUEUED
+            states[key] = outcome.state
+            stored = tables.steps.get(outcome.step_id)
+            require(stored is None or stored.state not in ENDED_STEPS, 3, f"{outcome} comes after its step's end")
+            final = before in (*FINAL, MiniBatchState.CANCELLED)
+            require(final == (outcome.state == MiniBatchState.QUEUED), 3, f"{outcome} follows {before}")
+            if outcome.lease_id:
+                step_id, mini_batch, generation = self.leases.get(outcome.lease_id, (0, 0, 0))
+                require((step_id, mini_batch) == key, 4, f"{outcome} is of a lease on {(step_id, mini_batch)}")
+                now = tables.jobs[stored.job_key].generation if stored is not None else 0
+                require(generation >= now, 4, f"{outcome} is of generation {generation}, the job's is {now}")
+
+    def _check_budgets(self, dirty: Dirty) -> None:
+        tables = self._sim.disk.tables
+        for outcome in dirty.outcomes:
+            key = (outcome.step_id, outcome.mini_batch)
+            row = tables.mini_batches[outcome.step_id][outcome.mini_batch]
+            if outcome.state != MiniBatchState.FAILED or row.lease_id != outcome.lease_id:
+                continue
+            cause = Cause(tables.item_outcomes[key][0].cause)
+            failures = self.failures.get(key, Counter())
+            if cause in attempts.CHARGED_CAUSES:
+                seen = sum(failures[at] for at in attempts.CHARGED_CAUSES)
+                needed = self._sim.settings_of(outcome.step_id).max_retries + 1
+            elif cause == Cause.NODE_KILLER:
+                lost = (at for at in tables.attempts.values() if (at.step_id, at.mini_batch) == key)
+                seen, needed = sum(at.cause == Cause.NODE_LOST for at in lost), NODE_LOSSES_UNTIL_FAILED
+            else:
+                limits = {Cause.CRASH: CRASH_TRIES, Cause.OOM: OOM_TRIES, Cause.INPUT_CHANGED: 1, Cause.NONE: 0}
+                require(cause in limits, 6, f"mini-batch {key} failed for {cause.name}, which is charged to nobody")
+                seen, needed = failures[cause], limits[cause]
+            require(seen >= needed, 6, f"mini-batch {key} failed for {cause.name} after {seen} of {needed} failures")
+
+    def on_acknowledged(self, verdict: Verdict, lease_id: int) -> None:
+        """An agent hears the answer to a completion."""
+        if verdict == Verdict.ACCEPTED:
+            row = self._sim.disk.tables.attempts.get(lease_id)
+            durable = row is not None and row.state in (AttemptState.SUCCEEDED, AttemptState.FAILED)
+            require(durable, 7, f"lease {lease_id:#x} was accepted, stored is {row}")
+
+    # States
+
+    def on_quiet(self, core: Core) -> None:
+        """Nothing is dirty, nothing on its way to disk."""
+        tables = self._sim.disk.tables
+        if core.state.incarnation != tables.incarnation:
+            return
+        self._quiet += 1
+        if self._quiet % 40 == 1:
+            assert_reload_equals_live(tables.load, core.state, self._sim.world.moment)
+            tables.check()
+
+    def on_restart(self) -> None:
+        """A master starts over what the last one left."""
+        self._check_ranges()
+        self._sim.disk.tables.check()
+
+    def _check_ranges(self) -> None:
+        disk = self._sim.disk
+        for step_id, rows in disk.tables.mini_batches.items():
+            for at, row in enumerate(rows):
+                if row.range is not None and row.range not in disk.rotten:
+                    try:
+                        disk.read(row.range, durable=True)
+                    except RowsLost as error:
+                        raise Broken(f"rule 5: step {step_id}, mini-batch {at}: {error}") from error
+
+    def on_end(self) -> None:
+        """All jobs have ended."""
+        disk = self._sim.disk
+        disk.tables.check()
+        self._check_ranges()
+        for step_id, step in disk.tables.steps.items():
+            if step.state == StepState.COMPLETED:
+                wanted = b"".join(
+                    self._sim.rows[row.lease_id] for row in disk.tables.mini_batches[step_id] if row.range is not None
+                )
+                require(disk.outputs.get(step_id) == wanted, 11, f"the output of step {step_id} differs")
+                kept = sum(row.ok_count for row in disk.tables.mini_batches[step_id])
+                lines = wanted.splitlines()
+                keys = {line.rpartition(b":")[0] for line in lines}
+                require(len(lines) == len(keys), 11, f"step {step_id}: a row is there twice")
+                appended = self._sim.settings_of(step_id).append_row
+                require(len(lines) == (kept if appended else 0), 11, f"step {step_id}: {len(lines)} rows, {kept} items")

@@ -1,0 +1,134 @@
+"""What one seed simulates: how many of everything, how slow, how unreliable. All drawn from the seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from windrow_master.core.settings import StepSettings
+from windrow_master.core.states import Cause
+
+
+@dataclass
+class JobPlan:
+    """One job: its settings, and what dividing its input gives."""
+
+    job_id: str
+    settings: tuple[StepSettings, ...]
+    counts: tuple[tuple[int, ...], ...]
+    """Items of each mini-batch of each step."""
+    unknown: tuple[bool, ...]
+    """Steps whose item counts only loading tells."""
+    submit_s: float
+    cancel_s: float | None
+    patch_s: float | None
+    """When its generation rises."""
+
+
+@dataclass
+class Config:
+    """One simulated world. Rates are events a second over the whole of it, while faults last."""
+
+    jobs: list[JobPlan] = field(default_factory=list)
+    agents: int = 3
+    slots: int = 2
+    depth: int = 4
+    """Leases held a worker, the running one included."""
+    run_s: float = 0.2
+    latency_s: float = 0.005
+    loss: float = 0.0
+    """Share of unary calls whose request or reply is lost; half as many are repeated, late."""
+    assignment_loss: float = 0.0
+    """Share of assignment messages that never arrive although the stream lives."""
+    commit_s: float = 0.005
+    commit_stall: float = 0.0
+    """Share of commits that take a hundred times as long."""
+    postponed: float = 0.0
+    """Share of commits that are rolled back for lack of space and tried again."""
+    power_loss: float = 0.5
+    """Share of master deaths that lose what was not synced."""
+    rot: float = 0.0
+    """Share of concatenations that find damaged rows."""
+    causes: dict[Cause, float] = field(default_factory=dict)
+    short: float = 0.0
+    poison: float = 0.0
+    """Share of mini-batches that fail at every try."""
+    killers: float = 0.0
+    """Share of mini-batches that take their node with them while faults last."""
+    stream_breaks: float = 0.0
+    agent_kills: float = 0.0
+    agent_stalls: float = 0.0
+    drains: float = 0.0
+    master_kills: float = 0.0
+    master_pauses: float = 0.0
+    zombies: float = 0.0
+    """Share of master deaths that are none: it hangs, another starts, it comes back."""
+    planner_kills: float = 0.0
+    faults_until_s: float = 20.0
+    ends_by_s: float = 400.0
+
+
+RETRIED = (Cause.EXCEPTION, Cause.TIMEOUT, Cause.BAD_RETURN, Cause.LOAD_FAILED, Cause.CRASH, Cause.OOM)
+
+
+def draw_config(rng: Random) -> Config:
+    """A world; most are small and rough, few are large."""
+    size = rng.random()
+    config = Config()
+    config.agents = rng.randint(1, 6) if size < 0.8 else rng.randint(7, 25) if size < 0.97 else rng.randint(100, 250)
+    large = config.agents > 50
+    config.slots, config.depth = rng.randint(1, 3), rng.choice([1, 2, 4, 16])
+    config.run_s = rng.choice([0.02, 0.2, 1.0, 3.0])
+    config.latency_s = rng.choice([0.0005, 0.01, 0.1])
+    config.loss = rng.choice([0.0, 0.05, 0.2])
+    config.assignment_loss = rng.choice([0.0, 0.0, 0.1])
+    config.commit_s = rng.choice([0.001, 0.02, 0.3])
+    config.commit_stall = rng.choice([0.0, 0.02])
+    config.postponed = rng.choice([0.0, 0.0, 0.1])
+    config.rot = rng.choice([0.0, 0.0, 0.5])
+    config.causes = {cause: rng.choice([0.0, 0.0, 0.1]) for cause in (*RETRIED, Cause.NODE_FAULT, Cause.PREEMPTED)}
+    config.causes[Cause.INPUT_CHANGED] = rng.choice([0.0, 0.0, 0.02])
+    config.short = rng.choice([0.0, 0.1])
+    config.poison = rng.choice([0.0, 0.0, 0.05])
+    config.killers = rng.choice([0.0, 0.0, 0.0, 0.03])
+    config.faults_until_s = rng.choice([5.0, 15.0, 30.0]) if not large else 5.0
+    rough = rng.choice([0.0, 0.3, 1.0, 1.0])
+    config.stream_breaks = rough * rng.choice([0.0, 0.3, 1.5])
+    config.agent_kills = rough * rng.choice([0.0, 0.1, 0.6])
+    config.agent_stalls = rough * rng.choice([0.0, 0.2])
+    config.drains = rough * rng.choice([0.0, 0.05])
+    config.master_kills = rough * rng.choice([0.0, 0.1, 0.4])
+    config.master_pauses = rough * rng.choice([0.0, 0.15])
+    config.zombies = rng.choice([0.0, 0.3])
+    config.planner_kills = rough * rng.choice([0.0, 0.3])
+    config.jobs = [_draw_job(rng, number, config.faults_until_s) for number in range(rng.choice([1, 1, 2]))]
+    return config
+
+
+def _draw_job(rng: Random, number: int, faults_until_s: float) -> JobPlan:
+    names = ("a", "b")[: rng.choice([1, 1, 2])]
+    settings = tuple(
+        StepSettings(
+            name,
+            depends_on=("a",) if name == "b" and rng.random() < 0.7 else (),
+            append_row=rng.random() < 0.85,
+            error_threshold=rng.choice([-1, -1, -1, 30]),
+            mini_batch_error_threshold=rng.choice([-1, -1, -1, 10]),
+            allowed_failed_percent=rng.choice([100.0, 100.0, 60.0]),
+            max_retries=rng.choice([0, 1, 2, 2]),
+        )
+        for name in names
+    )
+    counts = tuple(
+        tuple(rng.randint(1, 4) for _ in range(rng.choice([0, 3, 20, 60, 120]) if rng.random() < 0.95 else 400))
+        for _ in names
+    )
+    return JobPlan(
+        f"job{number}",
+        settings,
+        counts,
+        tuple(rng.random() < 0.25 for _ in names),
+        0.5 + rng.random() * 3,
+        rng.random() * faults_until_s if rng.random() < 0.15 else None,
+        rng.random() * faults_until_s if rng.random() < 0.2 else None,
+    )

@@ -1,0 +1,5 @@
+"""Planted faults."""
+
+from __future__ import annotations
+
+FAULTS = {}

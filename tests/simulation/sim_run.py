@@ -1,0 +1,309 @@
+"""One simulated history: the world of a seed, from the first submission to the end of the last job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from zlib import crc32
+
+from sim_agent import Agent
+from sim_checkers import Broken, Checkers
+from sim_config import Config, JobPlan, draw_config
+from sim_disk import Disk
+from sim_master import SimMaster
+from sim_network import call
+from sim_view import document_of, settings_of
+from sim_world import Process, World
+from sim_writer import PatchJob
+from windrow.rpc.v1 import work_pb2
+from windrow_master.core import commands
+from windrow_master.core.commands import HeldLease
+from windrow_master.core.ids import NodeId
+from windrow_master.core.settings import StepSettings
+from windrow_master.core.state import ENDED_JOBS
+from windrow_master.core.states import Cause, JobState
+
+
+class SimulationFailed(AssertionError):
+    """A seed broke a rule; the message says which, when, and how to see it again."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a history came to."""
+
+    seed: int
+    digest: int
+    virtual_s: float
+    commits: int
+    attempts: int
+    masters: int
+    states: tuple[str, ...]
+
+
+class Simulation:
+    """Owns the world, the disk, the master and the agents."""
+
+    def __init__(self, seed: int, config: Config | None = None, *, keep_trace: bool = False) -> None:
+        self.world = World(seed, keep_trace=keep_trace)
+        self.config = config if config is not None else draw_config(Random(seed ^ 0x57494E44))
+        self.world.faults_until_s = self.world.now_s + self.config.faults_until_s
+        self.disk = Disk()
+        self.checkers = Checkers(self)
+        self.rows: dict[int, bytes] = {}
+        """The rows that each lease's run returned."""
+        self.master: SimMaster | None = None
+        self.master_since_s = self.world.now_s
+        self._pauses: list[tuple[float, float]] = []
+        self._prefixes: set[int] = set()
+        self._agents: dict[NodeId, Agent] = {}
+        self._numbers: dict[NodeId, int] = {}
+        self._client = Process(self.world)
+        self._jobs = {job.job_id: job for job in self.config.jobs}
+
+    # The input and the script
+
+    def planned_counts(self, job_id: str, ordinal: int) -> tuple[int, ...]:
+        """What dividing the input gives: item counts, 0 where only loading tells."""
+        job = self._jobs[job_id]
+        return (0,) * len(job.counts[ordinal]) if job.unknown[ordinal] else job.counts[ordinal]
+
+    def _draw(self, job_id: str, ordinal: int, mini_batch: int, what: str) -> float:
+        """A number of a mini-batch that does not depend on the history."""
+        return crc32(f"{self.world.seed}/{job_id}/{ordinal}/{mini_batch}/{what}".encode()) / 2**32
+
+    def kills_node(self, job_id: str, ordinal: int, mini_batch: int) -> bool:
+        """Whether running it takes the node down, while faults last."""
+        return self.world.faulty and self._draw(job_id, ordinal, mini_batch, "kills") < self.config.killers
+
+    def run(self, job_id: str, ordinal: int, lease: HeldLease) -> Any:
+        """What running a mini-batch gives."""
+        config, rng = self.config, self.world.rng
+        items = self._jobs[job_id].counts[ordinal][lease.mini_batch]
+        cause = Cause.NONE
+        if self._draw(job_id, ordinal, lease.mini_batch, "poison") < config.poison:
+            cause = Cause.EXCEPTION
+        else:
+            for candidate, share in config.causes.items():
+                if self.world.chance(share):
+                    cause = candidate
+                    break
+        if cause:
+            return work_pb2.Completion(lease_id=lease.lease_id, cause=int(cause), item_count=items, message=cause.name)  # type: ignore[arg-type]
+        results = rng.randint(0, items) if rng.random() < config.short else items
+        name = f"{job_id}/{ordinal}:{lease.mini_batch}"
+        rows = b"".join(f"{name}:{at}:{lease.lease_id:x}\n".encode() for at in range(results))
+        self.rows[lease.lease_id] = rows
+        return work_pb2.Completion(
+            lease_id=lease.lease_id, item_count=items, result_count=results, row_count=results, rows=rows,
+            rows_length=len(rows), rows_crc32=crc32(rows),
+        )  # fmt: skip
+
+    def settings_of(self, step_id: int) -> StepSettings:
+        """The settings of a stored step."""
+        step = self.disk.tables.steps[step_id]
+        return settings_of(self.disk.tables.jobs[step.job_key].document)[step.ordinal]
+
+    # The master
+
+    def next_prefix(self) -> int:
+        """31 random bits that no earlier master had."""
+        while (prefix := self.world.rng.getrandbits(31)) in self._prefixes:
+            pass
+        self._prefixes.add(prefix)
+        return prefix
+
+    def _start_master(self) -> None:
+        self.checkers.on_restart()
+        self.master_since_s = self.world.now_s
+        self.master = SimMaster(self)
+
+    def _end_master(self) -> None:
+        """The master dies, or hangs for so long that another takes its place."""
+        master, self.master, rng = self.master, None, self.world.rng
+        if master is None:
+            return
+        if self.world.chance(self.config.zombies):
+            self.world.trace("master hangs", master.core.state.incarnation)
+            master.pause(3 + rng.random() * 10)
+            for agent in self._agents.values():
+                if agent.stream is not None:
+                    agent.stream.break_off()
+        else:
+            power = rng.random() < self.config.power_loss
+            self.world.trace("master dies", master.core.state.incarnation, power)
+            self._kill(master)
+            if power:
+                self.disk.lose_power(rng)
+        self.world.after(rng.choice([0.1, 1.0, 5.0, 20.0]), self._start_master)
+
+    def _kill(self, master: SimMaster) -> None:
+        master.alive = False
+        for agent in self._agents.values():
+            if agent.stream is not None and agent.stream.master is master:
+                agent.stream.break_off()
+
+    def _pause_master(self) -> None:
+        if self.master is not None:
+            duration_s = self.world.rng.choice([0.3, 1.0, 6.0, 100.0])
+            self.world.trace("master pauses", duration_s)
+            self.master.pause(duration_s)
+            if duration_s > 0.6:
+                self._pauses.append((self.world.now_s, self.world.now_s + duration_s))
+
+    def awake_s(self, since_s: float) -> float:
+        """Seconds since then in which the master was awake."""
+        now_s = self.world.now_s
+        awake_s, at_s = now_s - since_s, since_s
+        for begin_s, end_s in self._pauses:
+            asleep_s = min(end_s, now_s) - max(begin_s, at_s)
+            if asleep_s > 0:
+                awake_s -= asleep_s
+                at_s = end_s
+        return awake_s
+
+    # Agents
+
+    def _start_agent(self, node_id: NodeId) -> None:
+        number = self._numbers[node_id] = self._numbers.get(node_id, 0) + 1
+        replaced = f"{node_id}.{number - 1}" if number > 1 and self.world.rng.random() < 0.6 else ""
+        self.world.trace("agent starts", node_id, number)
+        self._agents[node_id] = Agent(self, node_id, number, replaced)
+
+    def kill_agent(self, agent: Agent) -> None:
+        """kill -9, and a new one after a while."""
+        if agent.alive:
+            self.world.trace("agent dies", agent.incarnation)
+            agent.die()
+            self._restart_agent(agent.node_id)
+
+    def agent_left(self, agent: Agent) -> None:
+        """It had drained."""
+        if agent.alive:
+            agent.alive = False
+            self._restart_agent(agent.node_id)
+
+    def _restart_agent(self, node_id: NodeId) -> None:
+        self.world.after(self.world.rng.choice([0.05, 1.0, 8.0]), lambda: self._start_agent(node_id))
+
+    def _any_agent(self) -> Agent:
+        return self.world.rng.choice(list(self._agents.values()))
+
+    # The client
+
+    def _ask(self, command: Any, done: Any) -> None:
+        """Ask until there is an answer."""
+        config = self.config
+        call(self._client, self.master, config.latency_s, config.loss, command, lambda reply: None,
+             lambda: self._client.after(0.3, lambda: None if done() else self._ask(command, done)))  # fmt: skip
+
+    def _submit(self, job: JobPlan) -> None:
+        document = document_of(job.settings)
+        command = commands.SubmitJob(job.job_id, f"request-{job.job_id}", document, "digest", job.settings)
+        self._ask(command, lambda: self._stored_state(job.job_id) is not None)
+
+    def _cancel(self, job: JobPlan) -> None:
+        state = self._stored_state(job.job_id)
+        if state is None:
+            self._client.after(0.5, lambda: self._cancel(job))
+        elif state not in ENDED_JOBS:
+            self._ask(commands.CancelJob(job.job_id), lambda: self._stored_state(job.job_id) in ENDED_JOBS)
+
+    def _patch(self, job: JobPlan) -> None:
+        if self.master is not None:
+            self.master.submit(PatchJob(job.job_id))
+
+    def _stored_state(self, job_id: str) -> JobState | None:
+        found = (JobState(job.state) for job in self.disk.tables.jobs.values() if job.job_id == job_id)
+        return next(found, None)
+
+    # The history
+
+    def _every(self, rate: float, fault: Any) -> None:
+        """A fault that strikes at random, so often a second, until faults stop."""
+        if not rate:
+            return
+
+        def strike() -> None:
+            if self.world.faulty:
+                fault()
+                self.world.after(self.world.around(1 / rate), strike)
+
+        self.world.after(self.world.around(1 / rate), strike)
+
+    def _stall_agent(self) -> None:
+        self._any_agent().pause(self.world.rng.choice([0.5, 3.0, 12.0]))
+
+    def _break_stream(self) -> None:
+        agent = self._any_agent()
+        if agent.stream is not None:
+            agent.stream.break_off()
+
+    def _drain(self) -> None:
+        agent = self._any_agent()
+        if self.master is not None and self.world.rng.random() < 0.5:
+            self.master.submit(commands.DrainNode(agent.node_id))
+        else:
+            agent.after(0.0, agent.drain)
+
+    def _done(self) -> bool:
+        jobs = self.disk.tables.jobs.values()
+        return len(jobs) == len(self._jobs) and all(job.state in ENDED_JOBS for job in jobs)
+
+    def play(self) -> Report:
+        """Let it happen. Raises SimulationFailed."""
+        config, world = self.config, self.world
+        try:
+            self._start_master()
+            for number in range(config.agents):
+                node_id = NodeId(f"n{number}")
+                world.after(world.rng.random() * 2, lambda node_id=node_id: self._start_agent(node_id))  # type: ignore[misc]
+            world.after(2.1, self._schedule_faults)
+            for job in config.jobs:
+                world.after(job.submit_s, lambda job=job: self._submit(job))  # type: ignore[misc]
+                if job.cancel_s is not None:
+                    world.after(job.submit_s + job.cancel_s, lambda job=job: self._cancel(job))  # type: ignore[misc]
+                if job.patch_s is not None:
+                    world.after(job.submit_s + job.patch_s, lambda job=job: self._patch(job))  # type: ignore[misc]
+            ended = world.run(self._done, world.faults_until_s + config.ends_by_s)
+            if not ended:
+                raise Broken(f"rule 11: not every job ended: {self._standing()}")
+            world.run(lambda: False, world.now_s + 2.0)
+            self.checkers.on_end()
+        except Exception as error:
+            raise SimulationFailed(self._story(error)) from error
+        tables = self.disk.tables
+        states = tuple(JobState(job.state).name for job in tables.jobs.values())
+        return Report(
+            world.seed, world.digest, world.now_s, tables.commits, len(self.checkers.leases), tables.incarnation, states
+        )
+
+    def _schedule_faults(self) -> None:
+        config = self.config
+        self._every(config.stream_breaks, self._break_stream)
+        self._every(config.agent_kills, lambda: self.kill_agent(self._any_agent()))
+        self._every(config.agent_stalls, self._stall_agent)
+        self._every(config.drains, self._drain)
+        self._every(config.master_kills, self._end_master)
+        self._every(config.master_pauses, self._pause_master)
+        self._every(config.planner_kills, lambda: self.master.kill_planners() if self.master else None)
+
+    def _standing(self) -> str:
+        lines = [f"{job.job_id}: {JobState(job.state).name}" for job in self.disk.tables.jobs.values()]
+        if self.master is not None:
+            state = self.master.core.state
+            for step in state.steps.values():
+                lines.append(f"step {step.step_id} {step.state.name} {step.counters} ready {len(step.ready)}")
+            for node in state.nodes.values():
+                lines.append(f"{node.node_id} {node.state.name} holds {len(node.lease_ids)} of {node.capacity}")
+        return "; ".join(lines)
+
+    def _story(self, error: Exception) -> str:
+        """What broke, and how to see it again."""
+        last = "\n".join(f"  {at}" for at in list(self.world.history)[-40:])
+        return (
+            f"seed {self.world.seed} at {self.world.now_s:.3f} s: {type(error).__name__}: {error}\n"
+            f"Reproduce: python tests/simulation/run.py --first {self.world.seed} --seeds 1 --trace\n"
+            f"What came before:\n{last}"
+        )
