@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import grpc
 
@@ -42,16 +39,14 @@ WATCH_TIMEOUT_S = 60.0
 """A stream is opened anew so often: a connection that died without a word is noticed by then."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogFile:
+class LogFile(NamedTuple):
     """A log file of a job: its path below the job's logs folder, its length in bytes."""
 
     path: str
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Master:
+class Master(NamedTuple):
     """What a master is. `read_only_reason` is "" unless it accepts no changes at the moment."""
 
     address: str
@@ -169,6 +164,8 @@ class Client:
         self, loaded: LoadedJob, *, name: str | None = None, priority: int = 0, weight: int = 1
     ) -> EffectiveJob:
         """Pack the code folders of a loaded job, bring them to the master, and make the job that can be submitted."""
+        import tempfile
+
         from windrow.code_archive import CodeArchiveError, pack
         from windrow.spec import build_effective
         from windrow.transfer import upload_artifact
@@ -193,7 +190,7 @@ class Client:
 
     def submit_effective(self, job: EffectiveJob, *, request_id: str | None = None) -> Job:
         """Submit an effective job whose code the master has. The same `request_id` again returns the first answer."""
-        request = pb.SubmitJobRequest(request_id=request_id or secrets.token_hex(16), document=job.to_json().encode())
+        request = pb.SubmitJobRequest(request_id=request_id or os.urandom(16).hex(), document=job.to_json().encode())
         return job_from_message(self.connection.call(self._stub.SubmitJob, request).job)
 
     def get(self, job_id: str) -> Job:

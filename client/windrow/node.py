@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from windrow.rpc.v1 import node_pb2
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
 _STATES = ("unknown", "ready", "disconnected", "draining", "quarantined", "lost")
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A node of the fleet at one moment. Memory in bytes, processor use in percent of all processors."""
 
     node_id: str
@@ -29,11 +29,11 @@ class Node:
     leases: int = 0
     silent_s: float = 0.0
     windrow_version: str = ""
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = MappingProxyType({})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        return asdict(self)
+        return {**self._asdict(), "labels": dict(self.labels)}
 
 
 def node_from_message(message: node_pb2.Node) -> Node:

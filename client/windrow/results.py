@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.errors import NotFound, UsageError
 from windrow.job import Job
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, slots=True)
-class RowsFile:
+class RowsFile(NamedTuple):
     """The file of rows in an output.
 
     `output`: the output's name for downloads; `path`: the file below it, b"" where the output is that file; `place`:
@@ -29,7 +28,7 @@ class RowsFile:
     output: str
     path: bytes
     place: str
-    to_csv: dict[str, Any] = field(default_factory=dict)
+    to_csv: Mapping[str, Any] = MappingProxyType({})
     header: bool = False
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import grpc
 
@@ -52,8 +51,7 @@ def _pieces(path: Path, digest: str, length: int, offset: int) -> Iterator[artif
             yield artifact_pb.UploadArtifactRequest(chunk=chunk)
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFile:
+class OutputFile(NamedTuple):
     """A file whose bytes follow, from `offset` on.
 
     `path`: below the output, b"" where the output is one file; `length`: of the whole file.

@@ -30,6 +30,10 @@ def run_command(options: RunOptions, session: Session | None) -> int:
         finally:
             interrupts.disarm()
             run.close()
+    except BrokenPipeError:
+        # Whoever read our output is gone (`| head`); Python's own flush at exit must not complain about that.
+        sys.stdout = None
+        return exit_codes.INTERRUPTED
     except Exception as error:
         return report(error, options.output)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.embedded import state_folder
 from windrow.embedded.session import OwnerGone, Session, open_session
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """A run that has ended. `job` is its last state; `rows` the files that its rows are in."""
 
     job: Job

@@ -27,8 +27,11 @@ DEFAULT = ".windrow"
 OWNER_LOCK = "embedded.lock"
 MASTER_LOCK = "lock"
 ENDPOINT = "embedded.json"
-FORMER_MASTER_S = 20.0
-"""How long a master whose starter is gone may take to end."""
+AGENT_LOCK = "agent/lock"
+FORMER_END_S = 20.0
+"""How long a master and an agent whose starter is gone may take to end."""
+UNKNOWN_END_S = 3.0
+"""The same, where nothing was published: the starter died early, or a master of another kind serves the folder."""
 POLL_S = 0.01
 
 
@@ -87,7 +90,7 @@ def prepare(folder: str) -> str:
 
 
 def claim(folder: str) -> Ownership | None:
-    """Own the folder, or None when another process does. Waits for a master that is about to end.
+    """Own the folder, or None when another process does. Waits for a former master and agent that are about to end.
 
     Raises StateFolderError when a master that nobody's embedded run started serves the folder.
     """
@@ -98,12 +101,13 @@ def claim(folder: str) -> Ownership | None:
     if not _try_lock(descriptor, folder):
         os.close(descriptor)
         return None
-    deadline = time.monotonic() + FORMER_MASTER_S
-    while _is_locked(os.path.join(folder, MASTER_LOCK)):
+    was_published = os.path.exists(os.path.join(folder, ENDPOINT))
+    deadline = time.monotonic() + (FORMER_END_S if was_published else UNKNOWN_END_S)
+    while any(_is_locked(os.path.join(folder, name)) for name in (MASTER_LOCK, AGENT_LOCK)):
         if time.monotonic() > deadline:
             os.close(descriptor)
             raise StateFolderError(
-                f"The state folder {folder} is in use by a master that `windrow master` started. "
+                f"The state folder {folder} is in use by a master or an agent that no `windrow run` started. "
                 f"Give that master's address with --master ADDRESS, or name another folder with --state DIR."
             )
         time.sleep(POLL_S)

@@ -8,8 +8,7 @@ absolute path.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.errors import NotFound, RequestRefused, RunChanged
 from windrow.job import Job, JobState
@@ -23,8 +22,7 @@ CANCEL_TIMEOUT_S = 60.0
 NAME_MAX = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(NamedTuple):
     """The run that was chosen. `continued`: it had begun before; `others`: unfinished runs that go on as well."""
 
     job: Job

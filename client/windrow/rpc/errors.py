@@ -8,8 +8,8 @@ Reasons are named in the comments of proto/windrow/rpc/v1; the constants below a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn, Protocol
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 import grpc
 
@@ -45,15 +45,14 @@ STORAGE_FULL: Final = "STORAGE_FULL"
 INTERNAL: Final = "INTERNAL"
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """A failed call as its caller sees it."""
 
     code: grpc.StatusCode
     reason: str
     """One of the constants above; "" when the error is not one of ours (the connection, a proxy, a deadline)."""
     message: str
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = MappingProxyType({})
 
 
 class AbortableContext(Protocol):

@@ -40,10 +40,9 @@ class PlainDisplay:
         due = now - self._shown_at >= INTERVAL_S
         if self._quiet or job.state.ended or not (due or states != self._states):
             return
-        first = not self._states
         self._states = states
         line = progress_line(job, self._figures)
-        if not job.mini_batches.total or (line == self._shown) or (first and not job.mini_batches.ended):
+        if not job.mini_batches.ended or line == self._shown:
             return
         self._shown, self._shown_at = line, now
         running = ", ".join(

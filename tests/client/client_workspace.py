@@ -1,0 +1,172 @@
+"""A small job in a folder of its own, and the `windrow` command run for real on it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+DEADLINE_S = 60.0
+MAIN = "from windrow.cli import main; main()"
+
+SCRIPT = """
+import os
+import time
+
+def init():
+    pass
+
+def run(mini_batch):
+    rows = []
+    for path in mini_batch:
+        name = os.path.basename(path)
+        text = open(path).read().strip()
+        gate = os.environ.get("GATE")
+        while text == "wait" and gate and not os.path.exists(gate):
+            time.sleep(0.005)
+        if text == "raise":
+            raise ValueError("this item is bad: " + name)
+        rows.append(name + " " + text)
+    return rows
+"""
+
+JOB = """
+type: pipeline
+{name}
+inputs:
+  data:
+    type: uri_folder
+    path: ./data
+outputs:
+  rows:
+    type: uri_file
+    path: ./out/rows.txt
+jobs:
+  score:
+    type: parallel
+    inputs:
+      data: ${{{{parent.inputs.data}}}}
+    outputs:
+      rows: ${{{{parent.outputs.rows}}}}
+    input_data: ${{{{inputs.data}}}}
+    mini_batch_size: "{mini_batch_size}"
+    error_threshold: {error_threshold}
+    max_concurrency_per_instance: {workers}
+    environment_variables:
+      GATE: {gate}
+    retry_settings:
+      max_retries: {max_retries}
+      timeout: 60
+    task:
+      type: run_function
+      code: ./code
+      entry_script: score.py
+      append_row_to: ${{{{outputs.rows}}}}
+"""
+
+
+class Workspace:
+    """A job file, its script and data; `gate` is a file for which items whose content is `wait` wait."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.gate = folder / "gate"
+        self.state = folder / ".windrow"
+        self.job_file = folder / "job.yml"
+        self.rows = folder / "out" / "rows.txt"
+        (folder / "code").mkdir()
+        (folder / "data").mkdir()
+        (folder / "code" / "score.py").write_text(SCRIPT)
+
+    def write(self, contents: list[str], **settings: Any) -> None:
+        """One file an item; `settings` of the job file."""
+        for number, content in enumerate(contents):
+            (self.folder / "data" / f"item{number:03d}.txt").write_text(content)
+        values = {"name": "", "mini_batch_size": 1, "error_threshold": -1, "workers": 2, "max_retries": 0}
+        self.job_file.write_text(JOB.format(**{**values, **settings}, gate=self.gate))
+
+    def expected(self, contents: list[str]) -> str:
+        """The output of an undisturbed run."""
+        return "".join(f"item{number:03d}.txt {text}\n" for number, text in enumerate(contents) if text != "raise")
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """Without what this test process was told about masters."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDROW_")}
+        return {**kept, "TMPDIR": "/tmp", **extra}
+
+    def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        """The command, to its end."""
+        return subprocess.run(
+            [sys.executable, "-c", MAIN, *arguments],
+            cwd=self.folder,
+            env=self.environment(**extra),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+
+    def start(self, *arguments: str, **extra: str) -> subprocess.Popen[str]:
+        """The command, going on."""
+        return subprocess.Popen(
+            [sys.executable, "-c", MAIN, *arguments],
+            cwd=self.folder,
+            env=self.environment(**extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that runs for this workspace: by its folder in the command line, or by its state folder's lock."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.pid != os.getpid() and self._is_ours(process):
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+    def pid_of(self, module: str) -> int | None:
+        """The live process of a role."""
+        for process in self.processes():
+            try:
+                if module in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                    return process.pid
+            except psutil.NoSuchProcess:
+                continue
+        return None
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        line = " ".join(process.cmdline())
+        if str(self.folder) in line:
+            return True
+        # An agent's configuration is in the socket's folder: its command line does not name ours.
+        return "windrow_agent" in line and process.cwd() == str(self.folder)
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE_S) -> Any:
+    """What the condition returns once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.01)
+    return value
+
+
+def end(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Its output when it has ended by itself."""
+    return process.communicate(timeout=DEADLINE_S)
+
+
+def kill(pid: int) -> None:
+    """kill -9."""
+    os.kill(pid, signal.SIGKILL)

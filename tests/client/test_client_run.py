@@ -1,0 +1,225 @@
+"""`windrow run` for real: private master and agent, a small job, honest ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from client_workspace import MAIN, Workspace, end, wait_until
+
+
+def test_a_run_ends_with_its_output_and_no_process(workspace: Workspace) -> None:
+    contents = [str(number) for number in range(12)]
+    workspace.write(contents, mini_batch_size=2)
+    done = workspace.run("run", "job.yml")
+    assert done.returncode == 0, done.stderr
+    assert workspace.rows.read_text() == workspace.expected(contents)
+    assert done.stdout.splitlines()[-1] == f"Output: {workspace.rows}"
+    assert workspace.processes() == []
+    assert not (workspace.state / "embedded.json").exists()
+
+
+def test_a_finished_run_is_followed_by_a_new_one(workspace: Workspace) -> None:
+    workspace.write(["a"], name="name: nightly")
+    assert workspace.run("run", "job.yml").returncode == 0
+    assert workspace.run("run", "job.yml").returncode == 0
+    listed = workspace.run("job", "list", "-o", "json")
+    assert [job["job_id"] for job in json.loads(listed.stdout)] == ["nightly-2", "nightly"]
+
+
+def test_events_as_json_lines(workspace: Workspace) -> None:
+    workspace.write(["a", "b", "c"])
+    done = workspace.run("run", "job.yml", "-o", "json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["event"] for event in events if event["event"] != "progress"] == ["begin", "end"]
+    last = events[-1]
+    assert last["exit_code"] == done.returncode == 0
+    assert last["outputs"] == [str(workspace.rows)]
+    assert last["job"]["steps"][0]["items"] == {"total": 3, "ok": 3, "failed": 0, "cancelled": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "code", "words"),
+    [
+        ([], {"error_threshold": 0}, 1, "Failed"),
+        ([], {"error_threshold": 5}, 0, "failed_items.csv"),
+        (["--strict"], {"error_threshold": 5}, 3, "failed_items.csv"),
+    ],
+)
+def test_failures_and_exit_codes(
+    workspace: Workspace, arguments: list[str], settings: dict[str, int], code: int, words: str
+) -> None:
+    contents = ["a", "raise", "b"]
+    workspace.write(contents, **settings)
+    done = workspace.run("run", "job.yml", *arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert words in done.stdout.splitlines()[-1]
+    assert "this item is bad: item001.txt" in done.stdout
+    if code != 1:
+        assert workspace.rows.read_text() == workspace.expected(contents)
+        assert str(workspace.rows) in done.stdout.splitlines()[-1]
+
+
+def test_a_bad_job_file_tells_all_its_errors_and_leaves_no_process(workspace: Workspace) -> None:
+    workspace.write(["a"], mini_batch_size="many", error_threshold=-7)
+    done = workspace.run("run", "job.yml")
+    assert done.returncode == 2
+    assert "mini_batch_size" in done.stderr
+    assert "error_threshold" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert workspace.processes() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "nothing.yml"], "nothing.yml"),
+        (["run"], "Missing argument"),
+        (["run", "job.yml", "--slots", "none"], "slots"),
+        (["run", "job.yml", "--restart", "--keep-rows"], "exclude each other"),
+        (["run", "job.yml", "--python", "/nowhere/python"], "/nowhere/python"),
+        (["run", "job.yml", "--state", "job.yml"], "is a file"),
+        (["run", "job.yml", "--set", "inputs.dta.path=./x"], "inputs.dta"),
+        (["job", "list"], "Which master?"),
+        (["job", "list", "--master", "nowhere"], "no address of a master"),
+        (["job", "list", "--state", "nothing"], "no Windrow state"),
+    ],
+)
+def test_bad_usage_says_what_is_wrong_and_starts_nothing(
+    workspace: Workspace, arguments: list[str], words: str
+) -> None:
+    workspace.write(["a"])
+    done = workspace.run(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert words in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert workspace.processes() == []
+
+
+def test_a_module_of_the_current_folder_shadows_nothing(workspace: Workspace) -> None:
+    workspace.write(["a"])
+    for name in ("grpc.py", "json.py", "windrow_master.py", "yaml.py"):
+        (workspace.folder / name).write_text("raise RuntimeError('the wrong module')\n")
+    script = Path(sys.executable).with_name("windrow")
+    import subprocess
+
+    done = subprocess.run(
+        [script, "run", "job.yml"],
+        cwd=workspace.folder,
+        env=workspace.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(workspace: Workspace) -> None:
+    contents = ["a", "b", "c", *["wait"] * 4]
+    workspace.write(contents)
+    run = workspace.start("run", "job.yml", "-o", "json")
+    wait_until(lambda: _ended(workspace) >= 3, "the first three items are done")
+    run.send_signal(signal.SIGINT)
+    # What runs may finish: the drain ends when it has.
+    workspace.gate.touch()
+    _, stderr = end(run)
+    assert run.returncode == 130, stderr
+    assert workspace.processes() == []
+    done = workspace.run("run", "job.yml")
+    assert done.returncode == 0
+    assert "Continuing run" in done.stderr
+    assert workspace.rows.read_text() == workspace.expected(contents)
+    assert len(json.loads(workspace.run("job", "list", "-o", "json").stdout)) == 1
+
+
+def test_ctrl_c_twice_ends_at_once(workspace: Workspace) -> None:
+    workspace.write(["a", "wait"])
+    run = workspace.start("run", "job.yml")
+    wait_until(lambda: _ended(workspace) >= 1, "the first item is done")
+    run.send_signal(signal.SIGINT)
+    assert run.stderr is not None
+    for line in run.stderr:
+        if "Ctrl-C again" in line:
+            break
+    run.send_signal(signal.SIGINT)
+    end(run)
+    assert run.returncode == 130
+    assert workspace.processes() == []
+
+
+def test_a_changed_run_is_refused_until_told_what_to_do(workspace: Workspace) -> None:
+    _interrupt(workspace, ["a", "wait"])
+    script = workspace.folder / "code" / "score.py"
+    script.write_text(script.read_text().replace('" " + text', '" changed " + text'))
+    workspace.gate.touch()
+    refused = workspace.run("run", "job.yml")
+    assert refused.returncode == 2
+    assert "--restart" in refused.stderr
+    assert "--keep-rows" in refused.stderr
+    kept = workspace.run("run", "job.yml", "--keep-rows")
+    assert kept.returncode == 0, kept.stderr
+    assert workspace.rows.read_text() == workspace.expected(["a", "wait"])
+
+
+def test_restart_drops_the_unfinished_run(workspace: Workspace) -> None:
+    _interrupt(workspace, ["a", "wait"])
+    script = workspace.folder / "code" / "score.py"
+    script.write_text(script.read_text().replace('" " + text', '" changed " + text'))
+    workspace.gate.touch()
+    done = workspace.run("run", "job.yml", "--restart")
+    assert done.returncode == 0, done.stderr
+    assert workspace.rows.read_text() == "item000.txt changed a\nitem001.txt changed wait\n"
+    states = [job["state"] for job in json.loads(workspace.run("job", "list", "-o", "json").stdout)]
+    assert states == ["completed", "cancelled"]
+
+
+def test_a_closed_pipe_is_no_traceback(workspace: Workspace) -> None:
+    workspace.write([str(number) for number in range(30)])
+    import subprocess
+
+    line = f"{sys.executable} -c '{MAIN}' run job.yml -o json | head -1"
+    done = subprocess.run(
+        ["sh", "-c", line],
+        cwd=workspace.folder,
+        env=workspace.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    wait_until(lambda: not workspace.processes(), "no process is left")
+
+
+def _interrupt(workspace: Workspace, contents: list[str]) -> None:
+    """A run that was ended at once when all but its waiting items were done."""
+    workspace.write(contents)
+    run = workspace.start("run", "job.yml")
+    wanted = sum(text != "wait" for text in contents)
+    wait_until(lambda: _ended(workspace) >= wanted, "all but the waiting items are done")
+    run.send_signal(signal.SIGTERM)
+    assert run.stderr is not None
+    for line in run.stderr:
+        if "Ctrl-C again" in line:
+            break
+    run.send_signal(signal.SIGTERM)
+    end(run)
+    assert run.returncode == 130
+
+
+def _ended(workspace: Workspace) -> int:
+    """Mini-batches with an outcome, asked of the live master."""
+    from windrow.client import Client
+    from windrow.embedded.state_folder import read_endpoint
+    from windrow.errors import WindrowError
+
+    endpoint = read_endpoint(str(workspace.state))
+    if endpoint is None:
+        return 0
+    try:
+        with Client(endpoint["address"], patience_s=5) as client:
+            return sum(job.mini_batches.ended for job in client.list_jobs())
+    except WindrowError:
+        return 0
