@@ -116,11 +116,13 @@ def unpack(
     with Path(archive).open("rb") as raw:
         allowed = max(limits.ratio_free_bytes, int(os.fstat(raw.fileno()).st_size * limits.ratio_max))
         try:
-            with (
-                gzip.GzipFile(fileobj=raw, mode="rb") as zipped,
-                tarfile.open(fileobj=_Bounded(zipped, limits, allowed), mode="r|") as tar,
-            ):
-                _unpack_members(tar, target, limits)
+            with gzip.GzipFile(fileobj=raw, mode="rb") as zipped:
+                bounded = _Bounded(zipped, limits, allowed)
+                with tarfile.open(fileobj=bounded, mode="r|") as tar:
+                    _unpack_members(tar, target, limits)
+                # gzip's checksum stands behind the end of the tar.
+                while bounded.read(_CHUNK):
+                    pass
         except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile, UnicodeError, ValueError) as error:
             raise CodeArchiveError(
                 f"the code archive {archive} is damaged or no archive of Windrow's: {error}"

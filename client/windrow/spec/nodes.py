@@ -242,7 +242,6 @@ class _Converter:
         return converted
 
     def _place(self, node: yaml.Node) -> Place:
-        mark = node.start_mark
         return _place(self._source, node.start_mark.line, node.start_mark.column)
 
     def _scalar(self, node: yaml.ScalarNode, place: Place) -> Scalar:

@@ -1,0 +1,311 @@
+"""Code archives: equal folders give equal digests, and nothing leaves the folder it is unpacked into."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import random
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from windrow.code_archive import ArchiveLimits, CodeArchive, CodeArchiveError, pack, unpack
+
+
+def fill(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+def names_in(archive: Path) -> list[str]:
+    with tarfile.open(archive) as tar:
+        return tar.getnames()
+
+
+FILES = {"score.py": b"def run(x): ...", "pkg/__init__.py": b"", "pkg/z.py": b"z", "a-b.txt": b"x" * 5000}
+
+
+def packed(folder: Path, files: dict[str, bytes] | None = None) -> tuple[Path, CodeArchive]:
+    archive = folder / "code.tar.gz"
+    return archive, pack(fill(folder / "src", FILES if files is None else files), archive)
+
+
+def test_an_archive_is_what_its_digest_says_and_unpacks_to_the_same_files(tmp_path: Path) -> None:
+    archive, info = packed(tmp_path)
+    content = archive.read_bytes()
+    assert info == CodeArchive(hashlib.sha256(content).hexdigest(), len(content), 4, sum(map(len, FILES.values())))
+    unpack(archive, tmp_path / "out")
+    assert {
+        str(p.relative_to(tmp_path / "out")): p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()
+    } == FILES
+
+
+def test_equal_folders_give_equal_archives_whatever_their_times_owners_and_order(tmp_path: Path) -> None:
+    first = packed(tmp_path / "a")[1]
+    order = list(FILES.items())
+    random.Random(7).shuffle(order)
+    fill(tmp_path / "b" / "src", dict(order))
+    for path in (tmp_path / "b" / "src").rglob("*"):
+        os.utime(path, (1, 1))
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    (tmp_path / "b" / "src" / "empty").mkdir()
+    assert pack(tmp_path / "b" / "src", tmp_path / "other").digest == first.digest
+
+
+@pytest.mark.parametrize("change", ["content", "name", "mode"])
+def test_another_folder_gives_another_digest(tmp_path: Path, change: str) -> None:
+    archive, first = packed(tmp_path)
+    script = tmp_path / "src" / "score.py"
+    match change:
+        case "content":
+            script.write_bytes(b"def run(x): ..,")
+        case "name":
+            script.rename(script.with_name("scorf.py"))
+        case "mode":
+            script.chmod(0o755)
+    assert pack(tmp_path / "src", archive).digest != first.digest
+
+
+def test_the_x_bit_is_kept_and_nothing_else_of_the_mode(tmp_path: Path) -> None:
+    fill(tmp_path / "src", {"tool.sh": b"", "data": b""})
+    (tmp_path / "src" / "tool.sh").chmod(0o4777)
+    (tmp_path / "src" / "data").chmod(0o666)
+    pack(tmp_path / "src", tmp_path / "archive")
+    unpack(tmp_path / "archive", tmp_path / "out")
+    assert (tmp_path / "out" / "tool.sh").stat().st_mode & 0o7111 == 0o0111 & ~_umask()
+    assert (tmp_path / "out" / "data").stat().st_mode & 0o7111 == 0
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_what_changes_by_itself_is_always_left_out(tmp_path: Path) -> None:
+    noise = dict.fromkeys(
+        (".git/config", "__pycache__/score.pyc", "pkg/__pycache__/z.pyc", ".windrow/windrow.db", "old.pyc"), b"x"
+    )
+    archive, _ = packed(tmp_path, FILES | noise)
+    assert names_in(archive) == sorted(FILES)
+
+
+@pytest.mark.parametrize(
+    ("ignore", "left"),
+    [
+        ({".amlignore": b"data/\n*.bin\n!keep.bin\n"}, [".amlignore", "keep.bin", "score.py", "sub/deep.txt"]),
+        ({".gitignore": b"/sub\n# comment\n\n"}, [".gitignore", "big.bin", "data/x.csv", "keep.bin", "score.py"]),
+        ({".amlignore": b"data/\n", ".gitignore": b"*.py\n"},
+         [".amlignore", ".gitignore", "big.bin", "keep.bin", "score.py", "sub/deep.txt"]),
+        ({".gitignore": b"**/deep.*\n"}, [".gitignore", "big.bin", "data/x.csv", "keep.bin", "score.py"]),
+    ],
+)  # fmt: skip
+def test_ignore_files_are_honoured_and_amlignore_comes_first(
+    tmp_path: Path, ignore: dict[str, bytes], left: list[str]
+) -> None:
+    files = dict.fromkeys(("score.py", "big.bin", "keep.bin", "data/x.csv", "sub/deep.txt"), b"x")
+    archive, _ = packed(tmp_path, files | ignore)
+    assert names_in(archive) == left
+
+
+def test_a_required_file_that_is_ignored_is_an_error(tmp_path: Path) -> None:
+    fill(tmp_path / "src", {"score.py": b"", ".amlignore": b"*.py\n"})
+    with pytest.raises(CodeArchiveError, match=r"score\.py is left out .* \.amlignore"):
+        pack(tmp_path / "src", tmp_path / "archive", required=["score.py"])
+
+
+def test_a_link_to_a_file_inside_is_followed(tmp_path: Path) -> None:
+    fill(tmp_path / "src", FILES)
+    (tmp_path / "src" / "linked.py").symlink_to("pkg/z.py")
+    pack(tmp_path / "src", tmp_path / "archive")
+    unpack(tmp_path / "archive", tmp_path / "out")
+    linked = tmp_path / "out" / "linked.py"
+    assert (linked.read_bytes(), linked.is_symlink()) == (b"z", False)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("../outside.py", "leads out of the code folder"),
+        ("nowhere", "leads nowhere"),
+        ("pkg", "no file"),
+        ("bad", "leads nowhere"),
+    ],
+)
+def test_other_links_are_errors_unless_they_are_ignored(tmp_path: Path, target: str, said: str) -> None:
+    fill(tmp_path, {"outside.py": b""})
+    fill(tmp_path / "src", FILES)
+    (tmp_path / "src" / "bad").symlink_to(target)
+    with pytest.raises(CodeArchiveError, match=said):
+        pack(tmp_path / "src", tmp_path / "archive")
+    fill(tmp_path / "src", {".amlignore": b"bad\n"})
+    assert pack(tmp_path / "src", tmp_path / "archive").file_count == 5
+
+
+def test_a_folder_that_is_itself_a_link_is_packed(tmp_path: Path) -> None:
+    _, first = packed(tmp_path)
+    (tmp_path / "link").symlink_to("src")
+    assert pack(tmp_path / "link", tmp_path / "archive").digest == first.digest
+
+
+def test_pipes_and_missing_folders_are_errors(tmp_path: Path) -> None:
+    fill(tmp_path / "src", {"score.py": b""})
+    os.mkfifo(tmp_path / "src" / "pipe")
+    with pytest.raises(CodeArchiveError, match="neither a file nor a folder"):
+        pack(tmp_path / "src", tmp_path / "archive")
+    with pytest.raises(CodeArchiveError, match="is not there"):
+        pack(tmp_path / "none", tmp_path / "archive")
+
+
+def test_limits_hold_when_packing(tmp_path: Path) -> None:
+    fill(tmp_path / "src", FILES)
+    with pytest.raises(CodeArchiveError, match="more than 3 files"):
+        pack(tmp_path / "src", tmp_path / "archive", limits=ArchiveLimits(files_max=3))
+    with pytest.raises(CodeArchiveError, match="give data as inputs"):
+        pack(tmp_path / "src", tmp_path / "archive", limits=ArchiveLimits(bytes_max=100))
+
+
+names = st.binary(min_size=1, max_size=120).filter(
+    lambda raw: (
+        not {b"/", b"\0"} & {raw[i : i + 1] for i in range(len(raw))}
+        and raw not in (b".", b"..")
+        and raw[-4:] != b".pyc"
+    )
+)
+
+
+@given(st.dictionaries(names, st.binary(max_size=2000), max_size=6), st.lists(names, max_size=3))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_names_and_contents_survive(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[bytes, bytes], way: list[bytes]
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    source = os.fsencode(folder) + b"/src"
+    deep = b"/".join([source, *way])
+    os.makedirs(deep)  # noqa: PTH103
+    for name, content in files.items():
+        if name in (b".amlignore", b".gitignore"):
+            continue
+        with open(deep + b"/" + name, "wb") as file:
+            file.write(content)
+    pack(folder / "src", folder / "archive")
+    unpack(folder / "archive", folder / "out")
+    out = os.fsencode(folder) + b"/out"
+    for name, content in files.items():
+        if name not in (b".amlignore", b".gitignore"):
+            with open(b"/".join([out, *way, name]), "rb") as file:
+                assert file.read() == content
+
+
+def archive_of(path: Path, build: Callable[[tarfile.TarFile], None]) -> Path:
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        build(tar)
+    return path
+
+
+def member(name: str, content: bytes = b"x", **fields: object) -> Callable[[tarfile.TarFile], None]:
+    def build(tar: tarfile.TarFile) -> None:
+        info = tarfile.TarInfo(name)
+        info.size = len(content)
+        for field, value in fields.items():
+            setattr(info, field, value)
+        tar.addfile(info, io.BytesIO(content) if info.isreg() else None)
+
+    return build
+
+
+def both(*builds: Callable[[tarfile.TarFile], None]) -> Callable[[tarfile.TarFile], None]:
+    def build(tar: tarfile.TarFile) -> None:
+        for one in builds:
+            one(tar)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        member("/etc/evil"),
+        member("../evil"),
+        member("a/../../evil"),
+        member("./evil"),
+        member("a//evil"),
+        member("."),
+        member("link", type=tarfile.SYMTYPE, linkname="../evil"),
+        member("link", type=tarfile.LNKTYPE, linkname="/etc/passwd"),
+        member("folder", type=tarfile.DIRTYPE),
+        member("device", type=tarfile.CHRTYPE),
+        member("pipe", type=tarfile.FIFOTYPE),
+        both(member("a"), member("a")),
+        both(member("a"), member("a/b")),
+        both(member("a/b"), member("a")),
+        both(member("link", type=tarfile.SYMTYPE, linkname=".."), member("link/evil")),
+    ],
+)
+def test_an_archive_with_anything_but_files_below_the_folder_is_refused(
+    tmp_path: Path, build: Callable[[tarfile.TarFile], None]
+) -> None:
+    (tmp_path / "inner").mkdir()
+    archive = archive_of(tmp_path / "bad.tar.gz", build)
+    with pytest.raises(CodeArchiveError, match="is refused"):
+        unpack(archive, tmp_path / "inner" / "out")
+    assert not list(tmp_path.rglob("evil"))
+    assert not any(path.is_symlink() for path in tmp_path.rglob("*"))
+
+
+def test_limits_hold_when_unpacking(tmp_path: Path) -> None:
+    archive, _ = packed(tmp_path)
+    with pytest.raises(CodeArchiveError, match="more than 3 files"):
+        unpack(archive, tmp_path / "few", ArchiveLimits(files_max=3))
+    with pytest.raises(CodeArchiveError, match="100 bytes"):
+        unpack(archive, tmp_path / "small", ArchiveLimits(bytes_max=100))
+
+
+def test_a_bomb_is_refused_by_its_ratio_before_it_fills_the_disk(tmp_path: Path) -> None:
+    archive = archive_of(tmp_path / "bomb", member("zeros", bytes(30_000_000)))
+    with pytest.raises(CodeArchiveError, match="bomb"):
+        unpack(archive, tmp_path / "out", ArchiveLimits(files_max=1, ratio_max=10, ratio_free_bytes=1_000_000))
+    assert sum(path.stat().st_size for path in (tmp_path / "out").rglob("*")) < 3_000_000
+
+
+def test_a_bomb_in_the_headers_is_refused(tmp_path: Path) -> None:
+    pax = member("x", b"", pax_headers={"comment": "0" * 20_000_000})
+    archive = archive_of(tmp_path / "bomb", pax)
+    with pytest.raises(CodeArchiveError):
+        unpack(archive, tmp_path / "out", ArchiveLimits(files_max=1, ratio_max=10, ratio_free_bytes=1_000_000))
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "no gzip", "no tar", "empty"])
+def test_a_damaged_archive_is_refused(tmp_path: Path, damage: str) -> None:
+    archive, _ = packed(tmp_path, FILES | {"noise": random.Random(1).randbytes(50_000)})
+    content = archive.read_bytes()
+    match damage:
+        case "truncated":
+            content = content[: len(content) // 2]
+        case "flipped":
+            middle = len(content) // 2
+            content = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
+        case "no gzip":
+            content = b"PK" + content
+        case "no tar":
+            content = gzip.compress(b"hello" * 1000)
+        case "empty":
+            content = b""
+    archive.write_bytes(content)
+    with pytest.raises(CodeArchiveError):
+        unpack(archive, tmp_path / "out")
+
+
+def test_code_is_only_unpacked_into_a_fresh_folder(tmp_path: Path) -> None:
+    archive, _ = packed(tmp_path)
+    fill(tmp_path / "out", {"mine": b""})
+    with pytest.raises(CodeArchiveError, match="not empty"):
+        unpack(archive, tmp_path / "out")
