@@ -1,4 +1,4 @@
-"""The agent's side of a worker, small enough to see through: starts the real boot.py and talks to it over real sockets."""
+"""The agent's side of a worker, in small: starts the real boot.py and talks to it over real sockets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DEADLINE_S = 60.0
 
 @dataclass
 class Frame:
-    """A decoded frame; ``rows`` are read from their file where they travelled in one, and checked against their crc32."""
+    """A decoded frame; ``rows`` are read from their file where they are in one, and checked against their crc32."""
 
     type: int
     lease_id: int

@@ -11,8 +11,8 @@ What the rules below rest on (found by comparing, and held by tests against pand
    1e-4 <= abs(x) < 1e10, but for whole numbers, which lack ".0".
 2. Dates: pandas decides by column and chunk: date alone if every time is midnight, else the fewest of 0, 3, 6 or 9
    digits that show every fraction.
-3. ``csv`` with minimal quoting leaves a text alone if it holds no separator, quote, CR or LF; other texts go through
-   ``csv`` itself. An empty field that is alone in its row is quoted.
+3. ``csv`` with minimal quoting quotes a text that holds one of a few letters, and doubles quotes inside; it leaves
+   others alone. An empty field that is alone in its row is quoted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FastCsv:
         self._sep = sep
         self._na_rep = na_rep
         self._index = index
-        self._special = sep + '"\r\n'
+        self._special = _quoted_letters(sep)
         self._agrees: Dict[Tuple[Any, ...], bool] = {}
 
     @staticmethod
@@ -179,23 +179,26 @@ class FastCsv:
         """The texts as ``csv`` writes them."""
         # The bytes of all texts lie together; one search through them tells that nothing is special.
         everything = _bytes_of(array)
-        if not any(letter.encode() in everything for letter in self._special):
+        found = [letter for letter in self._special if letter.encode() in everything]
+        if not found:
             return array, False
-        special = compute.match_substring(array, self._special[0])
-        for letter in self._special[1:]:
+        special = compute.match_substring(array, found[0])
+        for letter in found[1:]:
             special = compute.or_(special, compute.match_substring(array, letter))
-        special = compute.fill_null(special, False)
-        if not compute.any(special).as_py():
-            return array, False
-        fields = [_csv_field(text, self._sep) for text in array.filter(special).to_pylist()]
-        return compute.replace_with_mask(array, special, pyarrow.array(fields, pyarrow.string())), True
+        doubled = compute.replace_substring(array, '"', '""') if '"' in found else array
+        quoted = compute.binary_join_element_wise('"', doubled, '"', "")
+        return compute.if_else(compute.fill_null(special, False), quoted, array), True
 
 
-def _csv_field(text: str, sep: str) -> str:
-    """One field as the ``csv`` module writes it beside others."""
-    target = io.StringIO()
-    csv.writer(target, delimiter=sep, lineterminator="\n").writerow((text, "x"))
-    return target.getvalue()[: -len(sep) - 2]
+def _quoted_letters(sep: str) -> List[str]:
+    """The letters that make ``csv`` quote a field: they differ between versions of Python, so it is asked."""
+    found = []
+    for code in range(128):
+        target = io.StringIO()
+        csv.writer(target, delimiter=sep, lineterminator="\n").writerow(("a" + chr(code) + "b", "x"))
+        if target.getvalue().startswith('"'):
+            found.append(chr(code))
+    return found
 
 
 def _join(texts: List[Any], sep: str) -> bytes:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+from fcntl import F_DUPFD_CLOEXEC, fcntl
 from itertools import islice
 from zlib import crc32
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 _ELEMENTS = 1024
 _PIECE_CHARACTERS = 1 << 20
 
-_NO_SEQUENCES = (str, bytes, bytearray, memoryview, dict)
+_NO_SEQUENCES = (str, bytes, bytearray, memoryview, Mapping)
 
 _open, _write, _close, _unlink = os.open, os.write, os.close, os.unlink
 
@@ -92,6 +94,10 @@ class RowSink:
     def _begin_file(self) -> None:
         try:
             self._fd = _open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            if self._fd <= 2:
+                # The script has closed a standard stream: what it still prints there must not get into the rows.
+                low, self._fd = self._fd, fcntl(self._fd, F_DUPFD_CLOEXEC, 3)
+                _close(low)
         except OSError as error:
             raise ScratchFailed(self._why(error)) from error
 
@@ -162,10 +168,8 @@ class RowWriter:
             return len(value)
         if _is_dataframe(value):
             return len(value)
-        if (
-            isinstance(value, _NO_SEQUENCES)
-            or not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__") and hasattr(kind, "__iter__"))
-            or hasattr(kind, "keys")
+        if isinstance(value, _NO_SEQUENCES) or not (
+            hasattr(kind, "__len__") and hasattr(kind, "__getitem__") and hasattr(kind, "__iter__")
         ):
             raise BadReturn(_wrong_type(value))
         if any(hasattr(kind, name) for name in ("to_pandas", "iterrows")) and any(
