@@ -150,7 +150,7 @@ class _Run:
         live = self._options.output != "json" and not self._options.no_progress and is_colourful(sys.stderr)
         follower = Follower(client, job_id, after_seq=seq, with_nodes=live)
         if session.supervisor is not None:
-            session.supervisor.on_change = follower.tell
+            session.supervisor.listen(follower.tell)
         try:
             self._job = follower.run(self._display, session.failure)
             return self._job, client.document(job_id)

@@ -63,8 +63,8 @@ class Supervisor:
         self.run_folder = run_folder
         self.address = f"unix:{run_folder}/master"
         self.failure: MasterFailed | None = None
-        self.on_change: Callable[[str], None] = lambda message: None
-        """Called from the watching thread with a message for people: a restart, or the final failure."""
+        self._listener: Callable[[str], None] | None = None
+        self._untold: list[str] = []
         self.on_spawn: Callable[[], None] = lambda: None
         """Called from the watching thread after a process was started again."""
         self._lifeline, self._lifeline_end = os.pipe()
@@ -119,6 +119,17 @@ class Supervisor:
             if self.failure is not None:
                 raise self.failure
         return self.master_ready
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Have messages for people (a restart, the final failure) told to `listener`, from the watching thread.
+
+        Those that nobody has heard yet come first.
+        """
+        with self._acting:
+            self._listener = listener
+            for message in self._untold:
+                listener(message)
+            self._untold.clear()
 
     def watch(self) -> None:
         """Keep both alive until `end` or failure. For a thread of its own."""
@@ -243,7 +254,7 @@ class Supervisor:
         else:
             pause = 0.0 if len(role.deaths) == 1 else RESTART_PAUSE_S * 4 ** (len(role.deaths) - 1)
             role.start_at = now + min(pause, RESTART_PAUSE_MAX_S)
-            self.on_change(f"The {role.name} died by {how}; it is started again, nothing is lost.")
+            self._tell(f"The {role.name} died by {how}; it is started again, nothing is lost.")
 
     def _start_again(self, role: _Role) -> None:
         try:
@@ -265,7 +276,13 @@ class Supervisor:
         self.failure = MasterFailed(
             f"{message}\nWhat is done is kept in the state folder; the same command continues it. Its words: {role.log}"
         )
-        self.on_change(str(self.failure))
+        self._tell(str(self.failure))
+
+    def _tell(self, message: str) -> None:
+        if self._listener is not None:
+            self._listener(message)
+        else:
+            self._untold.append(message)
 
 
 def write_agent_config(state: str, run_folder: str, address: str, python: str | None, slots: int | None) -> str:

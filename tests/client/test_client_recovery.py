@@ -1,0 +1,124 @@
+"""kill -9 of every process of `windrow run`: the run goes on, by itself or with the same command; nothing is left."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import psutil
+import pytest
+from client_workspace import Workspace, end, kill, wait_until
+from windrow.embedded.state_folder import is_owned, read_endpoint
+
+
+@pytest.mark.parametrize("module", ["windrow_master", "windrow_agent"])
+def test_a_killed_process_is_started_again_and_the_output_is_whole(workspace: Workspace, module: str) -> None:
+    contents = ["a", "b", "wait", "c", "wait"]
+    workspace.write(contents)
+    run = workspace.start("run", "job.yml", "-o", "json")
+    wait_until(lambda: _published(workspace, "agent_pid"), "the run serves")
+    first = wait_until(lambda: workspace.pid_of(module), f"{module} runs")
+    kill(first)
+    wait_until(lambda: workspace.pid_of(module) not in (None, first), f"another {module} runs")
+    workspace.gate.touch()
+    stdout, stderr = end(run)
+    assert run.returncode == 0, stdout + stderr
+    events = [json.loads(line) for line in stdout.splitlines()]
+    assert any("died by signal 9" in event.get("message", "") for event in events)
+    assert workspace.rows.read_text() == workspace.expected(contents)
+    assert workspace.processes() == []
+
+
+def test_no_process_outlives_a_killed_command_and_the_same_command_goes_on(workspace: Workspace) -> None:
+    contents = ["a", "wait", "b"]
+    workspace.write(contents)
+    run = workspace.start("run", "job.yml")
+    endpoint = wait_until(lambda: _published(workspace, "agent_pid"), "the run serves")
+    run_folder = endpoint["address"].removeprefix("unix:").rpartition("/")[0]
+    kill(run.pid)
+    run.communicate()
+    wait_until(lambda: not workspace.processes(), "no process is left")
+    workspace.gate.touch()
+    done = workspace.run("run", "job.yml")
+    assert done.returncode == 0, done.stderr
+    assert workspace.rows.read_text() == workspace.expected(contents)
+    assert not _exists(run_folder)
+
+
+def test_the_same_command_at_once_after_a_kill_waits_for_the_former_processes(workspace: Workspace) -> None:
+    contents = ["a", "wait", "b"]
+    workspace.write(contents)
+    run = workspace.start("run", "job.yml")
+    wait_until(lambda: _published(workspace, "agent_pid"), "the run serves")
+    workspace.gate.touch()
+    kill(run.pid)
+    done = workspace.run("run", "job.yml")
+    run.communicate()
+    assert done.returncode == 0, done.stderr
+    assert workspace.rows.read_text() == workspace.expected(contents)
+
+
+def test_a_second_command_attaches_and_takes_over_when_the_first_is_killed(workspace: Workspace) -> None:
+    contents = ["a", "wait", "b"]
+    workspace.write(contents)
+    first = workspace.start("run", "job.yml")
+    wait_until(lambda: _published(workspace, "agent_pid"), "the run serves")
+    second = workspace.start("run", "job.yml", "-o", "json")
+    assert second.stdout is not None
+    seen: list[str] = []
+    for line in second.stdout:
+        seen.append(line)
+        if "Attached to" in line:
+            break
+    masters = [p for p in workspace.processes() if "windrow_master" in " ".join(p.cmdline())]
+    assert len([p for p in masters if p.status() != psutil.STATUS_ZOMBIE]) == 1
+    kill(first.pid)
+    first.communicate()
+    workspace.gate.touch()
+    stdout, stderr = end(second)
+    assert second.returncode == 0, "".join(seen) + stdout + stderr
+    assert workspace.rows.read_text() == workspace.expected(contents)
+    assert workspace.processes() == []
+
+
+def test_an_attached_command_leaves_the_run_alone(workspace: Workspace) -> None:
+    contents = ["a", "wait"]
+    workspace.write(contents)
+    first = workspace.start("run", "job.yml")
+    wait_until(lambda: _published(workspace, "agent_pid"), "the run serves")
+    second = workspace.start("run", "job.yml", "-o", "json")
+    assert second.stdout is not None
+    for line in second.stdout:
+        if "Attached to" in line:
+            break
+    second.send_signal(signal.SIGINT)
+    stdout, _ = end(second)
+    assert second.returncode == 130
+    assert "goes on in process" in stdout
+    assert is_owned(str(workspace.state))
+    workspace.gate.touch()
+    _, stderr = end(first)
+    assert first.returncode == 0, stderr
+    assert workspace.rows.read_text() == workspace.expected(contents)
+
+
+def test_a_master_that_cannot_begin_is_told_with_its_own_words(workspace: Workspace) -> None:
+    workspace.write(["a"])
+    workspace.state.mkdir()
+    (workspace.state / "windrow.db").write_text("this is no database " * 100)
+    done = workspace.run("run", "job.yml")
+    assert done.returncode == 5
+    assert "windrow.db" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert workspace.processes() == []
+
+
+def _published(workspace: Workspace, key: str) -> dict[str, object] | None:
+    endpoint = read_endpoint(str(workspace.state))
+    return endpoint if endpoint is not None and endpoint.get(key) else None
+
+
+def _exists(folder: str) -> bool:
+    from pathlib import Path
+
+    return Path(folder).exists()
