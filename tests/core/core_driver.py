@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -165,13 +166,13 @@ class CoreDriver:
         self.capacity(name, leases_max, step_id=step_id)
         return self.node(name)
 
-    def beat(self, name: str = "n1", incarnation: str = "a", digest: int | None = None) -> Any:
+    def beat(self, name: str = "n1", incarnation: str = "a", held: Iterable[int] | None = None) -> Any:
         """A heartbeat with the view of the master, or another one."""
-        if digest is None:
-            digest = 0
-            for lease_id in self.node(name).lease_ids:
-                digest ^= lease_id
-        return self.do(commands.HeartbeatNode(NodeId(name), incarnation, 0, digest))
+        digest, count = 0, 0
+        for lease_id in self.node(name).lease_ids if held is None else held:
+            digest ^= lease_id
+            count += 1
+        return self.do(commands.HeartbeatNode(NodeId(name), incarnation, count, digest))
 
     def beat_unknown(self) -> Any:
         """A heartbeat of a node that the core need not know."""

@@ -111,10 +111,12 @@ class CoreMachine(RuleBasedStateMachine):
         for verdicts in (first, second):
             assert sorted(at for ids in verdicts.values() for at in ids) == sorted(at.lease_id for at in leases)
 
-    @rule(name=NODES, data=st.data())
-    def release(self, name: str, data: st.DataObject) -> None:
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
         """Leases are given back."""
-        self.driver.do(commands.ReleaseLeases(NodeId(name), [at.lease_id for at in self.some_leases(data)]))
+        leases = self.some_leases(data)
+        for name in {lease.node_id for lease in leases}:
+            self.driver.do(commands.ReleaseLeases(name, [at.lease_id for at in leases]))
 
     @rule(name=NODES)
     def close(self, name: str) -> None:

@@ -163,8 +163,17 @@ def test_heartbeats_ask_for_a_new_stream_when_the_views_differ_and_stand_still()
     driver.running([1])
     driver.join()
     assert [driver.beat() for _ in range(6)] == [False] * 6
-    assert [driver.beat(digest=5) for _ in range(5)] == [False] * 4 + [True]
-    assert [driver.beat(digest=digest) for digest in (1, 2, 3, 4, 5, 6)] == [False] * 6
+    assert [driver.beat(held=[5]) for _ in range(5)] == [False] * 4 + [True]
+    assert [driver.beat(held=[digest]) for digest in (1, 2, 3, 4, 5, 6)] == [False] * 6
+
+
+def test_a_lost_run_of_leases_is_missed_even_when_their_ids_cancel_out() -> None:
+    driver = CoreDriver()
+    driver.running([1] * 7)
+    driver.join(leases_max=7)
+    ids = [lease.lease_id for lease in driver.held()]
+    assert ids[3] ^ ids[4] ^ ids[5] ^ ids[6] == 0
+    assert [driver.beat(held=ids[:3]) for _ in range(5)] == [False] * 4 + [True]
 
 
 # Drains

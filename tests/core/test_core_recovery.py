@@ -240,6 +240,22 @@ def test_a_node_that_held_leases_of_a_job_ended_meanwhile_is_told() -> None:
     assert driver.tables.jobs[1].state == JobState.CANCELLED
 
 
+def test_a_written_lease_of_an_earlier_generation_is_taken_back_when_its_node_returns() -> None:
+    driver = CoreDriver()
+    driver.running([1])
+    driver.join()
+    driver.tick_alive(2, "n1")
+    (lease,) = driver.held()
+    driver.core.state.touch_job(driver.job())
+    driver.job().generation += 1
+    driver.do(commands.Tick())
+    driver.restart()
+    back(driver, held=driver.as_held(lease), capacity=1)
+    assert driver.complete("n1", completion(lease.lease_id)) == {Verdict.SUPERSEDED: [lease.lease_id]}
+    (again,) = driver.held()
+    assert (again.generation, again.attempt) == (2, 1) and again.lease_id != lease.lease_id
+
+
 def test_lease_ids_of_two_incarnations_never_meet() -> None:
     driver = CoreDriver()
     driver.running([1] * 5)

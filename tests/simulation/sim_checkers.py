@@ -85,8 +85,9 @@ class Checkers:
         """A command was handled."""
         state, world = core.state, self._sim.world
         if isinstance(command, commands.Tick):
+            present = state.incarnation == self._sim.disk.tables.incarnation
             for node_id, stream in self._nodes.items():
-                if node_id not in state.nodes:
+                if present and node_id not in state.nodes:
                     awake_s = self._sim.awake_s(self._heard.get((state.incarnation, node_id), self._sim.master_since_s))
                     ttl_s = state.timing.lease_ttl_s if stream else state.timing.disconnected_ttl_s
                     require(awake_s >= ttl_s - TOLERANCE_S, 8, f"{node_id} was lost after {awake_s:.2f} s of silence")

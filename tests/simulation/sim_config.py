@@ -65,7 +65,12 @@ class Config:
     """Share of master deaths that are none: it hangs, another starts, it comes back."""
     planner_kills: float = 0.0
     faults_until_s: float = 20.0
-    ends_by_s: float = 400.0
+
+    @property
+    def ends_by_s(self) -> float:
+        """Seconds after the last fault in which every job must end: several times the work, and all graces."""
+        mini_batches = sum(len(counts) for job in self.jobs for counts in job.counts)
+        return 300.0 + 10 * mini_batches * self.run_s / (self.agents * self.slots)
 
 
 RETRIED = (Cause.EXCEPTION, Cause.TIMEOUT, Cause.BAD_RETURN, Cause.LOAD_FAILED, Cause.CRASH, Cause.OOM)

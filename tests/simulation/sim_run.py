@@ -117,6 +117,7 @@ class Simulation:
     def _start_master(self) -> None:
         self.checkers.on_restart()
         self.master_since_s = self.world.now_s
+        self._pauses.clear()
         self.master = SimMaster(self)
 
     def _end_master(self) -> None:

@@ -172,8 +172,8 @@ class Node:
     failures: int = 0
     """Failures in a row that may be the node's own fault."""
     quarantined_until_s: float = 0.0
-    digests: tuple[int, int] = (0, 0)
-    """The master's and the agent's view of the leases held, at the last heartbeat."""
+    digests: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
+    """The master's and the agent's view of the leases held, at the last heartbeat: (count, exclusive or)."""
     digest_mismatches: int = 0
 
     def row(self) -> NodeRow:
