@@ -86,7 +86,7 @@ def expected_digits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
 
 
 CASES = {
-    "iris": (expected_iris, "output/predictions.csv", 1 + 150, 3),
+    "iris": (expected_iris, "output/predictions.csv", 1 + 150, 4),
     "digits": (expected_digits, "output/digits.csv", 1797, 36),
 }
 
@@ -102,7 +102,7 @@ def test_output_is_what_direct_calls_give(name: str, trained: Path, monkeypatch:
     assert written == expected(trained / name, monkeypatch)
 
     listed = run(BIN / "windrow", "job", "list", "--state", trained / f"state-{name}", "-o", "json", cwd=trained)
-    job_id = json.loads(listed.stdout)["jobs"][0]["job_id"]
+    job_id = json.loads(listed.stdout)[0]["job_id"]
     shown = run(BIN / "windrow", "job", "show", job_id, "--state", trained / f"state-{name}", "-o", "json", cwd=trained)
     step = json.loads(shown.stdout)["steps"][0]
     assert int(step["mini_batches"]["succeeded"]) == int(step["mini_batches"]["total"]) == mini_batches
@@ -119,7 +119,7 @@ def test_the_same_command_again_is_a_new_run_with_the_same_output(trained: Path,
         contents.append((folder / "output/predictions.csv").read_bytes())
     assert contents[0] == contents[1]
     listed = run(BIN / "windrow", "job", "list", "--state", ".windrow", "-o", "json", cwd=tmp_path)
-    assert len(json.loads(listed.stdout)["jobs"]) == 2
+    assert len(json.loads(listed.stdout)) == 2
 
 
 def test_a_damaged_image_fails_its_mini_batch_and_is_told(trained: Path) -> None:

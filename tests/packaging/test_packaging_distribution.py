@@ -140,5 +140,5 @@ def test_a_job_runs_beside_protobuf(clean_python: Path, tmp_path: Path, major: i
     (tmp_path / "code").mkdir()
     (tmp_path / "code/lengths.py").write_text(SCRIPT)
     (tmp_path / "job.yml").write_text(JOB)
-    run(clean_python, "-m", "windrow", "run", "job.yml", path=str(overlay), cwd=tmp_path)
+    run(clean_python.parent / "windrow", "run", "job.yml", path=str(overlay), cwd=tmp_path)
     assert (tmp_path / "rows.txt").read_text() == "a 3\nb 3\nc 3\nd 3\ne 3\n"

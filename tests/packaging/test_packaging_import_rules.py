@@ -18,6 +18,7 @@ def lint_imports(checkout: Path) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).parent / "lint-imports"), "--no-logo", "--no-cache"]
     # PYTHONPATH stands before the editable install, so that the copy is what is looked at.
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(checkout / root) for root in SOURCE_ROOTS)}
+    environment["COLUMNS"] = "200"  # no line breaks inside the names of rules
     return subprocess.run(
         command, check=False, cwd=checkout, env=environment, capture_output=True, text=True, timeout=100
     )
