@@ -47,6 +47,7 @@ def writes_of(
         *(Write(sql.PLANNED, _planned(group)) for group in dirty.planned),
         Write(sql.SEGMENTS, segments),
         Write(sql.OUTCOMES, outcomes, len(outcomes)),
+        Write(sql.CANCELLED_STEPS, [_keys_of(step_id) for step_id in dirty.cancelled_steps]),
         # Attempts without a node are the master's later verdicts on finished ones (rows_lost). They come first: a
         # mini-batch's next success needs the place of the one taken back.
         Write(sql.VERDICTS, verdicts),
@@ -67,6 +68,11 @@ def _outcomes(outcomes: Sequence[OutcomeRow], ranges: Sequence[RowRange]) -> lis
         place = ranges[block] if block >= 0 else (None, None, None, None)
         rows[key] = (key, state, generation, items, ok, lease_id, *place, row_count, not_before)
     return list(rows.values())
+
+
+def _keys_of(step_id: StepId) -> Row:
+    """First key of a step's mini-batches, and the first beyond."""
+    return (mini_batch_key(step_id, 0), mini_batch_key(StepId(step_id + 1), 0))
 
 
 def _planned(group: PlannedRows) -> list[Row]:

@@ -79,7 +79,7 @@ def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
     # Lease ids are ordered within an incarnation only, by their counted part.
     attempts = connection.execute(
         "SELECT attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id "
-        "FROM attempt JOIN mini_batch ON mini_batch.key = ? + attempt.mini_batch "
+        "FROM attempt INDEXED BY attempt_other JOIN mini_batch ON mini_batch.key = ? + attempt.mini_batch "
         "LEFT JOIN master ON master.lease_prefix = attempt.lease_id >> 32 "
         f"WHERE attempt.step_id = ? AND attempt.state <> {int(AttemptState.SUCCEEDED)} "
         f"AND mini_batch.state = {int(MiniBatchState.QUEUED)} ORDER BY master.incarnation, attempt.lease_id",

@@ -19,6 +19,7 @@ from windrow_master.store.errors import StoreBroken, StoreError
 from windrow_master.store.loading import JOB_COLUMNS, JOB_FROM, NODE_COLUMNS, STEP_COLUMNS, STEP_FROM
 from windrow_master.store.protocol import PAGE_ROWS
 from windrow_master.store.rows import CommittedRange, MiniBatchRow, OutputRow, SegmentRow
+from windrow_master.store.statements import bindable
 
 OUTPUTS_LOOKED_AT = 16
 
@@ -181,7 +182,11 @@ class SqliteReader:
     def _rows(self, query: str, values: Any = ()) -> list[Any]:
         try:
             with self._database.reader() as connection:
-                return connection.execute(query, values).fetchall()
+                try:
+                    return connection.execute(query, values).fetchall()
+                except UnicodeEncodeError:
+                    # A path that is no valid Unicode: looked up as it was stored.
+                    return connection.execute(query, bindable([values])[0]).fetchall()
         except sqlite3.ProgrammingError as error:
             raise StoreBroken(f"the store is closed: {error}") from error
         except sqlite3.Error as error:

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from windrow_master.core.states import MiniBatchState
+
 PARAMETERS_MAX = 32_000
 """SQLite's limit is 32,766."""
 ROWS_MAX = 1024
@@ -105,6 +107,12 @@ OUTCOMES = BulkStatement(
     "FROM (VALUES {rows}) AS new WHERE mini_batch.key = new.column1",
     12,
 )
+CANCELLED_STEPS = BulkStatement(
+    f"UPDATE mini_batch SET state = {int(MiniBatchState.CANCELLED)} "
+    "FROM (VALUES {rows}) AS step WHERE mini_batch.key >= step.column1 AND mini_batch.key < step.column2 "
+    f"AND mini_batch.state = {int(MiniBatchState.QUEUED)}",
+    2,
+)
 ATTEMPTS = _upsert(
     "attempt",
     "lease_id",
@@ -119,7 +127,9 @@ VERDICTS = BulkStatement(
     4,
 )
 ITEM_OUTCOMES_CLEARED = BulkStatement(
-    "DELETE FROM item_outcome WHERE (step_id, mini_batch) IN (VALUES {rows})",
+    # CROSS JOIN: the few rows given come first, or all of the table would be read.
+    "DELETE FROM item_outcome WHERE id IN (SELECT id FROM (VALUES {rows}) AS gone CROSS JOIN item_outcome "
+    "ON item_outcome.step_id = gone.column1 AND item_outcome.mini_batch = gone.column2)",
     2,
 )
 ITEM_OUTCOMES = _insert("item_outcome", "step_id, mini_batch, item_first, item_count, cause, message")

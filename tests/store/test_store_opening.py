@@ -1,0 +1,209 @@
+"""Opening a state folder: its lock, its file system, its schema, its reserve."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from store_groups import RESERVE_BYTES, begun
+from windrow_master.store import connections
+from windrow_master.store.filesystem import refuse_network, type_of
+from windrow_master.store.protocol import (
+    NetworkFileSystem,
+    SchemaTooNew,
+    StateFolderInUse,
+    StoreBusy,
+    StoreUnusable,
+)
+from windrow_master.store.reserve import Reserve
+from windrow_master.store.sqlite import SqliteStore
+
+HOLD = """
+import sys
+from pathlib import Path
+from windrow_master.store.sqlite import SqliteStore
+store = SqliteStore.open(Path(sys.argv[1]), 4096)
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+MOUNTS = rb"""
+21 1 254:0 / / rw - ext4 /dev/vda rw
+30 21 0:40 / /home rw,nosuid shared:5 - nfs4 server:/home rw
+31 30 254:1 / /home/me/local\040disk rw - xfs /dev/vdb rw
+32 21 0:41 / /mnt/far rw - fuse.sshfs me@far:/ rw
+33 21 0:42 / /mnt/c rw - 9p C: rw
+34 21 0:43 / /over rw - tmpfs tmpfs rw
+35 21 0:44 / /over rw - cifs //server/share rw
+"""
+
+
+def test_a_second_master_is_told_whose_folder_it_is(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"open\n"
+        with pytest.raises(StateFolderInUse, match=rf"pid {holder.pid} on .* --state DIR") as caught:
+            SqliteStore.open(tmp_path, RESERVE_BYTES)
+        assert caught.value.pid == holder.pid
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    # The kernel let go of it with the process: nothing to clean up.
+    with SqliteStoreFor(tmp_path) as store:
+        assert store.incarnation == 2
+
+
+class SqliteStoreFor:
+    """A store that is closed at the end of a with."""
+
+    def __init__(self, folder: Path) -> None:
+        self._store = SqliteStore.open(folder, RESERVE_BYTES)
+
+    def __enter__(self) -> SqliteStore:
+        return self._store
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+
+
+def test_the_lock_is_not_inherited(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path, RESERVE_BYTES)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False) as child:
+        store.close()
+        SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+        assert child.poll() is None
+        assert child.stdin is not None
+        child.stdin.close()
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(StoreUnusable, match="Give a folder that this user may write"):
+        SqliteStore.open(tmp_path, RESERVE_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind", "refused"),
+    [
+        ("/srv/state", "ext4", False),
+        ("/home/me/state", "nfs4", True),
+        ("/home/me/local disk/state", "xfs", False),
+        ("/home/me/local disks", "nfs4", True),
+        ("/mnt/far", "fuse.sshfs", True),
+        ("/mnt/c/state", "9p", True),
+        ("/over/x", "cifs", True),
+    ],
+)
+def test_network_file_systems_are_refused(tmp_path: Path, folder: str, kind: str, refused: bool) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_bytes(MOUNTS)
+    assert type_of(Path(folder), table) == kind
+    if refused:
+        with pytest.raises(NetworkFileSystem, match=rf"\({kind}\).*--state DIR"):
+            refuse_network(Path(folder), table)
+    else:
+        refuse_network(Path(folder), table)
+
+
+def test_an_unknown_mount_table_refuses_nothing(tmp_path: Path) -> None:
+    refuse_network(tmp_path, tmp_path / "none")
+    assert type_of(tmp_path) != ""
+
+
+def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+    path = tmp_path / "windrow.db"
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 1000")
+    database.close()
+    with pytest.raises(SchemaTooNew, match=r"schema 1000; this Windrow knows schemas up to \d+"):
+        SqliteStore.open(tmp_path, RESERVE_BYTES)
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT count(*) FROM master").fetchone() == (1,)
+    database.close()
+
+
+def test_migrations_run_forward_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SqliteStoreFor(tmp_path) as store:
+        store.commit(begun(), [], [])
+    scripts = [*connections.migrations(), "ALTER TABLE job ADD COLUMN colour TEXT NOT NULL DEFAULT 'red';"]
+    monkeypatch.setattr(connections, "migrations", lambda: scripts)
+    for _ in range(2):
+        with SqliteStoreFor(tmp_path) as store:
+            assert len(store.load().jobs) == 1
+    with sqlite3.connect(tmp_path / "windrow.db") as database:
+        assert database.execute("SELECT colour FROM job").fetchall() == [("red",)]
+        assert database.execute("PRAGMA user_version").fetchone() == (len(scripts),)
+    database.close()
+
+
+def test_a_migration_that_fails_leaves_the_schema_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+    known = connections.migrations()
+    monkeypatch.setattr(connections, "migrations", lambda: [*known, "CREATE TABLE more (x); DROP TABLE absent;"])
+    with pytest.raises(StoreUnusable, match="absent"):
+        SqliteStore.open(tmp_path, RESERVE_BYTES)
+    monkeypatch.undo()
+    with SqliteStoreFor(tmp_path) as store:
+        assert store.incarnation == 2
+
+
+def test_somebody_elses_database_is_left_alone(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "windrow.db") as database:
+        database.execute("CREATE TABLE theirs (x)")
+    database.close()
+    with pytest.raises(StoreUnusable, match="not one of Windrow's"):
+        SqliteStore.open(tmp_path, RESERVE_BYTES)
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "windrow.db").write_bytes(b"no database at all " * 100)
+    with pytest.raises(StoreUnusable, match=r"cannot be opened.*NOTADB"):
+        SqliteStore.open(tmp_path, RESERVE_BYTES)
+
+
+def test_a_database_that_is_locked_when_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+    monkeypatch.setattr(connections, "WRITER_WAIT_S", 0.01)
+    other = sqlite3.connect(tmp_path / "windrow.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreBusy, match="locked by another program"):
+        SqliteStore.open(tmp_path, RESERVE_BYTES)
+    other.close()
+    SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+
+
+def test_durability_is_switched_on(tmp_path: Path) -> None:
+    database = connections.FileDatabase(tmp_path / "windrow.db")
+    writer = database.writer()
+    assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert writer.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+    with database.reader() as reader, pytest.raises(sqlite3.OperationalError, match="readonly"):
+        reader.execute("DELETE FROM job")
+    database.close()
+
+
+def test_the_reserve_is_real_and_can_be_given_back(tmp_path: Path) -> None:
+    reserve = Reserve(tmp_path / "reserve", 1 << 20)
+    assert not reserve.release()
+    assert reserve.restore()
+    assert reserve.held
+    status = (tmp_path / "reserve").stat()
+    assert status.st_size == 1 << 20
+    assert status.st_blocks * 512 >= 1 << 20
+    assert reserve.release()
+    assert not reserve.held
+    assert not (tmp_path / "reserve").exists()
+
+
+def test_the_reserve_waits_for_twice_its_size(tmp_path: Path) -> None:
+    reserve = Reserve(tmp_path / "reserve", 1 << 60)
+    assert not reserve.restore()
+    assert not (tmp_path / "reserve").exists()
+    assert Reserve(None).restore()
+    assert not Reserve(None).release()
