@@ -402,6 +402,19 @@ def test_ends_in_good_order(start: Start) -> None:
     assert worker.wait() == 0
 
 
+def test_a_thread_that_never_ends_is_left_behind_and_named(start: Start) -> None:
+    worker = start(
+        "import threading\n"
+        "def init():\n    threading.Thread(target=threading.Event().wait, name='poller').start()\n"
+        "def run(b):\n    return b\n"
+    )
+    worker.ready()
+    worker.shut_down()
+    assert worker.frame().type == STOPPED
+    assert worker.wait() == 0
+    assert "The thread 'poller' still runs" in worker.errors()
+
+
 def test_a_failing_shutdown_is_reported_and_ends(start: Start) -> None:
     worker = start("def run(b):\n    return b\ndef shutdown():\n    raise SystemExit(3)\n")
     worker.ready()

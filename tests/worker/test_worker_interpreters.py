@@ -76,8 +76,8 @@ def test_serves_in_any_interpreter(start: Start, python: str) -> None:
     assert worker.errors() == ""
 
 
-HEAVY = set("asyncio subprocess typing inspect multiprocessing socket concurrent.futures ctypes".split())
-OTHERS = set("pandas numpy pyarrow windrow google grpc".split())
+HEAVY = {"asyncio", "subprocess", "typing", "inspect", "multiprocessing", "socket", "concurrent.futures", "ctypes"}
+OTHERS = {"pandas", "numpy", "pyarrow", "windrow", "google", "grpc"}
 
 
 def test_loads_nothing_heavy_and_nothing_of_others_at_start(start: Start) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from worker_driver import INIT_FAILED, STOPPED, Worker
+from worker_driver import INIT_FAILED, PACKET, STOPPED, Worker
 
 Start = Callable[..., Worker]
 
@@ -74,7 +75,10 @@ def test_reads_a_long_recipe_from_its_file_and_removes_it(start: Start) -> None:
 def test_a_recipe_that_cannot_be_read_is_the_nodes_fault(start: Start) -> None:
     worker = start(ECHO)
     worker.ready()
-    worker.send_in_file(4, b"a").unlink()
+    worker.send_in_file(4, b"")
+    assert worker.done().item_count == 0
+    absent = os.fsencode(worker.scratch / "absent")
+    worker.work.send(PACKET.pack(1, 1, 0, 1, 5, 0, 0, 0) + absent)
     assert worker.failed().cause == "node_fault"
     assert worker.run(["a"]).rows == b"/data/a\n"
 
@@ -172,7 +176,7 @@ def test_a_scripts_own_modules_are_never_shadowed_by_ours(start: Start, tmp_path
     ("entry", "files"),
     [
         ("deep/er/score.py", {"deep/er/score.py": "import beside\n" + ECHO, "beside.py": ""}),
-        ("package.main", {"package/__init__.py": "", "package/o.py": "", "package/main.py": "from . import o\n" + ECHO}),
+        ("pack.main", {"pack/__init__.py": "", "pack/o.py": "", "pack/main.py": "from . import o\n" + ECHO}),
         ("main", {"main.py": ECHO}),
         ("odd name-1.py", {"odd name-1.py": ECHO}),
         ("json.py", {"json.py": "import sys\nassert sys.modules['json'].__file__ != __file__\n" + ECHO}),
@@ -199,7 +203,7 @@ def test_finds_files_and_dotted_modules(start: Start, tmp_path: Path, entry: str
         ("score.py", "def run(b:\n", ["could not be loaded", "SyntaxError", "line 1"]),
         ("score.py", "import no_such_thing\n", ["ModuleNotFoundError", "no_such_thing", "--python", "score.py, line"]),
         ("score.py", "import sys\nsys.exit('no model')\n", ["SystemExit", "sys.exit(no model)"]),
-        ("score.py", ECHO + "def init():\n    1 / 0\n", ["init() of the entry script 'score.py' failed: Zero", "line 4"]),
+        ("score.py", ECHO + "def init():\n    1 / 0\n", ["init() of the entry script 'score.py' failed", "line 4"]),
         ("score.py", ECHO + "def init():\n    raise SystemExit(4)\n", ["init()", "sys.exit(4)"]),
         ("score.py", ECHO + "def init():\n    raise KeyboardInterrupt\n", ["init()", "KeyboardInterrupt"]),
     ],

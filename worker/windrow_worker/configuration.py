@@ -7,7 +7,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List
 
 
 class BadConfiguration(Exception):
@@ -15,10 +15,7 @@ class BadConfiguration(Exception):
 
 
 class Configuration:
-    """What a worker is to host. Attributes are the keys of the file; paths are absolute.
-
-    ``profiling_module``: None, "cProfile" or "profile" (reference 7.4); ``profile_path``: where its figures go.
-    """
+    """What a worker is to host. Attributes are the keys of the file; paths are absolute."""
 
     __slots__ = (
         "arguments",
@@ -34,8 +31,6 @@ class Configuration:
         "page_path",
         "process_name",
         "process_number",
-        "profile_path",
-        "profiling_module",
         "reader",
         "result_fd",
         "rows",
@@ -66,8 +61,6 @@ class Configuration:
         self.inline_rows_bytes_max: int = take("inline_rows_bytes_max", int)
         self.reader: Dict[str, Any] = take("reader", dict)
         self.rows: Dict[str, Any] = take("rows", dict)
-        self.profiling_module: Optional[str] = take("profiling_module", str, "") or None
-        self.profile_path: str = take("profile_path", str, "")
 
 
 class _Taker:
