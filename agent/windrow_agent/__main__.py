@@ -1,4 +1,6 @@
-"""``python -m windrow_agent --config FILE`` (``-``: standard input): runs an agent with a JSON configuration (AgentConfig)."""
+"""``python -m windrow_agent --config FILE`` (``-``: standard input): runs an agent with a JSON configuration
+(AgentConfig).
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 States and edges::
 
-    SERVING ──SIGTERM, or the master's word──► DRAINING ──all delivered or released, or grace over──► ENDED (exit code 0)
-       └────── SIGINT twice, SIGTERM twice ───────┴──────────────────────────────────────────────────► ENDED at once
+    SERVING ──SIGTERM, or the master's word──► DRAINING ──all delivered or released, or grace over──► ENDED (exit 0)
+                                                  └──────── a second SIGTERM or SIGINT ─────────────► ENDED at once
 
 Invariants:
 
@@ -31,10 +31,11 @@ from windrow.rpc.v1 import artifact_service_pb2
 from windrow_agent.code_cache import CodeCache, CodeUnavailable
 from windrow_agent.config import AgentConfig
 from windrow_agent.dispatch import TICK_S, Dispatcher
-from windrow_agent.journal import say
+from windrow_agent.journal import log, say
 from windrow_agent.node import kernel, resources
 from windrow_agent.node.identity import Identity
 from windrow_agent.pool import Node, Pool
+from windrow_agent.session.link import Link, LinkLost
 from windrow_agent.session.log_pushes import LogPushes
 from windrow_agent.session.outbox import Outbox
 from windrow_agent.session.session import Session
@@ -73,7 +74,7 @@ class Agent:
         node = Node(config.node_id, identity.node_incarnation, slots, boot_path())
         self.pool = Pool(config, node, GpuIndices(devices), os.environ)
         self.code = CodeCache(folder / "code", self._download)
-        self.uploads = Uploads(lambda: self.session.link(), self.upward.complete)
+        self.uploads = Uploads(self._link, self.upward.complete)
         self.dispatcher = Dispatcher(self.pool, self.upward, folder, self.code.unpack, self.uploads.stage)
         self.session = Session(
             config,
@@ -150,7 +151,7 @@ class Agent:
             if self._idle() and self.upward.empty:
                 try:
                     await asyncio.wait_for(self.logs.push(), _LAST_LOGS_S)
-                except (grpc.aio.AioRpcError, OSError, TimeoutError):
+                except (grpc.aio.AioRpcError, LinkLost, OSError, TimeoutError):
                     pass
                 break
             await asyncio.sleep(_SETTLE_S)
@@ -168,7 +169,11 @@ class Agent:
         lost = False
         while True:
             await asyncio.sleep(TICK_S)
-            self.dispatcher.tick()
+            try:
+                self.dispatcher.tick()
+            except Exception:
+                # Looking after workers must go on whatever one of them has brought about.
+                log.exception("a tick of the agent failed")
             silent_s = time.monotonic() - self.session.last_contact
             if self.config.on_master_lost == "stop" and silent_s > self.session.lease_ttl_s:
                 if not lost:
@@ -192,16 +197,23 @@ class Agent:
             threading.Thread(target=shutil.rmtree, args=(self._retired_steps, True), daemon=True).start()
             self._retired_steps = None
 
+    def _link(self) -> asyncio.Future[Link]:
+        """The present connection: the session comes after who needs it."""
+        return self.session.link()
+
     async def _download(self, digest: str, partial: Path) -> None:
         """Gets the rest of an archive; goes on where it broke off, for as long as the master may come back."""
         while True:
             link = await self.session.link()
             try:
-                with open(partial, "ab") as file:
+                with partial.open("ab") as file:  # chunks of at most 1 MiB
                     request = artifact_service_pb2.DownloadArtifactRequest(digest=digest, offset=file.tell())
-                    async for response in link.artifacts.DownloadArtifact(request, metadata=link.metadata):
-                        file.write(response.chunk)
+                    async with link.guard():
+                        async for response in link.artifacts.DownloadArtifact(request, metadata=link.metadata):
+                            file.write(response.chunk)
                 return
+            except LinkLost as lost:
+                say(logging.INFO, "code not downloaded yet", digest=digest, why=str(lost))
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
                 if failure.reason == errors.ARTIFACT_MISSING:

@@ -17,6 +17,12 @@ class BadConfig(ValueError):
     """The configuration cannot be used; the text says which setting, why, and what is allowed."""
 
 
+def default_node_id() -> str:
+    """The host's name, made to fit the rule for names."""
+    name = re.sub(r"[^\w.-]", "-", socket.gethostname(), flags=re.ASCII).lstrip("._-")[:64]
+    return name or "node"
+
+
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
     """Everything an agent needs to know at its start.
@@ -42,7 +48,7 @@ class AgentConfig:
     master_addresses: tuple[str, ...]
     join_token_file: Path | None = None
     tls_ca_file: Path | None = None
-    node_id: str = field(default_factory=lambda: default_node_id())
+    node_id: str = field(default_factory=default_node_id)
     labels: dict[str, str] = field(default_factory=dict)
     slots: int | None = None
     gpu_count: int | None = None
@@ -102,7 +108,8 @@ class AgentConfig:
     def _check(self) -> None:
         if not NODE_ID.fullmatch(self.node_id):
             raise BadConfig(
-                f"node_id is {self.node_id!r}; a letter or digit must come first, then up to 63 of letters, digits, . _ -"
+                f"node_id is {self.node_id!r}; it must begin with a letter or digit, "
+                "followed by up to 63 letters, digits, '.', '_' or '-'"
             )
         if self.on_master_lost not in ("finish", "stop"):
             raise BadConfig(f"on_master_lost is {self.on_master_lost!r}; allowed: finish, stop")
@@ -117,9 +124,3 @@ def _typed(name: str, value: Any, kind: type | tuple[type, ...]) -> Any:
         expected = kind.__name__ if isinstance(kind, type) else "number"
         raise BadConfig(f"{name} holds {value!r}; it must be of type {expected}")
     return value
-
-
-def default_node_id() -> str:
-    """The host's name, made to fit the rule for names."""
-    name = re.sub(r"[^\w.-]", "-", socket.gethostname(), flags=re.ASCII).lstrip("._-")[:64]
-    return name or "node"

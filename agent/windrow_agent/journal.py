@@ -18,7 +18,10 @@ log = logging.getLogger("windrow.agent")
 
 
 class _JsonFile(logging.Handler):
-    """Appends to a file that is renamed to ``agent.log.1`` when it has grown too large. A full disk loses lines, never the agent."""
+    """Appends to a file that is renamed to ``agent.log.1`` when it has grown too large.
+
+    A full disk loses lines, never the agent.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -54,7 +57,10 @@ class _JsonFile(logging.Handler):
 
 
 def open_journal(folder: Path, level: str) -> None:
-    """Sends the log to ``<folder>/agent.log``, and warnings to stderr as well. Raises OSError, ValueError (unknown level)."""
+    """Sends the log to ``<folder>/agent.log``, and warnings to stderr as well.
+
+    Raises OSError, ValueError (unknown level).
+    """
     log.setLevel(level)
     log.propagate = False
     log.addHandler(_JsonFile(folder / "agent.log"))

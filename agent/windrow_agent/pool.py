@@ -136,15 +136,18 @@ class Pool:
         say(logging.INFO, "worker started", step=step.step_id, process=name, pid=worker.pid, gpu=gpu)
         return worker
 
-    def bury(self, step: Step, worker: WorkerProcess) -> Exit:
-        """A worker is dead: ends what it has left behind, and gives everything of it back."""
+    def bury(self, step: Step | None, worker: WorkerProcess) -> Exit:
+        """A worker is dead: ends what it has left behind, and gives everything of it back. ``step`` None: at the very
+        end.
+        """
         exit_ = worker.reap()
         strays.kill_orphans(self.node.node_incarnation, worker.key)
         strays.forget(self._records, worker.pid)
         self._gpus.give_back(worker.gpu_index)
         worker.close()
-        step.end_logs(worker.process_number)
-        step.workers.pop(worker.key, None)
+        if step is not None:
+            step.end_logs(worker.process_number)
+            step.workers.pop(worker.key, None)
         self.workers.pop(worker.key, None)
         return exit_
 

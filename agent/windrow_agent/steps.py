@@ -135,6 +135,14 @@ class Step:
         """Failures in a row after which no worker is started any more."""
         return 3 * max(1, self.workers_max)
 
+    @property
+    def may_start(self) -> bool:
+        """Whether another worker may be started: those that still start may all fail, too, and must not pass the
+        bound.
+        """
+        starting = sum(1 for worker in self.live if not worker.ready)
+        return not self.given_up and (self.failures == 0 or self.failures + starting < self.failures_max)
+
     def log_file(self, kind: rpc.LogKind.ValueType, number: int) -> CapturedFile:
         """The file for one kind of log of one process, where the tree of reference 7.1 has it."""
         folder, suffix = {

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import zlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
@@ -18,7 +19,6 @@ from typing import Any
 
 import grpc
 import grpc.aio
-
 from windrow import code_archive
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
@@ -50,6 +50,8 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
         self.logs: dict[tuple[int, int], bytearray] = defaultdict(bytearray)
         self.uploads: dict[str, bytes] = {}
         self.upload_errors: list[grpc.StatusCode] = []
+        self.uploads_hang = False
+        self.uploads_begun = 0
         self.downloads = 0
         self.draining = False
         self.unknown = False
@@ -245,6 +247,10 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
         await self._identify(context)
         if self.upload_errors:
             await context.abort(self.upload_errors.pop(), "as the test wants it")
+        self.uploads_begun += 1
+        await self._note()
+        if self.uploads_hang:
+            await asyncio.Event().wait()
         rows = bytearray()
         lease_id = 0
         async for request in requests:
@@ -296,7 +302,8 @@ class AgentProcess:
     async def start(self, **environment: str) -> None:
         """Runs it."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.folder.parent / f"{self.folder.name}.stderr", "ab") as stderr:
+        errors_path = self.folder.parent / f"{self.folder.name}.stderr"
+        with errors_path.open("ab") as stderr:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -327,6 +334,14 @@ class AgentProcess:
         if self.process is not None and self.process.returncode is None:
             self.process.kill()
             await self.process.wait()
+
+
+async def eventually(condition: Callable[[], object], what: str = "") -> None:
+    """Waits for something no agent announces to its master (a file, a process); fails after DEADLINE_S."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what or condition}"
+        await asyncio.sleep(0.01)
 
 
 class Rig:

@@ -42,7 +42,7 @@ def test_a_flood_keeps_beginning_and_end_and_little_disk(tmp_path: Path) -> None
     os.write(fd, b"the very last line\n")
     file.bound()
     os.close(fd)
-    assert os.stat(file.path).st_blocks * 512 < 2 * LIMIT
+    assert file.path.stat().st_blocks * 512 < 2 * LIMIT
     assert file.tail(100).endswith(b"the very last line\n")
     file.end()
     pushed(file, copy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
-from windrow_agent.leases.ledger import Lease, Ledger, LeaseState
+from windrow_agent.leases.ledger import Lease, LeaseState, Ledger
 
 STEPS = st.sampled_from([1, 2])
 WORKERS = st.sampled_from([1, 2, 3])

@@ -1,4 +1,6 @@
-"""What an agent decides about its node: deadlines, causes of death, environment, interpreter, GPUs, limits, configuration."""
+"""What an agent decides about its node: deadlines, causes of death, environment, interpreter, GPUs, limits,
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,8 +16,8 @@ import pytest
 from windrow.rpc.v1 import work_pb2 as work
 from windrow_agent.config import AgentConfig, BadConfig
 from windrow_agent.node.resources import cpu_count, cpu_quota, memory_bytes
-from windrow_agent.workers.death import Exit, explain
 from windrow_agent.workers.deadlines import Limits, Overrun, judge
+from windrow_agent.workers.death import Exit, explain
 from windrow_agent.workers.environment import MARK, worker_environment
 from windrow_agent.workers.gpus import GpuIndices, find_gpus
 from windrow_agent.workers.interpreter import NoInterpreter, find_interpreter
@@ -107,8 +110,8 @@ def test_credentials_of_the_agent_do_not_reach_a_worker() -> None:
     )
     assert made == {
         "PATH": "/bin", "LC_ALL": "C", "MINE": "yes", "HOME": "/root", "USER_SET": "1", "AZUREML_RUN_ID": "mine",
-        "AZUREML_CR_NODE_RANK": "3", "HostName": "n", "AZ_BATCHAI_GPU_COUNT_FOUND": "2", "AZUREML_BI_OUTPUT_PATH": "/out",
-        MARK: "abc.1",
+        "AZUREML_CR_NODE_RANK": "3", "HostName": "n", "AZ_BATCHAI_GPU_COUNT_FOUND": "2",
+        "AZUREML_BI_OUTPUT_PATH": "/out", MARK: "abc.1",
     }  # fmt: skip
 
 
@@ -221,3 +224,12 @@ def test_a_folder_of_the_agents_is_private(tmp_path: Path) -> None:
     second = Identity(tmp_path / "agent")
     assert second.replaced_incarnation == first.node_incarnation != second.node_incarnation
     second.release()
+
+
+def test_an_agent_cannot_be_dumped() -> None:
+    """There are credentials in its memory. In a process of its own: the tests' own process stays as it is."""
+    code = (
+        "import ctypes; from windrow_agent.node import kernel; "
+        "assert kernel.forbid_dumps() and kernel.become_subreaper(); print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "0\n"

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import grpc
-from scripted_master import ECHO, STEP, Rig, scenario
+from scripted_master import ECHO, STEP, Rig, eventually, scenario
 from test_agent_failures import alive, children
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
@@ -32,8 +32,7 @@ async def test_an_agent_waits_for_its_master(rig: Rig) -> None:
     rig.master.step(rig.script(ECHO))
     await rig.agent()
     log = rig.root / "agent" / "agent.log"
-    while not (log.exists() and "no session with a master" in log.read_text()):
-        await asyncio.sleep(0)
+    await eventually(lambda: log.exists() and "no session with a master" in log.read_text())
     await rig.master.start()
     await rig.master.until(lambda: rig.master.hellos)
 
@@ -50,8 +49,7 @@ async def test_what_finishes_while_the_master_is_away_is_delivered_once_it_is_ba
     await rig.master.stop()
     gate.touch()
     log = rig.root / "agent" / "agent.log"
-    while log.read_text().count("no session") < 2:
-        await asyncio.sleep(0)
+    await eventually(lambda: log.read_text().count("no session") >= 2)
     rig.master.incarnation = 2
     await rig.master.start()
     await rig.master.until(lambda: len(rig.master.hellos) == 2)
@@ -61,6 +59,21 @@ async def test_what_finishes_while_the_master_is_away_is_delivered_once_it_is_ba
     await rig.master.until(lambda: rig.master.done(ids))
     assert rig.master.downloads == 1, "the code is still there"
     assert {rig.master.completions[i][0].process_number for i in ids} <= {0, 1}, "the workers are still there"
+
+
+@scenario
+async def test_an_upload_broken_by_the_masters_end_is_done_again(rig: Rig) -> None:
+    rig.master.uploads_hang = True
+    await rig.serve("def run(mini_batch):\n    return ['x' * 1000] * 3000\n")
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    ids = rig.master.assign(3)
+    await rig.master.until(lambda: rig.master.uploads_begun >= 2)
+    await rig.master.stop()
+    rig.master.uploads_hang = False
+    await rig.master.start()
+    await rig.master.until(lambda: rig.master.done(ids))
+    assert all(len(rows) == 3_003_000 for rows in rig.master.uploads.values())
+    assert len(rig.master.uploads) == 3
 
 
 @scenario
@@ -263,8 +276,7 @@ async def test_on_master_lost_stop_ends_what_runs_when_its_lease_is_over(rig: Ri
     assert agent.process is not None
     workers = children(agent.process.pid)
     await rig.master.stop()
-    while any(map(alive, workers)):
-        await asyncio.sleep(0)
+    await eventually(lambda: not any(map(alive, workers)))
     await rig.master.start()
     await rig.master.until(lambda: len(rig.master.hellos) == 2)
     assert not rig.master.hellos[1].held_leases
@@ -274,7 +286,7 @@ async def test_on_master_lost_stop_ends_what_runs_when_its_lease_is_over(rig: Ri
 async def test_rows_beyond_memory_wait_on_disk_and_stop_new_work(rig: Rig) -> None:
     rig.master.acknowledge = False
     await rig.serve(
-        "def run(mini_batch):\n    return ['x' * 100_000]\n",
+        "import time\ndef run(mini_batch):\n    time.sleep(0.02)\n    return ['x' * 100_000]\n",
         slots=1,
         memory_rows_bytes_max=300_000,
         held_rows_bytes_max=1_000_000,

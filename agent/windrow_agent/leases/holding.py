@@ -31,7 +31,10 @@ def depth_for(duration_s: float | None) -> int:
 
 
 class Pace:
-    """Running estimate of how long one mini-batch of a step keeps a worker busy. Follows slow ones at once, fast ones slowly."""
+    """Running estimate of how long one mini-batch of a step keeps a worker busy.
+
+    Follows slow ones at once, fast ones slowly.
+    """
 
     __slots__ = ("duration_s",)
 
@@ -55,7 +58,7 @@ class Pace:
 
 
 def worth_telling(told: int, wanted: int) -> bool:
-    """Whether a change of capacity is worth a message: always when it becomes or leaves zero, else from a quarter on."""
+    """Whether a new capacity is worth a message: always when it becomes or leaves zero, else from a quarter on."""
     if told == wanted:
         return False
     if told == 0 or wanted == 0:
@@ -64,19 +67,19 @@ def worth_telling(told: int, wanted: int) -> bool:
 
 
 def shares(loads: list[int], queued: int, depth: int) -> list[int]:
-    """How many of ``queued`` leases each worker gets now, so that loads become as even as they can, none above ``depth``.
+    """How many of ``queued`` leases each worker gets now, so that loads become as even as they can, none above
+    ``depth``.
 
     ``loads``: leases each worker has. Returns one number a worker, in the same order; their sum is at most ``queued``.
     """
-    if not loads:
-        return []
-    total = queued + sum(min(load, depth) for load in loads)
-    level = min(depth, -(-total // len(loads)))
     gets = [0] * len(loads)
-    left = queued
-    for index in sorted(range(len(loads)), key=loads.__getitem__):
-        if left <= 0:
+    order = sorted((index for index in range(len(loads)) if loads[index] < depth), key=loads.__getitem__)
+    # Pour: the lowest k workers rise to one level, for the smallest k whose level stays below the next one's load.
+    for k in range(1, len(order) + 1):
+        poured = queued + sum(loads[index] for index in order[:k])
+        if k == len(order) or poured <= k * loads[order[k]]:
+            level, more = divmod(poured, k)
+            for position, index in enumerate(order[:k]):
+                gets[index] = min(depth, level + (position < more)) - loads[index]
             break
-        gets[index] = min(left, max(0, level - loads[index]))
-        left -= gets[index]
     return gets

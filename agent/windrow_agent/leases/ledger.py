@@ -86,7 +86,10 @@ class Loss:
 
 
 class Ledger:
-    """All leases of one agent. Methods that a peer's mistake can reach refuse quietly and say so by what they return."""
+    """All leases of one agent.
+
+    Methods that a peer's mistake can reach refuse quietly and say so by what they return.
+    """
 
     def __init__(self) -> None:
         self._leases: dict[int, Lease] = {}
@@ -212,7 +215,9 @@ class Ledger:
         return released
 
     def withdraw(self, worker: int, leases: Iterable[Lease]) -> None:
-        """Leases just given that did not fit the worker's channel return to the front of their queue; nothing else changes."""
+        """Leases just given that did not fit the worker's channel return to the front of their queue; nothing else
+        changes.
+        """
         back = list(leases)
         for lease in back:
             self._leave_worker(lease)
@@ -233,7 +238,10 @@ class Ledger:
         return lease
 
     def fail(self, lease_id: int) -> bool:
-        """A QUEUED lease that cannot be carried out here is FINISHED (the shell makes its completion). False: it is not QUEUED."""
+        """A QUEUED lease that cannot be carried out here is FINISHED (the shell makes its completion).
+
+        False: it is not QUEUED.
+        """
         lease = self._leases.get(lease_id)
         if lease is None or lease.state is not LeaseState.QUEUED:
             return False
@@ -281,7 +289,10 @@ class Ledger:
         return self._give_up(lease_ids, mark=True)
 
     def recall(self, lease_ids: Iterable[int]) -> Revocation:
-        """Leases to give back if they have not started. The shell takes back unread ones and names them to ``release``."""
+        """Leases to give back if they have not started.
+
+        The shell takes back unread ones and names them to ``release``.
+        """
         return self._give_up(lease_ids, mark=False)
 
     def release(self, lease_ids: Iterable[int]) -> list[int]:

@@ -62,7 +62,8 @@ class Identity:
                 if time.monotonic() > deadline:
                     pid = os.pread(self._lock, 32, 0).decode(errors="replace").strip() or "unknown"
                     raise FolderInUse(
-                        f"Another agent (process {pid}) works in {folder}. Stop it, or give this one a folder of its own with --folder"
+                        f"Another agent (process {pid}) works in {folder}. "
+                        "Stop it, or give this one a folder of its own with --folder"
                     ) from None
                 time.sleep(0.01)
             else:

@@ -9,7 +9,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> bool:
-    """Orphans among the descendants become our children, so that they can be found and ended. False: not possible here."""
+    """Orphans among the descendants become our children, so that they can be found and ended.
+
+    False: not possible here.
+    """
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 

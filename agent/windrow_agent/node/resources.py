@@ -74,7 +74,10 @@ def offered(slots: int, gpu_count: int) -> node.NodeResources:
 
 
 class UsageMeter:
-    """Resource use for heartbeats. psutil is imported with the first heartbeat, after the first workers have started."""
+    """Resource use for heartbeats.
+
+    psutil is imported with the first heartbeat, after the first workers have started.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -3,9 +3,9 @@
 An agent's workers die with it (PR_SET_PDEATHSIG), their children do not. Before a new incarnation registers, they are
 killed: the master gives their mini-batches to others, and two copies of a script must not write the same files.
 
-No innocent process is ever killed. A process counts as a stray only if its environment carries the earlier incarnation's
-mark, or if it is a recorded worker with the recorded start time (process numbers are reused, start times are not), or
-belongs to the process group of such a worker.
+No innocent process is ever killed. A process counts as a stray only if its environment carries the earlier
+incarnation's mark, or if it is a recorded worker with the recorded start time (process numbers are used again, start
+times are not), or belongs to the process group of such a worker.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def _find(groups: set[int], incarnation: str) -> dict[int, int]:
     prefix = f"{MARK}={incarnation}.".encode()
     me = os.getpid()
     found: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == me:
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit() or int(path.name) == me:
             continue
-        pid = int(entry)
+        pid = int(path.name)
         fields = _stat(pid)
         if fields is None:
             continue
@@ -126,7 +126,8 @@ def _carries(pid: int, prefix: bytes) -> bool:
 def kill_orphans(node_incarnation: str, worker: int) -> None:
     """Kills what a dead worker has left behind outside its process group.
 
-    Such a process (a daemon, its own session) is our child now, as we are the subreaper, and it carries its worker's mark.
+    Such a process (a daemon, its own session) is our child now, as we are the subreaper, and it carries its worker's
+    mark.
     """
     mark = f"{MARK}={mark_of(node_incarnation, worker)}".encode()
     for pid in children():
@@ -151,8 +152,8 @@ def children() -> list[int]:
     """Children of this process."""
     found: list[int] = []
     try:
-        for task in os.listdir("/proc/self/task"):
-            found += map(int, Path(f"/proc/self/task/{task}/children").read_text().split())
+        for task in Path("/proc/self/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
     except OSError:
         pass
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +26,8 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # Each attempt to register has a fresh connection: our own jittered waits decide, not gRPC's back-off of an earlier one.
+    # Each attempt to register has a fresh connection: our own jittered waits decide, not gRPC's back-off of an
+    # earlier one.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
     # Never through a proxy of the environment: masters are named by address.
@@ -36,7 +39,11 @@ WorkCall = grpc.aio.StreamStreamCall[bytes, rpc.WorkResponse]
 
 def socket_missing(address: str) -> bool:
     """Whether an address names a unix socket that is not there (yet)."""
-    return address.startswith("unix:") and not os.path.exists(address.removeprefix("unix:").replace("//", "/", 1))
+    return address.startswith("unix:") and not Path(address.removeprefix("unix:").replace("//", "/", 1)).exists()
+
+
+class LinkLost(Exception):
+    """The connection was closed under a call: the session begins anew."""
 
 
 class Link:
@@ -71,6 +78,22 @@ class Link:
     def ended(response: object) -> bool:
         """Whether what was read from a stream is its end."""
         return response is cast("Any", grpc.aio).EOF
+
+    @asynccontextmanager
+    async def guard(self) -> AsyncIterator[None]:
+        """Around calls made outside the session's own tasks: what gRPC does to a call whose channel is closed (it
+        cancels
+        whoever waits) becomes LinkLost, unless this task really is being cancelled.
+        """
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise LinkLost(f"the connection to {self.address} was closed") from None
+        except grpc.aio.UsageError as error:
+            raise LinkLost(f"the connection to {self.address} was closed") from error
 
     async def close(self) -> None:
         """Ends all calls."""

@@ -12,7 +12,7 @@ from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.dispatch import Dispatcher
 from windrow_agent.journal import say
-from windrow_agent.session.link import Link
+from windrow_agent.session.link import Link, LinkLost
 from windrow_agent.steps import Step
 
 INTERVAL_S = 0.5
@@ -38,13 +38,14 @@ class LogPushes:
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
                 say(logging.DEBUG, "logs not pushed", why=f"{failure.code.name} {failure.message}")
-            except OSError as error:
+            except (OSError, LinkLost) as error:
                 say(logging.WARNING, "logs not pushed", why=str(error))
 
     async def push(self) -> None:
-        """Pushes what is there now, as far as the budget reaches; drops the folders of ended steps whose logs are complete.
+        """Pushes what is there now, as far as the budget reaches; drops the folders of ended steps whose logs are
+        complete.
 
-        Raises AioRpcError, OSError; then the same bytes are pushed again later.
+        Raises AioRpcError, LinkLost, OSError; then the same bytes are pushed again later.
         """
         budget = _BUDGET_BYTES
         while budget > 0:
@@ -71,7 +72,8 @@ class LogPushes:
             if not chunks:
                 break
             link = await self._link()
-            await link.agent.PushLogs(rpc.PushLogsRequest(chunks=chunks), metadata=link.metadata, timeout=30)
+            async with link.guard():
+                await link.agent.PushLogs(rpc.PushLogsRequest(chunks=chunks), metadata=link.metadata, timeout=30)
             for file, length in sent:
                 file.sent += length
             budget -= size
@@ -83,12 +85,12 @@ class LogPushes:
         return not any(log.file.increment(1) for step in self._steps() for log in step.logs)
 
     def _steps(self) -> list[Step]:
-        return [*self._dispatcher.steps.values(), *self._dispatcher.ended_logs]
+        return [*self._dispatcher.steps.values(), *self._dispatcher.ended]
 
     async def _drop_settled(self) -> None:
-        for step in list(self._dispatcher.ended_logs):
+        for step in list(self._dispatcher.ended):
             if all(not log.file.increment(1) for log in step.logs):
-                self._dispatcher.ended_logs.remove(step)
+                self._dispatcher.ended.remove(step)
                 await asyncio.to_thread(step.drop)
         for step in self._dispatcher.steps.values():
             step.logs[:] = [log for log in step.logs if not log.file.settled]

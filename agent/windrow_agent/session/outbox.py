@@ -106,7 +106,9 @@ class Outbox:
         self._unsent.append(lease_id)
 
     def take(self, limit: int) -> bytes:
-        """The next completions for the stream, encoded as part of a WorkRequest: up to ``limit`` bytes, at least one if there is one."""
+        """The next completions for the stream, encoded as part of a WorkRequest: up to ``limit`` bytes, at least one
+        if there is one.
+        """
         size = 0
         batch: list[bytes] = []
         kept = self._kept
@@ -150,7 +152,7 @@ class Outbox:
             self._file = -1
 
     def _spill(self, completion: bytes) -> bytes | _Spilled:
-        """To disk; where that fails it stays in memory, and the outbox counts as full until something is acknowledged."""
+        """To disk; where that fails it stays in memory, and the outbox is full until something is acknowledged."""
         try:
             if self._file < 0:
                 path = self._folder / "unacknowledged"

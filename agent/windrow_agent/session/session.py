@@ -277,14 +277,16 @@ class Session:
         address = self._addresses[self._address % len(self._addresses)]
         if socket_missing(address):
             # A master on this machine starts: its socket appearing is the moment to go on.
-            while time.monotonic() < deadline and socket_missing(address):
+            while time.monotonic() < deadline and socket_missing(address):  # noqa: ASYNC110  # nothing announces a file
                 await asyncio.sleep(_SOCKET_POLL_S)
         else:
             await asyncio.sleep(max(0.0, deadline - time.monotonic()))
 
 
 def _version() -> str:
-    """Version of the installed distribution, from the name of its metadata folder: importlib.metadata would cost 10 ms."""
+    """Version of the installed distribution, from the name of its metadata folder: importlib.metadata would cost 10
+    ms.
+    """
     for folder in map(Path, sys.path):
         for found in folder.glob("windrow-*.dist-info"):
             return found.name.removeprefix("windrow-").removesuffix(".dist-info")

@@ -16,7 +16,7 @@ from windrow.rpc.v1 import work_pb2 as work
 from windrow_agent import completions
 from windrow_agent.journal import say
 from windrow_agent.leases.ledger import Lease
-from windrow_agent.session.link import Link
+from windrow_agent.session.link import Link, LinkLost
 
 _CHUNK_BYTES = 1 << 20
 _AT_A_TIME = 2
@@ -68,7 +68,7 @@ class Uploads:
                 )
             except _Refused as refused:
                 completion = completions.failed_here(lease, f"The master refused the rows of a mini-batch: {refused}")
-        rows.unlink(missing_ok=True)
+        rows.unlink(missing_ok=True)  # noqa: ASYNC240  # one system call
         self._complete(lease.lease_id, completion.SerializeToString())
 
     async def _upload(self, lease: Lease, completion: work.Completion, rows: Path) -> str:
@@ -77,7 +77,10 @@ class Uploads:
         while True:
             link = await self._link()
             try:
-                response = await link.agent.UploadRows(_requests(lease.lease_id, rows), metadata=link.metadata)
+                async with link.guard():
+                    response = await link.agent.UploadRows(_requests(lease.lease_id, rows), metadata=link.metadata)
+            except LinkLost as lost:
+                say(logging.INFO, "rows not uploaded yet", lease=lease.lease_id, why=str(lost))
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
                 say(
@@ -100,7 +103,8 @@ class Uploads:
                 if refusals >= _REFUSALS_MAX:
                     found = await asyncio.to_thread(_crc32, rows)
                     raise _Refused(
-                        f"they arrived damaged {refusals} times (sent crc32 {found:#x}, wanted {completion.rows_crc32:#x})"
+                        f"they arrived damaged {refusals} times "
+                        f"(sent with crc32 {found:#x}, made with {completion.rows_crc32:#x})"
                     )
             await asyncio.sleep(wait)
             wait = min(5.0, wait * 2)
@@ -112,7 +116,7 @@ class _Refused(Exception):
 
 async def _requests(lease_id: int, rows: Path) -> AsyncIterator[rpc.UploadRowsRequest]:
     first = True
-    with open(rows, "rb") as file:
+    with rows.open("rb") as file:  # read in a thread
         while True:
             chunk = await asyncio.to_thread(file.read, _CHUNK_BYTES)
             if not chunk and not first:

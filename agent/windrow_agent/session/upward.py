@@ -1,4 +1,6 @@
-"""What waits to go up the Work stream, besides completions: capacities, released leases, failures of workers, draining."""
+"""What waits to go up the Work stream, besides completions: capacities, released leases, failures of workers,
+draining.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A worker's captured output: files that the worker appends to by itself, kept within a bound by the agent.
 
-A script that prints a gigabyte must neither fill the disk nor be slowed down. So nobody stands between the worker and the
+A script that prints a gigabyte must neither fill the disk nor be slowed down. So nobody stands between the worker and
+the
 file; instead the agent looks at the size now and then and gives the middle of a large file back to the file system
 (a punched hole): beginning and end stay, offsets stay, the worker notices nothing.
 """
@@ -121,7 +122,7 @@ class CapturedFile:
 
     def _size(self) -> int:
         try:
-            return os.stat(self.path).st_size
+            return self.path.stat().st_size
         except OSError:
             return 0
 

@@ -38,8 +38,8 @@ def seconds(value: float) -> str:
 def judge(look: Look, limits: Limits, *, now_ns: int, spawned_ns: int, stalled_ns: int = 0) -> Overrun | None:
     """The deadline that is over, if one is.
 
-    ``spawned_ns``: when the process was started (its page is empty until it writes). ``stalled_ns``: time within the phase
-    in which this machine stood still as a whole; it does not count. All in CLOCK_MONOTONIC nanoseconds.
+    ``spawned_ns``: when the process was started (its page is empty until it writes). ``stalled_ns``: time within the
+    phase in which this machine stood still as a whole; it does not count. All in CLOCK_MONOTONIC nanoseconds.
     """
     phase = look.phase
     in_phase_s = (now_ns - (look.phase_start_ns or spawned_ns) - stalled_ns) / 1e9
@@ -48,14 +48,15 @@ def judge(look: Look, limits: Limits, *, now_ns: int, spawned_ns: int, stalled_n
             what = "init()" if phase is Phase.INIT else "Starting the interpreter and the entry script"
             return Overrun(
                 phase,
-                f"{what} took longer than {seconds(limits.init_s)} (3 x the run timeout + 30 s) and the process was killed. "
-                "If init() needs that long, raise retry_settings.timeout",
+                f"{what} took longer than {seconds(limits.init_s)} (3 x the run timeout + 30 s) "
+                "and the process was killed. If init() needs that long, raise retry_settings.timeout",
             )
     elif phase is Phase.LOADING:
         if in_phase_s > limits.load_s:
             return Overrun(
                 phase,
-                f"Loading the mini-batch took longer than {seconds(limits.load_s)} (--task_overhead_timeout) and the process was killed",
+                f"Loading the mini-batch took longer than {seconds(limits.load_s)} (--task_overhead_timeout) "
+                "and the process was killed",
             )
     elif phase is Phase.RUNNING:
         if in_phase_s > limits.run_s:
@@ -69,7 +70,8 @@ def judge(look: Look, limits: Limits, *, now_ns: int, spawned_ns: int, stalled_n
         if in_phase_s > limits.load_s:
             return Overrun(
                 phase,
-                f"Writing what run() returned took longer than {seconds(limits.load_s)} (--task_overhead_timeout) and the process was killed",
+                f"Writing what run() returned took longer than {seconds(limits.load_s)} (--task_overhead_timeout) "
+                "and the process was killed",
             )
     elif phase is Phase.STOPPING and in_phase_s > limits.stop_s:
         return Overrun(phase, f"shutdown() took longer than {seconds(limits.stop_s)} and the process was killed")

@@ -51,7 +51,8 @@ def signal_name(number: int) -> str:
 
 
 def explain(exit_: Exit, phase: Phase, *, overrun: Overrun | None, oom: bool, killed_for: str | None = None) -> Death:
-    """Tells the causes apart. ``overrun``: the agent killed it for a deadline; ``killed_for``: for another reason, said in a line.
+    """Tells the causes apart. ``overrun``: the agent killed it for a deadline; ``killed_for``: for another reason,
+    said in a line.
 
     ``oom``: the cgroup's oom_kill count has risen.
     """
@@ -77,8 +78,8 @@ def explain(exit_: Exit, phase: Phase, *, overrun: Overrun | None, oom: bool, ki
     if exit_.code == CHANNEL_CLOSED:
         return Death(
             work.CAUSE_CRASH,
-            f"The script has closed or replaced file descriptors that are not its own ({doing}); results could not be sent. "
-            "Close only what the script has opened itself",
+            f"The script has closed or replaced file descriptors that are not its own ({doing}); "
+            "results could not be sent. Close only what the script has opened itself",
         )
     if exit_.code == HOST_FAULT:
         return Death(work.CAUSE_NODE_FAULT, f"The worker process met a fault of its own {doing}; its stderr says which")

@@ -1,4 +1,6 @@
-"""What a worker process finds in its environment: an allow-list, so that no credential of the agent's gets there by chance."""
+"""What a worker process finds in its environment: an allow-list, so that no credential of the agent's gets there by
+chance.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ MARK = "WINDROW_WORKER"
 
 
 def mark_of(node_incarnation: str, worker: int) -> str:
-    """Value of the mark for one worker (its key); the incarnation alone, with the point, is the prefix of all its workers."""
+    """Value of the mark for one worker (its key); the incarnation alone, with the point, is the prefix of all its
+    workers.
+    """
     return f"{node_incarnation}.{worker}"
 
 
@@ -76,8 +80,8 @@ def worker_environment(
 ) -> dict[str, str]:
     """The whole environment of one worker (reference 3.5, 3.7).
 
-    ``passed``: further names that the node's owner lets through. ``gpu_device``: value of CUDA_VISIBLE_DEVICES; None: no
-    variable at all. A step's own variables win over ours, except the mark.
+    ``passed``: further names that the node's owner lets through. ``gpu_device``: value of CUDA_VISIBLE_DEVICES; None:
+    no variable at all. A step's own variables win over ours, except the mark.
     """
     allowed = PASSED.union(passed)
     environment = {name: value for name, value in agent.items() if name in allowed or name.startswith("LC_")}

@@ -33,7 +33,10 @@ class FrameType(IntEnum):
 
 
 class Result(NamedTuple):
-    """One result frame. ``flags`` & ROWS_IN_FILE: ``rows`` is the path of the file that holds the ``rows_length`` bytes."""
+    """One result frame.
+
+    ``flags`` & ROWS_IN_FILE: ``rows`` is the path of the file that holds the ``rows_length`` bytes.
+    """
 
     type: int
     flags: int

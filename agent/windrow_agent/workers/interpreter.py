@@ -36,8 +36,8 @@ def _checked(path: str, origin: str) -> str:
             f"The Python interpreter {path!r} ({origin}) cannot be executed. Name another one with --python PATH"
         )
     # Not resolved: a virtual environment's python is a link, and must stay one.
-    return os.path.abspath(full)
+    return str(Path(full).absolute())
 
 
 def _search(name: str) -> list[str]:
-    return [os.path.join(folder, name) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    return [str(Path(folder) / name) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]

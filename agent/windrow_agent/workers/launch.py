@@ -12,7 +12,10 @@ import sys
 
 
 def _die_with(agent_pid: int) -> None:
-    """Asks the kernel to kill this process when the agent dies. Where it cannot (no ctypes, no prctl), the closed work channel must do."""
+    """Asks the kernel to kill this process when the agent dies.
+
+    Where it cannot (no ctypes, no prctl), the closed work channel must do.
+    """
     try:
         import ctypes
 

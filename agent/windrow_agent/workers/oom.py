@@ -33,7 +33,7 @@ def counter_paths(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> list[Path
 
 
 class OomCounter:
-    """Watches the counter; ``rose()`` claims one kill a call, so that two dead workers are not both explained by one."""
+    """Watches the counter; ``rose()`` claims one kill a call, so that one does not explain two deaths."""
 
     def __init__(self, paths: list[Path] | None = None) -> None:
         if paths is None:

@@ -1,4 +1,6 @@
-"""The shared page: what a worker is doing at this moment, readable even when it hangs or is dead (contracts, section 4)."""
+"""The shared page: what a worker is doing at this moment, readable even when it hangs or is dead (contracts, section
+4).
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,10 @@ class Page:
             os.close(fd)
 
     def look(self) -> Look:
-        """What the worker does. Tries again while the worker writes; of one that died while writing: all that was written."""
+        """What the worker does.
+
+        Tries again while the worker writes; of one that died while writing: all that was written.
+        """
         fields = _PAGE.unpack_from(self._map, 0)
         for _ in range(100):
             if not fields[0] & 1 and _VERSION.unpack_from(self._map, 0)[0] == fields[0]:

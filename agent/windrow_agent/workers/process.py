@@ -181,7 +181,10 @@ class WorkerProcess:
         self.send(shutdown_packet())
 
     def kill(self) -> None:
-        """SIGKILL for the process and its group. Harmless when it is dead: until it is reaped, its number is its own."""
+        """SIGKILL for the process and its group.
+
+        Harmless when it is dead: until it is reaped, its number is its own.
+        """
         if self._process is None or self._process.returncode is not None:
             return
         try:

@@ -1,0 +1,296 @@
+"""Looks after worker processes: takes their results, judges their deadlines, explains their deaths, replaces them.
+
+The hot path is ``_on_results``: one wake-up of the event loop takes all frames that have come from a worker, and does
+all
+that follows from them, without a timer or task for any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from windrow.rpc.v1 import agent_service_pb2 as rpc
+from windrow.rpc.v1 import work_pb2 as work
+
+from windrow_agent import completions
+from windrow_agent.flow import Flow
+from windrow_agent.journal import say
+from windrow_agent.leases.ledger import Lease
+from windrow_agent.pool import NoInterpreter, Pool, SpawnFailed, now_ns
+from windrow_agent.session.upward import Upward
+from windrow_agent.steps import Step, StepState
+from windrow_agent.workers import death, frames
+from windrow_agent.workers.deadlines import judge
+from windrow_agent.workers.frames import BadFrame, FrameType, Result
+from windrow_agent.workers.oom import OomCounter
+from windrow_agent.workers.page import BUSY, Look, Phase
+from windrow_agent.workers.process import WorkerProcess
+
+_CLOSED_PATIENCE_NS = 1_000_000_000
+_UNREAD_PATIENCE_NS = 60_000_000_000
+_SHORT_S = 0.0002
+"""Below this duration a worker that idles for a moment is not worth taking another's leases for; the tick sees to it.
+"""
+_STDERR_TAIL = 8 << 10
+_INIT_FAILED = "init() failed"
+_CLOSED = (
+    "The script has closed or replaced file descriptors that are not its own; results could not be sent. "
+    "Close only what the script has opened itself"
+)
+
+StageRows = Callable[[Lease, work.Completion, Path], None]
+"""Uploads the rows in a file, then hands the completion in."""
+
+
+class Supervisor:
+    """``on_change`` is called when a worker has ended or its step's pace has changed: time to share out anew."""
+
+    def __init__(
+        self, flow: Flow, pool: Pool, upward: Upward, staged: Path, stage: StageRows, on_change: Callable[[Step], None]
+    ) -> None:
+        self._flow = flow
+        self._ledger = flow.ledger
+        self._pool = pool
+        self._upward = upward
+        self._staged = staged
+        self._stage = stage
+        self._on_change = on_change
+        self._oom = OomCounter()
+        self._loop = asyncio.get_running_loop()
+        staged.mkdir(exist_ok=True)
+
+    # Start.
+
+    def start(self, step: Step) -> bool:
+        """Starts the step's next worker. False: it could not be started; the master is told why."""
+        number = step.next_process
+        try:
+            worker = self._pool.start(step)
+        except (SpawnFailed, NoInterpreter) as error:
+            self._not_ready(step, work.CAUSE_NODE_FAULT, str(error), "", number)
+            return False
+        self._loop.add_reader(worker.channels.result.fileno(), self._on_results, step, worker)
+        self._loop.add_reader(worker.pidfd, self._on_death, step, worker)
+        self._flow.pump(step)
+        return True
+
+    def _not_ready(
+        self, step: Step, cause: work.Cause.ValueType, message: str, detail: str, process_number: int
+    ) -> None:
+        """A worker that could not be made ready: counted and told; too many of them are the end of trying."""
+        step.failures += 1
+        if step.failures >= step.failures_max and not step.given_up:
+            step.given_up = True
+            message += (
+                f". This node starts no more workers for this step: {step.failures} in a row could not be made ready"
+            )
+        say(logging.WARNING, "worker not ready", step=step.step_id, process=process_number, why=message)
+        self._upward.fail(completions.worker_failure(step.step_id, cause, message, detail, process_number))
+        if detail:
+            step.log_file(rpc.LOG_KIND_ERROR, process_number).write(f"{message}\n{detail}\n".encode())
+        if step.given_up and not step.live:
+            self._flow.release_queued(step.step_id)
+
+    # Results.
+
+    def _on_results(self, step: Step, worker: WorkerProcess) -> None:
+        try:
+            results = worker.read_results()
+        except BadFrame as error:
+            self._loop.remove_reader(worker.channels.result.fileno())
+            self.kill(worker, _spoilt(error))
+            return
+        if not worker.result_open:
+            self._loop.remove_reader(worker.channels.result.fileno())
+        if results:
+            self._take_results(step, worker, results)
+            self._flow.pump(step)
+            if not self._ledger.of_worker(worker.key) and (step.pace.duration_s or 1.0) >= _SHORT_S:
+                self._flow.rebalance(step)
+
+    def _take_results(self, step: Step, worker: WorkerProcess, results: list[Result]) -> None:
+        finish = self._ledger.finish
+        keep = self._upward.outbox.add
+        key, number = worker.key, worker.process_number
+        elapsed_us = 0
+        finished = 0
+        for result in results:
+            kind = result.type
+            if kind in (FrameType.DONE, FrameType.FAILED):
+                lease = finish(key, result.lease_id)
+                if lease is None:
+                    say(logging.WARNING, "result without a lease", process=number, lease=result.lease_id)
+                    continue
+                finished += 1
+                elapsed_us += result.elapsed_us
+                if result.flags & frames.ROWS_IN_FILE:
+                    self._stage_result(worker, lease, result)
+                    continue
+                completion = completions.from_result(result, number)
+                if completion.detail:
+                    self._note_error(step, number, lease, completion)
+                keep(result.lease_id, completion.SerializeToString())
+            elif kind == FrameType.READY:
+                worker.ready = True
+            elif kind == FrameType.INIT_FAILED:
+                worker.killed_for = worker.killed_for or _INIT_FAILED
+                self._not_ready(step, *completions.failure_of(completions.side_of(result)), number)
+                worker.kill()
+        if finished:
+            self._upward.wake()
+            step.failures = 0
+            step.active_ns = now_ns()
+            depth = step.pace.depth
+            step.pace.observe(elapsed_us / 1e6, finished)
+            if step.pace.depth != depth:
+                self._on_change(step)
+
+    def _stage_result(self, worker: WorkerProcess, lease: Lease, result: Result) -> None:
+        """Large rows: their file is kept apart from the worker's life, and uploaded before the completion names it."""
+        completion = completions.from_result(result, worker.process_number, rows=b"")
+        kept = self._staged / f"{lease.lease_id:016x}"
+        try:
+            Path(result.rows.decode("utf-8", "surrogateescape")).rename(kept)
+        except OSError as error:
+            failed = completions.failed_here(lease, f"The rows of a mini-batch were lost on this node: {error}")
+            self._upward.complete(lease.lease_id, failed.SerializeToString())
+            return
+        self._upward.outbox.reserve(lease.lease_id, result.rows_length)
+        self._stage(lease, completion, kept)
+
+    @staticmethod
+    def _note_error(step: Step, number: int, lease: Lease, completion: work.Completion) -> None:
+        """logs/user/error/<node>/processNNN.txt (reference 7.1)."""
+        head = f"mini-batch {lease.mini_batch_index}, try {lease.attempt}: {completion.message}"
+        step.log_file(rpc.LOG_KIND_ERROR, number).write(f"{head}\n{completion.detail}\n".encode())
+
+    # Deadlines.
+
+    def watch(self, worker: WorkerProcess, step: Step, now: int, stalled_ns: int) -> None:
+        """Ends a worker whose deadline has passed, whose lease is revoked, or that can work no more.
+
+        ``stalled_ns``: for how long this machine has stood still since the agent's start.
+        """
+        if worker.killed_for is not None or worker.overrun is not None:
+            worker.kill()
+            return
+        look = worker.look()
+        if look != worker.last_look:
+            worker.last_look = look
+            worker.stall_mark_ns = stalled_ns
+            worker.idle_since_ns = now
+        overrun = judge(
+            look,
+            step.limits,
+            now_ns=now,
+            spawned_ns=worker.spawned_ns,
+            stalled_ns=stalled_ns - worker.stall_mark_ns,
+        )
+        given = self._ledger.of_worker(worker.key)
+        if overrun is not None:
+            say(logging.WARNING, "deadline passed", process=worker.process_number, why=overrun.text)
+            worker.overrun = overrun
+            worker.kill()
+        elif not worker.result_open and now - worker.result_closed_ns > _CLOSED_PATIENCE_NS:
+            self.kill(worker, _CLOSED)
+        elif look.phase is Phase.IDLE and given and now - worker.idle_since_ns > _UNREAD_PATIENCE_NS:
+            self.kill(worker, "The worker process does not take the mini-batches that wait for it")
+        else:
+            self.kill_revoked(worker, look)
+
+    def kill_revoked(self, worker: WorkerProcess, look: Look) -> None:
+        """Ends a worker that works on a revoked lease."""
+        lease = self._ledger.of_worker(worker.key).get(look.lease_id)
+        if lease is not None and lease.revoked and look.phase in BUSY:
+            self.kill(worker, "the master has taken the lease back")
+
+    def kill(self, worker: WorkerProcess, why: str) -> None:
+        """Ends a worker and its process group; ``why`` is said to the user if that costs a mini-batch."""
+        worker.killed_for = worker.killed_for or why
+        worker.kill()
+
+    def kill_and_release(self, worker: WorkerProcess, why: str) -> None:
+        """Ends a worker; what it has is given back, charged to nobody."""
+        for lease in self._ledger.of_worker(worker.key).values():
+            lease.revoked = True
+        self.kill(worker, why)
+
+    # Deaths.
+
+    def _on_death(self, step: Step, worker: WorkerProcess) -> None:
+        """The process has ended: what it had done counts, what it had begun is charged, the rest is queued again."""
+        self.forget(worker)
+        # Children that hold its channels must not speak for it.
+        worker.kill()
+        try:
+            self._take_results(step, worker, worker.drain_results())
+        except BadFrame as error:
+            worker.killed_for = worker.killed_for or _spoilt(error)
+        self._flow.take_back(worker)
+        look = worker.look()
+        begun = look.lease_id if look.phase in BUSY else 0
+        if worker.overrun is not None and look.phase in BUSY and begun not in self._ledger.of_worker(worker.key):
+            # It had finished when the deadline struck.
+            worker.overrun = None
+        exit_ = self._pool.bury(step, worker)
+        loss = self._ledger.lose(worker.key, begun)
+        self._upward.release(loss.released)
+        oom = exit_.signal == 9 and worker.overrun is None and worker.killed_for is None and self._oom.rose()
+        found = death.explain(exit_, look.phase, overrun=worker.overrun, oom=oom, killed_for=worker.killed_for)
+        if loss.charged is not None:
+            self._charge(step, worker, loss.charged, found, look)
+        elif not (worker.retiring or loss.released or worker.killed_for == _INIT_FAILED) and (
+            # One that has done something and then died between two mini-batches is replaced without a word.
+            step.state is not StepState.ENDING and (look.completed == 0 or not worker.ready)
+        ):
+            script = look.phase >= Phase.INIT and found.cause != work.CAUSE_NODE_FAULT
+            cause = work.CAUSE_INIT_FAILED if script else work.CAUSE_NODE_FAULT
+            self._not_ready(step, cause, found.message, _stderr_tail(worker), worker.process_number)
+        say(
+            logging.INFO,
+            "worker ended",
+            step=step.step_id,
+            process=worker.process_number,
+            exit_code=exit_.code,
+            signal=exit_.signal,
+            killed_for=worker.overrun.text if worker.overrun else worker.killed_for,
+            charged=loss.charged.lease_id if loss.charged else None,
+            requeued=len(loss.requeued),
+        )
+        self._on_change(step)
+        self._flow.pump_all()
+
+    def _charge(self, step: Step, worker: WorkerProcess, lease: Lease, found: death.Death, look: Look) -> None:
+        """Makes the completion of the mini-batch over which a worker has died."""
+        completion = completions.of_dead_worker(
+            lease,
+            found.cause,
+            found.message,
+            _stderr_tail(worker),
+            look,
+            worker.process_number,
+            in_run=look.phase is Phase.RUNNING,
+        )
+        step.failures = 0
+        self._note_error(step, worker.process_number, lease, completion)
+        self._upward.complete(lease.lease_id, completion.SerializeToString())
+
+    def forget(self, worker: WorkerProcess) -> None:
+        """Listens to a worker no more."""
+        self._loop.remove_reader(worker.pidfd)
+        self._loop.remove_reader(worker.channels.result.fileno())
+
+
+def _spoilt(error: BadFrame) -> str:
+    return (
+        f"Something other than results came through the worker's own channel ({error}); "
+        "a script must not write to file descriptors that are not its own"
+    )
+
+
+def _stderr_tail(worker: WorkerProcess) -> str:
+    tail = worker.stderr.tail(_STDERR_TAIL).decode("utf-8", "replace").strip()
+    return f"The end of its stderr:\n{tail}" if tail else ""
