@@ -136,7 +136,7 @@ csv_settings = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(frame=frames(), settings=csv_settings, header=st.booleans())
 def test_writes_what_pandas_writes(frame: pd.DataFrame, settings: dict[str, Any], header: bool) -> None:
     head, rows = written(frame, settings, header)
@@ -144,7 +144,7 @@ def test_writes_what_pandas_writes(frame: pd.DataFrame, settings: dict[str, Any]
     assert (head == b"") == (not header)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data(), rows=st.integers(1, 8), sep=st.sampled_from(SEPARATORS), index=st.booleans())
 def test_the_fast_way_itself_writes_what_pandas_writes(data: st.DataObject, rows: int, sep: str, index: bool) -> None:
     # Without the comparison with pandas that it makes on its first chunk.

@@ -210,14 +210,14 @@ def test_a_disk_that_fills_up_is_the_nodes_fault_and_leaves_nothing_behind(start
 
 
 def test_a_large_result_is_written_without_a_second_copy(start: Start) -> None:
-    # 200 MB in one element and 100 MB in many: the process may take little more than the values themselves.
+    # 100 MB in one element and 50 MB in many: the process may take little more than the values themselves.
     worker = start(
-        "def run(b):\n    return ['x' * 200_000_000] + ['é' * 1000] * 50_000\n",
+        "def run(b):\n    return ['x' * 100_000_000] + ['é' * 1000] * 25_000\n",
     )
     before = worker.ready().peak_rss_kib
     frame = worker.run(["a"])
-    assert len(frame.rows) == 200_000_001 + 2001 * 50_000
-    assert frame.peak_rss_kib - before < 230_000_000 / 1024
+    assert len(frame.rows) == 100_000_001 + 2001 * 25_000
+    assert frame.peak_rss_kib - before < 125_000_000 / 1024
 
 
 def test_misfits_of_a_table_travel_beside_the_rows(start: Start, tmp_path: Path) -> None:
