@@ -1,8 +1,9 @@
 """Code folders as archives: packed by the client, addressed by their sha256, unpacked by agents.
 
 Format: docs/contracts.md, section 1. A gzipped tar of regular files in the order of their names, with every field that
-is not content fixed, so that equal folders give equal digests on every machine. The packing side decides what belongs
-in it; the unpacking side trusts nothing.
+is not content fixed, so that equal folders give equal digests (on machines with the same zlib: another one may compress
+otherwise, which costs an upload and makes a new run, and breaks nothing). The packing side decides what belongs in it;
+the unpacking side trusts nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ ALWAYS_LEFT_OUT = frozenset(
     {".git", "__pycache__", ".windrow", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
 """Names of folders that never belong to a job's code: they change from run to run without the code having changed."""
+
+STATE_MARK = "windrow.db"
+"""A folder that holds this file is a Windrow state folder, whatever its name; it never belongs to a job's code."""
 
 IGNORE_FILES = (".amlignore", ".gitignore")
 """The first of these in the folder's root says, with git's patterns, what is left out."""
@@ -149,7 +153,7 @@ def _walk(folder: Path, prefix: str, ignored: Callable[[str], bool], root: Path)
             if entry.name in ALWAYS_LEFT_OUT or entry.name.endswith(".pyc"):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                if not ignored(name + "/"):
+                if not ignored(name + "/") and not Path(entry.path, STATE_MARK).exists():
                     yield from _walk(Path(entry.path), name + "/", ignored, root)
             elif not ignored(name):
                 yield name, _regular_file(Path(entry.path), name, root)

@@ -60,6 +60,17 @@ def test_equal_folders_give_equal_archives_whatever_their_times_owners_and_order
     assert pack(tmp_path / "b" / "src", tmp_path / "other").digest == first.digest
 
 
+def test_the_format_does_not_change_unnoticed(tmp_path: Path) -> None:
+    archive, _ = packed(tmp_path)
+    content = archive.read_bytes()
+    assert content[4:8] == bytes(4)  # the time in gzip's header
+    # What compression makes of it is up to the machine's zlib.
+    assert (
+        hashlib.sha256(gzip.decompress(content)).hexdigest()
+        == "71d7846b10b4e5e1602152870ad8340cca9f34c579f792e3be159d7d97e52409"
+    )
+
+
 @pytest.mark.parametrize("change", ["content", "name", "mode"])
 def test_another_folder_gives_another_digest(tmp_path: Path, change: str) -> None:
     archive, first = packed(tmp_path)
@@ -92,7 +103,16 @@ def _umask() -> int:
 
 def test_what_changes_by_itself_is_always_left_out(tmp_path: Path) -> None:
     noise = dict.fromkeys(
-        (".git/config", "__pycache__/score.pyc", "pkg/__pycache__/z.pyc", ".windrow/windrow.db", "old.pyc"), b"x"
+        (
+            "state/windrow.db",
+            "state/lock",
+            ".git/config",
+            "__pycache__/score.pyc",
+            "pkg/__pycache__/z.pyc",
+            ".windrow/windrow.db",
+            "old.pyc",
+        ),
+        b"x",
     )
     archive, _ = packed(tmp_path, FILES | noise)
     assert names_in(archive) == sorted(FILES)

@@ -25,17 +25,14 @@ from windrow.spec.effective import (
 from windrow.spec.expressions import references
 from windrow.spec.fields import INT_MAX, SIZE_MAX, TIMEOUT_S_MAX
 from windrow.spec.graph import find_cycle
+from windrow.spec.names import JOB_NAME, NAME, is_encodable, is_entry_script, is_file_name
 from windrow.spec.schema import DATA_TYPES, INPUT_MODES, OUTPUT_MODES
 
 DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
 STEPS_MAX = 1000
 ENTRIES_MAX = 10_000
 TEXT_MAX = 64 * 1024
-JOB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
-NAME = re.compile(r"[A-Za-z0-9_][\w-]{0,63}", re.ASCII)
-"""Names of steps, inputs and outputs: they stand in expressions, which dots separate."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
 TO_CSV_REFUSED = ("path_or_buf", "mode", "compression", "storage_options")
 """Keyword arguments of `DataFrame.to_csv` that say where and how a file is written; Windrow writes the file itself."""
@@ -352,7 +349,7 @@ class _Reader:
         return lambda value, key: None if value is None else read(value, key)
 
     def _text(self, value: object, key: str) -> str:
-        if not isinstance(value, str) or len(value) > TEXT_MAX or "\0" in value or not _is_encodable(value):
+        if not isinstance(value, str) or len(value) > TEXT_MAX or "\0" in value or not is_encodable(value):
             self.problems.append(f"{key}: is not text of at most {TEXT_MAX} characters without NUL")
             return ""
         return value
@@ -416,33 +413,6 @@ class _Reader:
                 "nor a dotted module"
             )
         return script
-
-
-def is_file_name(name: str) -> bool:
-    """Whether a name can be that of one file in a folder."""
-    return (
-        bool(name)
-        and "/" not in name
-        and "\0" not in name
-        and name not in (".", "..")
-        and len(name.encode(errors="surrogateescape")) <= 255
-    )
-
-
-def is_entry_script(script: str) -> bool:
-    """Whether a text is a relative `.py` path that stays inside its folder, or a dotted module."""
-    if script.endswith(".py"):
-        return not script.startswith("/") and all(part not in ("", "..") for part in script.split("/"))
-    return bool(_MODULE.fullmatch(script))
-
-
-def _is_encodable(text: str) -> bool:
-    """Whether text is Unicode, or a file name as `os.fsdecode` gives it; JSON can also carry other lone surrogates."""
-    try:
-        text.encode(errors="surrogateescape")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _unread(value: object, key: str) -> object:

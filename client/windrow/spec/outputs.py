@@ -9,9 +9,9 @@ import os
 from typing import NamedTuple
 
 from windrow.spec.effective import StepOutput
-from windrow.spec.effective_json import is_file_name
 from windrow.spec.expressions import Reference, substitute, whole_reference
 from windrow.spec.locations import absolute, parse_location
+from windrow.spec.names import is_file_name
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.reading import Context, check_keys, read_scalar
 from windrow.spec.schema import DATA_TYPES, OUTPUT

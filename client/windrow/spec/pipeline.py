@@ -13,9 +13,9 @@ from typing import NamedTuple
 from windrow.spec.bindings import Bindings
 from windrow.spec.components import Components, StepNodes
 from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, LiteralInput, OutputInput, Rows, StepOutput
-from windrow.spec.effective_json import JOB_NAME
 from windrow.spec.expressions import Reference, whole_reference
 from windrow.spec.graph import find_cycle
+from windrow.spec.names import JOB_NAME
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.problems import Problem
 from windrow.spec.reading import (

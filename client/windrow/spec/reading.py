@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from windrow.spec.effective_json import NAME
 from windrow.spec.expressions import Reference, has_expression, substitute
 from windrow.spec.fields import Field, parse_value
+from windrow.spec.names import NAME
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Sequence, Source, is_null, shown
 from windrow.spec.problems import Problems, did_you_mean, listed
 from windrow.spec.schema import belongs_to

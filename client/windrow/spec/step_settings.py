@@ -9,9 +9,9 @@ import json
 from typing import Any
 
 from windrow.spec.arguments import EXACT_ONLY, RUNTIME_ARGUMENTS, FoundArgument, find_runtime_arguments
-from windrow.spec.effective_json import is_file_name
 from windrow.spec.expressions import has_expression, substitute
 from windrow.spec.fields import Field
+from windrow.spec.names import is_file_name
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, is_null, shown
 from windrow.spec.reading import (
     Context,

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from windrow.spec.effective import Rows, StepOutput
-from windrow.spec.effective_json import TO_CSV_REFUSED, is_entry_script
+from windrow.spec.effective_json import TO_CSV_REFUSED
 from windrow.spec.expressions import Reference, expand_groups, references, split_arguments, whole_reference
 from windrow.spec.locations import absolute, parse_location, why_unreachable
+from windrow.spec.names import is_entry_script
 from windrow.spec.nodes import Mapping, Node, Place, Source, is_null, shown, source_label
 from windrow.spec.problems import did_you_mean
 from windrow.spec.reading import (

@@ -1,0 +1,37 @@
+"""What names may look like: of jobs, of steps with their inputs and outputs, of files and of entry scripts."""
+
+from __future__ import annotations
+
+import re
+
+JOB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
+NAME = re.compile(r"[A-Za-z0-9_][\w-]{0,63}", re.ASCII)
+"""Names of steps, inputs and outputs: they stand in expressions, which dots separate."""
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a name can be that of one file in a folder."""
+    return (
+        bool(name)
+        and "/" not in name
+        and "\0" not in name
+        and name not in (".", "..")
+        and len(name.encode(errors="surrogateescape")) <= 255
+    )
+
+
+def is_entry_script(script: str) -> bool:
+    """Whether a text is a relative `.py` path that stays inside its folder, or a dotted module."""
+    if script.endswith(".py"):
+        return not script.startswith("/") and all(part not in ("", "..") for part in script.split("/"))
+    return bool(_MODULE.fullmatch(script))
+
+
+def is_encodable(text: str) -> bool:
+    """Whether text is Unicode, or a file name as `os.fsdecode` gives it; JSON can also carry other lone surrogates."""
+    try:
+        text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
