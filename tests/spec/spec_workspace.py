@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from windrow.spec import EffectiveJob, EffectiveStep, JobFileError, LoadedJob, Problem, build_effective, load_job
+
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+"""For Hypothesis: no test fails because the machine is busy."""
 
 STEP = """\
 type: parallel

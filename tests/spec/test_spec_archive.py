@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from spec_workspace import unhurried
 from windrow.code_archive import ArchiveLimits, CodeArchive, CodeArchiveError, pack, unpack
 
 
@@ -203,7 +204,7 @@ names = st.binary(min_size=1, max_size=120).filter(
 
 
 @given(st.dictionaries(names, st.binary(max_size=2000), max_size=6), st.lists(names, max_size=3))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(unhurried, max_examples=60)
 def test_any_names_and_contents_survive(
     tmp_path_factory: pytest.TempPathFactory, files: dict[bytes, bytes], way: list[bytes]
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spec_workspace import Workspace
+from spec_workspace import Workspace, unhurried
 from windrow.spec import EffectiveStep, LiteralInput, LoadedJob, Problem, resolve_arguments
 from windrow.spec.arguments import EXACT_ONLY, RUNTIME_ARGUMENTS, find_runtime_arguments, full_name
 from windrow.spec.expressions import split_arguments
@@ -81,6 +81,7 @@ def test_a_value_that_looks_like_an_expression_is_not_followed() -> None:
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0$"), max_size=8), max_size=6))
+@unhurried
 def test_whatever_is_quoted_comes_out_as_it_was(arguments: list[str]) -> None:
     assert split_arguments(shlex.join(arguments)) == arguments
 
@@ -187,6 +188,7 @@ NAMES = sorted({*RUNTIME_ARGUMENTS, *EXACT_ONLY})
 @given(
     st.one_of(st.sampled_from(NAMES), st.builds(lambda name, n: name[:n], st.sampled_from(NAMES), st.integers(1, 30)))
 )
+@unhurried
 def test_abbreviations_are_those_of_argparse(written: str) -> None:
     parser = argparse.ArgumentParser(exit_on_error=False)
     for name in NAMES:

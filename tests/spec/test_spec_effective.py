@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_workspace import STEP, Workspace, changed
+from spec_workspace import STEP, Workspace, changed, unhurried
 from windrow.spec import (
     DataInput,
     DocumentError,
@@ -94,7 +94,7 @@ def jobs(draw: st.DrawFn) -> EffectiveJob:
 
 
 @given(jobs())
-@settings(max_examples=50)
+@settings(unhurried, max_examples=50)
 def test_a_job_survives_its_document(job: EffectiveJob) -> None:
     document = job.to_json()
     assert EffectiveJob.from_json(document) == job
@@ -102,7 +102,7 @@ def test_a_job_survives_its_document(job: EffectiveJob) -> None:
 
 
 @given(jobs(), texts)
-@settings(max_examples=25)
+@settings(unhurried, max_examples=25)
 def test_labels_do_not_change_the_run_and_everything_else_does(job: EffectiveJob, text: str) -> None:
     relabelled = job._replace(
         name="other", display_name=text, experiment_name=text, description=text, tags={"a": text}, priority=9, weight=3,
@@ -236,6 +236,7 @@ def test_what_is_no_document_at_all_is_refused(text: str | bytes) -> None:
     ),
     st.data(),
 )
+@unhurried
 def test_nothing_put_anywhere_escapes_as_another_error(value: object, data: st.DataObject) -> None:
     step = EffectiveStep(
         "s",
