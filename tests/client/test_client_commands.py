@@ -1,0 +1,235 @@
+"""`windrow master`, `agent`, `job` and `node` for real: one served master, one agent for all tests here."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import windrow
+from client_workspace import Workspace, end, wait_until
+from windrow.errors import JobFailed, NotFound, RequestRefused
+
+CONTENTS = ["a", "b", "raise", "c"]
+
+
+@dataclass
+class Fleet:
+    """A served master with an agent."""
+
+    workspace: Workspace
+    address: str
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Both started by the command, as an operator would."""
+    workspace = Workspace(tmp_path_factory.mktemp("fleet"))
+    workspace.write(CONTENTS, error_threshold=5)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    data = f"default={workspace.folder}"
+    master = workspace.start("master", "--state", "master-state", "--listen", address, "--datastore", data)
+    assert master.stdout is not None
+    assert json.loads(master.stdout.readline())["ready"]
+    agent = workspace.start(
+        "agent", "--master", address, "--folder", "agent-folder", "--slots", "2", "--node-id", "one"
+    )
+    try:
+        with windrow.Client(address) as client:
+            wait_until(lambda: [node for node in client.list_nodes() if node.state == "ready"], "the node is ready")
+        yield Fleet(workspace, address)
+    finally:
+        for process in (agent, master):
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+        for left in workspace.processes():
+            left.kill()
+
+
+@pytest.fixture(scope="module")
+def job_id(fleet: Fleet) -> str:
+    """A job that has ended with one tolerated failure."""
+    absolute = str(fleet.workspace.folder / "data")
+    done = command(
+        fleet, "job", "create", "job.yml", "--set", f"inputs.data.path={absolute}", "--stream", "--name", "ended"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "failed_items.csv" in done.stdout.splitlines()[-1]
+    return "ended"
+
+
+def command(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command with the fleet's address."""
+    return fleet.workspace.run(*arguments, WINDROW_MASTER=fleet.address)
+
+
+def test_create_twice_under_one_name_is_refused(fleet: Fleet, job_id: str) -> None:
+    done = command(fleet, "job", "create", "job.yml", "--name", job_id)
+    assert done.returncode == 2
+    assert "exists already" in done.stderr
+
+
+def test_list_and_show_tell_the_same_as_json_and_as_text(fleet: Fleet, job_id: str) -> None:
+    listed = json.loads(command(fleet, "job", "list", "-o", "json").stdout)
+    assert job_id in [job["job_id"] for job in listed]
+    shown = json.loads(command(fleet, "job", "show", job_id, "-o", "json").stdout)
+    assert shown["state"] == "completed_with_failures"
+    assert shown["steps"][0]["items"] == {"total": 4, "ok": 3, "failed": 1, "cancelled": 0}
+    assert shown["document"]["steps"][0]["entry_script"] == "score.py"
+    text = command(fleet, "job", "show", job_id).stdout
+    assert "completed_with_failures" in text
+    assert "this item is bad" in text
+    assert job_id in command(fleet, "job", "list").stdout
+
+
+def test_stream_of_an_ended_job_tells_its_end_and_its_exit_code(fleet: Fleet, job_id: str) -> None:
+    assert command(fleet, "job", "stream", job_id).returncode == 0
+    done = command(fleet, "job", "stream", job_id, "--strict", "-o", "json")
+    assert done.returncode == 3
+    assert [json.loads(line)["event"] for line in done.stdout.splitlines()] == ["begin", "progress", "end"]
+
+
+def test_download_brings_the_rows(fleet: Fleet, job_id: str, tmp_path: Path) -> None:
+    done = command(fleet, "job", "download", job_id, "--to", str(tmp_path), "-o", "json")
+    assert done.returncode == 0, done.stderr
+    [file] = json.loads(done.stdout)["files"]
+    assert Path(file).read_text() == fleet.workspace.expected(CONTENTS)
+    assert [path.name for path in (tmp_path / "rows").iterdir()] == ["rows.txt"]
+
+
+def test_logs_are_named_and_printed(fleet: Fleet, job_id: str) -> None:
+    def names() -> list[str]:
+        return [file["path"] for file in json.loads(command(fleet, "job", "logs", job_id, "-o", "json").stdout)]
+
+    path = wait_until(names, "the job has logs")[0]
+    whole = command(fleet, "job", "logs", job_id, path)
+    assert whole.returncode == 0
+    followed = command(fleet, "job", "logs", job_id, path, "--follow")
+    assert followed.stdout == whole.stdout
+    tail = command(fleet, "job", "logs", job_id, path, "--tail", "1")
+    assert whole.stdout.endswith(tail.stdout)
+
+
+def test_nodes_are_listed(fleet: Fleet) -> None:
+    [node] = json.loads(command(fleet, "node", "list", "-o", "json").stdout)
+    assert (node["node_id"], node["state"], node["slots"]) == ("one", "ready", 2)
+    assert "one" in command(fleet, "node", "list").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["job", "show", "nope"],
+        ["job", "stream", "nope"],
+        ["job", "cancel", "nope"],
+        ["job", "download", "nope"],
+        ["job", "logs", "nope"],
+        ["job", "logs", "ended", "no/such/log"],
+        ["job", "logs", "ended", "no/such/log", "--tail", "3"],
+        ["job", "download", "ended", "--output-name", "nope"],
+        ["job", "download", "ended", "--output-name", "../rows"],
+    ],
+)
+def test_unknown_names_are_told_with_what_there_is(fleet: Fleet, job_id: str, arguments: list[str]) -> None:
+    done = command(fleet, *arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.startswith("windrow: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_cancel_ends_a_job_with_its_own_exit_code(fleet: Fleet) -> None:
+    waiting = Workspace(_fresh(fleet.workspace.folder / "waiting"))
+    waiting.write(["wait", "wait"])
+    created = fleet.workspace.run("job", "create", str(waiting.job_file), WINDROW_MASTER=fleet.address)
+    assert created.returncode == 0, created.stderr
+    name = created.stdout.splitlines()[-1]
+    stream = fleet.workspace.start("job", "stream", name, WINDROW_MASTER=fleet.address)
+    cancelled = command(fleet, "job", "cancel", name, "--wait")
+    assert cancelled.stdout.strip() == f"{name} is cancelled."
+    end(stream)
+    assert stream.returncode == 4
+    again = command(fleet, "job", "cancel", name)
+    assert again.returncode == 0
+    with windrow.Client(fleet.address) as client, pytest.raises(JobFailed):
+        client.results(name)
+
+
+def test_the_sdk_end_to_end(fleet: Fleet) -> None:
+    with windrow.Client(fleet.address) as client:
+        job = client.submit(fleet.workspace.job_file)
+        moments = list(client.progress(job.job_id))
+        assert [moment.seq for moment in moments] == sorted({moment.seq for moment in moments})
+        last = client.wait(job.job_id)
+        assert last == moments[-1]
+        assert last.state.succeeded
+        assert last.state is windrow.JobState.COMPLETED_WITH_FAILURES
+        expected = fleet.workspace.expected(CONTENTS).splitlines()
+        assert list(client.results(job.job_id)) == expected
+        frame = client.to_dataframe(job.job_id)
+        assert frame.values.tolist() == [line.split(" ") for line in expected]
+        assert client.master().datastores == {"default": str(fleet.workspace.folder)}
+        with pytest.raises(NotFound):
+            client.get("nope")
+        with pytest.raises(NotFound):
+            client.results(job.job_id, "nope")
+
+
+def test_the_same_request_is_one_job(fleet: Fleet) -> None:
+    from windrow.spec import load_job
+
+    with windrow.Client(fleet.address) as client:
+        effective = client.upload_code(load_job(fleet.workspace.job_file))
+        first = client.submit_effective(effective, request_id="once")
+        second = client.submit_effective(effective, request_id="once")
+        assert first.job_id == second.job_id
+        client.wait(first.job_id)
+
+
+def test_a_path_outside_the_datastores_is_refused_by_the_master(fleet: Fleet, tmp_path: Path) -> None:
+    outside = Workspace(_fresh(tmp_path / "outside"))
+    outside.write(["a"])
+    with windrow.Client(fleet.address) as client, pytest.raises(RequestRefused, match="outside the datastores"):
+        client.submit(outside.job_file)
+
+
+def test_no_master_at_the_address_is_exit_code_5(workspace: Workspace) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    from windrow.client import Client
+    from windrow.errors import MasterUnreachable
+
+    with Client(address, patience_s=0.2) as client, pytest.raises(MasterUnreachable, match=address) as caught:
+        client.master()
+    assert caught.value.exit_code == 5
+
+
+def test_the_agent_needs_a_master(workspace: Workspace) -> None:
+    done = workspace.run("agent", "--label", "zone=b")
+    assert done.returncode == 2
+    assert "Which master?" in done.stderr
+
+
+def test_the_master_command_tells_its_own_usage(workspace: Workspace) -> None:
+    assert "--join-token-file" in workspace.run("master", "--help").stdout
+    assert workspace.run("master", "--nonsense").returncode == 2
+
+
+def _fresh(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_the_agent_hides_nothing_in_its_arguments(fleet: Fleet) -> None:
+    lines = [process.cmdline() for process in fleet.workspace.processes() if process.status() != psutil.STATUS_ZOMBIE]
+    agents = [line for line in lines if "windrow_agent" in line]
+    assert agents
+    assert all(line[-2:] == ["--config", "-"] for line in agents)

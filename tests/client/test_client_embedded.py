@@ -1,0 +1,147 @@
+"""The embedded mode from Python, and questions to a state folder whose run is over."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import windrow
+from client_workspace import Workspace, wait_until
+from windrow.embedded.state_folder import claim, is_owned, prepare, read_endpoint
+from windrow.errors import RunChanged, StateFolderError
+from windrow.spec import JobFileError
+
+
+def test_run_returns_rows_and_tells_progress(workspace: Workspace) -> None:
+    contents = ["a", "b", "c"]
+    workspace.write(contents)
+    seen: list[windrow.Job] = []
+    done = windrow.run(workspace.job_file, state=workspace.state, on_progress=seen.append)
+    assert done.succeeded
+    assert list(done.results()) == workspace.expected(contents).splitlines()
+    assert done.to_dataframe().shape == (3, 2)
+    assert seen[-1].state.ended
+    assert not is_owned(str(workspace.state))
+
+
+def test_questions_about_a_finished_run_start_a_master_only_for_a_moment(workspace: Workspace) -> None:
+    workspace.write(["a"])
+    windrow.run(workspace.job_file, state=workspace.state)
+    with windrow.Client(state=workspace.state) as client:
+        [job] = client.list_jobs()
+        assert list(client.results(job.job_id)) == ["item000.txt a"]
+        assert client.runs_nothing
+    assert workspace.processes() == []
+    listed = workspace.run("job", "list", "-o", "json")
+    assert [entry["job_id"] for entry in json.loads(listed.stdout)] == [job.job_id]
+    refused = workspace.run("job", "create", "job.yml")
+    assert refused.returncode == 2
+    assert "windrow run" in refused.stderr
+
+
+def test_a_bad_file_raises_and_leaves_nothing(workspace: Workspace) -> None:
+    workspace.write(["a"], mini_batch_size="many")
+    with pytest.raises(JobFileError):
+        windrow.run(workspace.job_file, state=workspace.state)
+    assert workspace.processes() == []
+
+
+def test_a_changed_run_raises(workspace: Workspace) -> None:
+    workspace.write(["a", "wait"])
+    run = workspace.start("run", "job.yml")
+    wait_until(lambda: (read_endpoint(str(workspace.state)) or {}).get("agent_pid"), "the run serves")
+    wait_until(lambda: _has_job(workspace), "the job was submitted")
+    run.kill()
+    run.communicate()
+    workspace.write(["a", "wait"], max_retries=1)
+    with pytest.raises(RunChanged, match="--keep-rows"):
+        windrow.run(workspace.job_file, state=workspace.state)
+
+
+def test_importing_windrow_is_cheap() -> None:
+    program = (
+        "import sys, windrow, windrow.cli; print(sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
+    )
+    heavy = [
+        "grpc",
+        "google",
+        "yaml",
+        "typer",
+        "rich",
+        "pandas",
+        "numpy",
+        "asyncio",
+        "dataclasses",
+        "subprocess",
+        "json",
+    ]
+    done = subprocess.run([sys.executable, "-c", program, *heavy], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_what_runs_before_the_start_of_master_and_agent_is_cheap() -> None:
+    """The cold start hangs on it: no module of this list may come back before both processes are on their way."""
+    program = (
+        "import sys, windrow.cli.early, windrow.embedded.session; "
+        "print(sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
+    )
+    heavy = [
+        "grpc",
+        "google",
+        "yaml",
+        "typer",
+        "rich",
+        "asyncio",
+        "dataclasses",
+        "subprocess",
+        "json",
+        "typing",
+        "pathlib",
+        "re",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-S", "-E", "-c", _with_path(program), *heavy], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_one_owner_a_state_folder(workspace: Workspace) -> None:
+    folder = prepare(str(workspace.state))
+    first = claim(folder)
+    assert first is not None
+    assert claim(folder) is None
+    first.publish({"address": "unix:/nowhere", "pid": 1})
+    assert read_endpoint(folder) == {"format": 1, "address": "unix:/nowhere", "pid": 1}
+    first.release()
+    assert read_endpoint(folder) is None
+    second = claim(folder)
+    assert second is not None
+    second.release()
+
+
+def test_what_a_dead_owner_published_is_not_believed(workspace: Workspace) -> None:
+    folder = prepare(str(workspace.state))
+    (workspace.state / "embedded.json").write_text('{"address": "unix:/nowhere"}')
+    assert read_endpoint(folder) is None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_is_told(workspace: Workspace) -> None:
+    workspace.state.mkdir(mode=0o500)
+    with pytest.raises(StateFolderError, match="cannot be written"):
+        prepare(str(workspace.state))
+
+
+def _with_path(program: str) -> str:
+    from pathlib import Path
+
+    root = str(Path(windrow.__file__).parents[1])
+    return f"import sys; sys.path.insert(0, {root!r}); {program}"
+
+
+def _has_job(workspace: Workspace) -> bool:
+    with windrow.Client(state=workspace.state) as client:
+        return any(client.list_jobs())

@@ -1,0 +1,142 @@
+"""The two readers of `windrow run`'s options agree, and the figures that displays show."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from windrow.cli import app, early
+from windrow.cli.display.figures import Figures, counted, duration, progress_line, rate, size
+from windrow.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
+
+
+def typer_options() -> dict[str, str]:
+    """Every option of the typer command -> the name of its parameter."""
+    found = {}
+    for name, hint in typing.get_type_hints(app.run, include_extras=True).items():
+        for extra in getattr(hint, "__metadata__", ()):
+            if type(extra).__name__ == "OptionInfo":
+                # Within Annotated, typer takes the first positional argument for a name as well.
+                names = [flag for flag in (extra.default, *(extra.param_decls or ())) if str(flag).startswith("-")]
+                found.update(dict.fromkeys(names or [f"--{name.replace('_', '-')}"], name))
+    return found
+
+
+def test_both_readers_know_the_same_options() -> None:
+    assert typer_options() == {**early.FLAGS, **early.VALUES, "--set": "sets"}
+
+
+def test_both_readers_have_the_same_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WINDROW_STATE", raising=False)
+    defaults = {name: p.default for name, p in inspect.signature(app.run).parameters.items() if name != "file"}
+    options = early.RunOptions("job.yml")
+    assert {name: getattr(options, name) or None for name in defaults} == {n: d or None for n, d in defaults.items()}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("job.yml", {}),
+        ("job.yml --set a=b --set=c=d", {"sets": ["a=b", "c=d"]}),
+        ("--state s job.yml --slots 3 --python p", {"state": "s", "slots": 3, "python": "p"}),
+        (
+            "job.yml -o json --strict --restart --no-progress",
+            {"output": "json", "strict": True, "restart": True, "no_progress": True},
+        ),
+        ("job.yml --keep-rows --output=json", {"keep_rows": True, "output": "json"}),
+    ],
+)
+def test_plain_lines_are_read_early(line: str, expected: dict[str, object]) -> None:
+    options = early.parse(line.split())
+    assert options is not None
+    assert options.job_file == "job.yml"
+    assert {name: getattr(options, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "--help",
+        "job.yml --help",
+        "job.yml other.yml",
+        "job.yml --slots",
+        "job.yml --slots 0",
+        "job.yml --slots -1",
+        "job.yml -x",
+        "job.yml --nonsense",
+        "job.yml -o xml",
+        "job.yml --restart --keep-rows",
+        "job.yml --set",
+        "-- job.yml",
+        "job.yml -ojson",
+        "job.yml --restart=1",
+    ],
+)
+def test_all_other_lines_are_left_to_typer(line: str) -> None:
+    assert early.parse(line.split()) is None
+
+
+def moment(*, items: int, total: int, planned: bool = True, failed: int = 0) -> Job:
+    step = Step(
+        name="s",
+        state="running",
+        planned=planned,
+        items=ItemCounts(total * 2, items * 2 - failed, failed, 0),
+        mini_batches=MiniBatchCounts(total, total - items, 0, items, 0, 0),
+    )
+    return Job("j", "j", JobState.RUNNING, steps=(step,))
+
+
+def test_rate_and_time_to_go_follow_the_last_seconds() -> None:
+    figures = Figures()
+    figures.add(moment(items=0, total=100), 0.0)
+    assert figures.items_per_s() is None
+    figures.add(moment(items=10, total=100), 10.0)
+    assert figures.items_per_s() == 2.0
+    for now in (20.0, 30.0, 40.0):
+        figures.add(moment(items=10 + int(now - 10) * 2, total=100), now)
+    assert figures.mini_batches_per_s() == 2.0
+    assert figures.remaining_s(moment(items=70, total=100)) == 15.0
+    assert figures.remaining_s(moment(items=70, total=100, planned=False)) is None
+
+
+def test_a_line_of_progress() -> None:
+    figures = Figures()
+    figures.add(moment(items=0, total=1000), 0.0)
+    job = moment(items=500, total=1000, failed=3)
+    figures.add(job, 10.0)
+    assert progress_line(job, figures) == "items 1,000/2,000, mini-batches 500/1,000, 100/s items, 10 s to go, 3 failed"
+
+
+@given(st.floats(min_value=0, max_value=1e7))
+def test_durations_are_never_odd(seconds: float) -> None:
+    text = duration(seconds)
+    assert "60 s" not in text.split(" min")[-1] or seconds < 60
+    assert not text.startswith("-")
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (duration(0), "0.0 s"),
+        (duration(59.6), "1 min"),
+        (duration(185), "3 min 5 s"),
+        (duration(7800), "2 h 10 min"),
+        (duration(90000), "1 d 1 h"),
+        (rate(1234.5), "1,234/s"),
+        (rate(12.34), "12.3/s"),
+        (rate(0.05), "3/min"),
+        (size(999), "999 B"),
+        (size(1500), "1.5 KB"),
+        (size(2_500_000_000), "2.5 GB"),
+        (counted(1, "item"), "1 item"),
+        (counted(2, "retry"), "2 retries"),
+        (counted(1000, "mini-batch"), "1,000 mini-batches"),
+    ],
+)
+def test_figures_for_people(shown: str, expected: str) -> None:
+    assert shown == expected
