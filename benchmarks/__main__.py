@@ -28,6 +28,7 @@ def main() -> int:
         "--peers-python", default=sys.executable,
         help="interpreter in which Ray, Dask, Daft are installed (default: this one; see the extra `bench`)",
     )  # fmt: skip
+    parser.add_argument("--no-peers", action="store_true", help="measure only Windrow, while working on it")
     options = parser.parse_args()
     unknown = set(options.rows) - {row.key for row in ROWS}
     if unknown:
@@ -37,20 +38,21 @@ def main() -> int:
     tables: list[Table] = []
     failed = []
     print(report.machine())
-    for row in ROWS:
-        if options.rows and row.key not in options.rows:
-            continue
-        scratch = Path(tempfile.mkdtemp(prefix="windrow-bench-", dir=options.scratch))
-        try:
-            measured = measure(row, options.runs, scratch)
-        except Exception:
-            traceback.print_exc()
-            failed.append(row.key)
-            continue
-        finally:
-            shutil.rmtree(scratch)
-        tables.append(measured)
-        print(report.table(measured), flush=True)
+    scratch = Path(tempfile.mkdtemp(prefix="windrow-bench-", dir=options.scratch))
+    try:
+        for row in ROWS:
+            if options.rows and row.key not in options.rows:
+                continue
+            try:
+                measured = measure(row, options.runs, scratch, peers=not options.no_peers)
+            except Exception:
+                traceback.print_exc()
+                failed.append(row.key)
+                continue
+            tables.append(measured)
+            print(report.table(measured), flush=True)
+    finally:
+        shutil.rmtree(scratch)
     if options.write:
         report.write(tables)
         print(f"written into {report.README}")

@@ -74,11 +74,11 @@ class Table:
     runs: int
 
 
-def measure(row: Row, runs: int, scratch: Path) -> Table:
-    """Runs all contenders in turn, `runs` times; what a contender has left behind is gone before its next run."""
+def measure(row: Row, runs: int, scratch: Path, *, peers: bool = True) -> Table:
+    """Runs all contenders (without `peers`: Windrow only) in turn, `runs` times, each in a folder of its own."""
     folder = scratch / row.key
-    folder.mkdir(parents=True, exist_ok=True)
-    contenders = row.contenders(folder)
+    folder.mkdir()
+    contenders = [one for one in row.contenders(folder) if peers or one.name.startswith("Windrow")]
     runs = min(runs, row.runs or runs)
     outcomes: dict[str, list[Outcome]] = {contender.name: [] for contender in contenders}
     for number in range(runs):

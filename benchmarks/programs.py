@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import functools
 import os
 import shutil
 import signal
@@ -35,10 +35,9 @@ class Timeline:
         return None if self.first_run is None or self.output is None else self.output - self.first_run
 
 
+@functools.cache
 def missing_module(name: str) -> str | None:
     """The name, when the peers' interpreter lacks the module."""
-    if peers_python == sys.executable:
-        return None if importlib.util.find_spec(name) else name
     found = subprocess.run([peers_python, "-c", f"import {name}"], capture_output=True, check=False).returncode == 0
     return None if found else name
 

@@ -67,7 +67,7 @@ def machine() -> str:
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in DISTRIBUTIONS)
     return (
         f"Measured on {datetime.date.today()} at commit {_commit()}: "
-        f"{len(os.sched_getaffinity(0))} processors ({_processor()}), "
+        f"{len(os.sched_getaffinity(0))} processors ({_processor()}), load {os.getloadavg()[0]:.1f} before, "
         f"{memory_gb:.0f} GiB of memory, Linux {platform.release()}, Python {platform.python_version()}, {versions}. "
         f"Peers: {_peer_versions() or 'none of the optional ones'}.\n"
     )

@@ -31,6 +31,14 @@ def make_files(folder: Path, count: int, content: bytes = b"") -> list[str]:
     return names
 
 
+def million_files(folder: Path) -> tuple[Path, list[str]]:
+    """1,000,000 empty files, made once for all rows of this command; their folder and their names."""
+    shared = folder.parent / "million-files"
+    if not shared.exists():
+        return shared, make_files(shared, 1_000_000)
+    return shared, [f"{number:06d}" for number in range(1_000_000)]
+
+
 def check_rows(output: Path, names: list[str]) -> None:
     """Raises RuntimeError unless each name is the first word of exactly one row, in order."""
     with open(output) as file:

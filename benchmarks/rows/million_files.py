@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 
 from benchmarks.measurement import Contender, Metric, Outcome, Row
-from benchmarks.rows.file_work import make_files
+from benchmarks.rows.file_work import make_files, million_files
 from benchmarks.windrow_job import RunningJob, files_job
 
-COUNT = 1_000_000
 BATCH = 1000
 
 
@@ -25,20 +24,20 @@ def _first_run(folder: Path, run: Path, count: int) -> float:
 
 def _contenders(folder: Path) -> list[Contender]:
     make_files(folder / "one", 1)
-    make_files(folder / "input", COUNT)
+    files, names = million_files(folder)
 
     def windrow(run: Path) -> Outcome:
         (run / "one").mkdir()
         (run / "million").mkdir()
         cold = _first_run(folder / "one", run / "one", 1)
-        first = _first_run(folder / "input", run / "million", COUNT)
+        first = _first_run(files, run / "million", len(names))
         return Outcome({"beyond": first - cold, "first_run": first})
 
     def listing(run: Path) -> Outcome:
         start = time.perf_counter()
-        with os.scandir(folder / "input") as entries:
+        with os.scandir(files) as entries:
             paths = sorted(entry.path for entry in entries)
-        assert len(paths) == COUNT
+        assert len(paths) == len(names)
         return Outcome({"beyond": time.perf_counter() - start})
 
     return [Contender("Windrow", windrow), Contender("sorted os.scandir, nothing else", listing)]

@@ -10,18 +10,17 @@ import psutil
 from windrow.rpc.v1 import job_service_pb2, job_service_pb2_grpc
 
 from benchmarks.measurement import Contender, Metric, Outcome, Row
-from benchmarks.rows.file_work import check_rows, make_files
+from benchmarks.rows.file_work import check_rows, million_files
 from benchmarks.windrow_job import RunningJob, files_job
 
-COUNT = 1_000_000
 PAUSE_S = 0.05
 
 
 def _contenders(folder: Path) -> list[Contender]:
-    names = make_files(folder / "input", COUNT)
+    files, names = million_files(folder)
 
     def windrow(run: Path) -> Outcome:
-        job = files_job(run, work="noop", input_path=folder / "input", mini_batch_size=1)
+        job = files_job(run, work="noop", input_path=files, mini_batch_size=1)
         memory_mb = 0.0
         answers_s: list[float] = []
         with RunningJob(job) as running:
@@ -46,7 +45,7 @@ def _contenders(folder: Path) -> list[Contender]:
                 "median": 1000 * statistics.median(answers_s),
                 "p99": 1000 * slowest[98],
                 "worst": 1000 * max(answers_s),
-                "rate": COUNT / times.after_start,
+                "rate": len(names) / times.after_start,
             }
         )
 
