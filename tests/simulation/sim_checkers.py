@@ -19,7 +19,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from sim_disk import RowsLost
-from sim_tables import FINAL, IncarnationSuperseded, SegmentRange
+from sim_tables import FINAL, SegmentRange
 from sim_view import assert_reload_equals_live
 from windrow_master.core import attempts, commands
 from windrow_master.core import effects as fx
@@ -113,8 +113,7 @@ class Checkers:
         """A group is committed, and judged. Raises IncarnationSuperseded as the store does."""
         disk = self._sim.disk
         tables = disk.tables
-        if tables.fenced and incarnation != tables.incarnation:
-            raise IncarnationSuperseded
+        tables.fence(incarnation)
         require(incarnation >= self._incarnation, 2, f"incarnation {incarnation} commits after {self._incarnation}")
         self._incarnation = incarnation
         self._check_outcomes(dirty)

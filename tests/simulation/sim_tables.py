@@ -77,21 +77,23 @@ class MemoryTables:
     nodes: dict[str, NodeRow] = field(default_factory=dict)
     events: list[EventRow] = field(default_factory=list)
     commits: int = 0
-    fenced: bool = True
-    """Whether a commit of an earlier incarnation is refused."""
 
     def next_incarnation(self) -> int:
         """A master starts."""
         self.incarnation += 1
         return self.incarnation
 
+    def fence(self, incarnation: int) -> None:
+        """Refuse a master that is not the present one. Raises IncarnationSuperseded."""
+        if incarnation != self.incarnation:
+            raise IncarnationSuperseded(f"incarnation {incarnation} commits, {self.incarnation} is the present one")
+
     def commit(self, incarnation: int, dirty: Dirty, ranges: list[SegmentRange]) -> None:
         """Apply one group; `ranges` belong to `dirty.row_blocks`.
 
         Raises IncarnationSuperseded or ConstraintViolated.
         """
-        if self.fenced and incarnation != self.incarnation:
-            raise IncarnationSuperseded(f"incarnation {incarnation} commits, {self.incarnation} is the present one")
+        self.fence(incarnation)
         self.commits += 1
         for job in dirty.jobs:
             self.jobs[job.job_key] = job
