@@ -17,6 +17,7 @@ from windrow_master.store.protocol import (
     SchemaTooNew,
     StateFolderInUse,
     StoreBusy,
+    StoreFull,
     StoreUnusable,
 )
 from windrow_master.store.reserve import Reserve
@@ -207,3 +208,40 @@ def test_the_reserve_waits_for_twice_its_size(tmp_path: Path) -> None:
     assert not (tmp_path / "reserve").exists()
     assert Reserve(None).restore()
     assert not Reserve(None).release()
+
+
+@pytest.mark.parametrize("with_reserve", [True, False])
+def test_a_full_disk_when_opened_gives_up_the_reserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_reserve: bool
+) -> None:
+    SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+    reserve = tmp_path / "reserve"
+    if not with_reserve:
+        reserve.unlink()
+    real = SqliteStore._take_over
+
+    def take_over(store: SqliteStore) -> tuple[int, int]:
+        if reserve.exists() or not with_reserve:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        return real(store)
+
+    monkeypatch.setattr(SqliteStore, "_take_over", take_over)
+    if with_reserve:
+        store = SqliteStore.open(tmp_path, RESERVE_BYTES)
+        assert store.incarnation == 2
+        store.close()
+    else:
+        with pytest.raises(StoreFull, match="Make room, then start the master again"):
+            SqliteStore.open(tmp_path, RESERVE_BYTES)
+        monkeypatch.undo()
+        SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+
+
+def test_others_may_not_read_the_state(tmp_path: Path) -> None:
+    with SqliteStoreFor(tmp_path) as store:
+        store.commit(begun(), [], [])
+        modes = {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir()}
+    assert modes.keys() >= {"windrow.db", "windrow.db-wal"}
+    assert set(modes.values()) == {0}

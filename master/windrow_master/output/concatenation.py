@@ -232,7 +232,7 @@ class _Concatenation:
         if error.errno in FULL_ERRORS:
             return OutputFull(
                 f"The output {target} cannot be written: its disk is full (or a quota is used up) after "
-                f"{self._length} bytes. Make room, then retry the job; nothing needs to run again."
+                f"{self._length} bytes. Make room: it is tried again by itself, and nothing needs to run again."
             )
         return OutputUnwritable(
             f"The output {target} cannot be written: {error.strerror or error}. Mend that, or give the output another "

@@ -172,7 +172,7 @@ class SegmentReader:
         if error.errno not in LOST_ERRORS:
             raise RowsUnreadable(
                 f"The committed rows in {self._folder / (self._name_of(segment_id) or '?')} cannot be read: "
-                f"{error.strerror or error}. Mend that, then retry the job; nothing needs to run again."
+                f"{error.strerror or error}. Mend that: it is tried again by itself, and nothing needs to run again."
             ) from error
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Protocol
 
-from windrow_master.store.errors import SchemaTooNew, StoreBusy, StoreUnusable
+from windrow_master.store.errors import SchemaTooNew, StoreBusy, StoreFull, StorePostponed, StoreUnusable
 
 SQLITE_MIN = (3, 37, 0)
 """STRICT tables; UPDATE ... FROM came before them."""
@@ -58,6 +60,9 @@ class FileDatabase:
                     f"This Python has SQLite {sqlite3.sqlite_version}; Windrow needs "
                     f"{'.'.join(map(str, SQLITE_MIN))} or newer. Use a newer Python."
                 )
+            with contextlib.suppress(OSError):
+                # Job files may hold what others should not read. WAL and shared memory get the same mode from SQLite.
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             try:
                 connection = self._connect(WRITER_WAIT_S, WRITER_CACHE_KIB)
             except sqlite3.Error as error:
@@ -186,11 +191,13 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def unusable(path: Path, error: sqlite3.Error) -> StoreUnusable | StoreBusy:
+def unusable(path: Path, error: sqlite3.Error) -> StoreUnusable | StorePostponed:
     """What to tell when a database cannot be opened."""
     if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(f"{path} is locked by another program. End it (a backup, an sqlite3 shell), then try again.")
+    if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL:
+        return StoreFull(f"The disk that holds {path} is full. Make room, then start the master again.")
     return StoreUnusable(
-        f"{path} cannot be opened: {error} ({error.sqlite_errorname}). Is the disk full, or may this user not write "
-        f"there? If the file is damaged, bring it back from a backup, or begin anew in another folder: --state DIR."
+        f"{path} cannot be opened: {error} ({error.sqlite_errorname}). May this user not write there? If the file is "
+        f"damaged, bring it back from a backup, or begin anew in another folder: --state DIR."
     )

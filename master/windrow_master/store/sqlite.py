@@ -70,22 +70,35 @@ class SqliteStore:
     def open(cls, state_folder: Path, reserve_bytes: int = RESERVE_BYTES) -> SqliteStore:
         """The store of a state folder (made when it is not there), locked until `close`.
 
-        Raises StateFolderInUse, NetworkFileSystem, SchemaTooNew, StoreUnusable, StoreBusy.
+        Raises StateFolderInUse, NetworkFileSystem, SchemaTooNew, StoreUnusable, StoreBusy, StoreFull.
         """
         state_folder.mkdir(parents=True, exist_ok=True)
         refuse_network(state_folder)
         lock = StateLock.acquire(state_folder)
         path = state_folder / DATABASE_FILE
         reserve = Reserve(state_folder / RESERVE_FILE, reserve_bytes)
-        database = FileDatabase(path)
         try:
-            store = cls(database, reserve, str(path), lock)
+            try:
+                store = cls._opened(path, reserve, lock)
+            except StoreFull:
+                # Room enough to show what there is, and to bring what was in hand to an end.
+                if not reserve.release():
+                    raise
+                store = cls._opened(path, reserve, lock)
         except BaseException:
-            database.close()
             lock.release()
             raise
         reserve.restore()
         return store
+
+    @classmethod
+    def _opened(cls, path: Path, reserve: Reserve, lock: StateLock) -> SqliteStore:
+        database = FileDatabase(path)
+        try:
+            return cls(database, reserve, str(path), lock)
+        except BaseException:
+            database.close()
+            raise
 
     @classmethod
     def in_memory(cls, database: MemoryDatabase) -> SqliteStore:
