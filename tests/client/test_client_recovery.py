@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 
@@ -111,6 +112,50 @@ def test_a_master_that_cannot_begin_is_told_with_its_own_words(workspace: Worksp
     assert "windrow.db" in done.stderr
     assert "Traceback" not in done.stderr
     assert workspace.processes() == []
+
+
+def test_a_master_that_dies_again_and_again_ends_the_run_with_its_state_kept(workspace: Workspace) -> None:
+    workspace.write(["a", "wait"])
+    run = workspace.start("run", "job.yml")
+    wait_until(lambda: _published(workspace, "agent_pid"), "the run serves")
+    killed: set[int] = set()
+    while run.poll() is None:
+        pid = workspace.pid_of("windrow_master")
+        if pid is not None and pid not in killed:
+            killed.add(pid)
+            with contextlib.suppress(ProcessLookupError):
+                kill(pid)
+    _, stderr = end(run)
+    assert run.returncode == 5, stderr
+    assert "died 6 times within a minute" in stderr
+    assert "the same command continues it" in stderr
+    assert workspace.processes() == []
+    workspace.gate.touch()
+    assert workspace.run("run", "job.yml").returncode == 0
+    assert workspace.rows.read_text() == workspace.expected(["a", "wait"])
+
+
+def test_questions_about_an_interrupted_run_are_answered_and_nothing_runs(workspace: Workspace) -> None:
+    workspace.write(["a", "wait"])
+    run = workspace.start("run", "job.yml", "-o", "json")
+    assert run.stdout is not None
+    for line in run.stdout:
+        if json.loads(line).get("job", {}).get("steps", [{}])[0].get("mini_batches", {}).get("succeeded"):
+            break
+    kill(run.pid)
+    run.communicate()
+    [job] = json.loads(workspace.run("job", "list", "-o", "json").stdout)
+    assert job["state"] == "running"
+    assert workspace.run("job", "show", job["job_id"]).returncode == 0
+    stream = workspace.run("job", "stream", job["job_id"])
+    assert stream.returncode == 1
+    assert "no run is live" in stream.stderr
+    cancelled = workspace.run("job", "cancel", job["job_id"], "--wait")
+    assert cancelled.stdout.strip() == f"{job['job_id']} is cancelled."
+    workspace.gate.touch()
+    fresh = workspace.run("run", "job.yml")
+    assert "Continuing" not in fresh.stderr
+    assert fresh.returncode == 0
 
 
 def _published(workspace: Workspace, key: str) -> dict[str, object] | None:

@@ -109,6 +109,9 @@ def _follow(
 
 def connect(session: Session) -> Client:
     """A client of an open session; waits until its master serves."""
+    # All of it while the master still imports its own: nothing is left to import between its first word and the job.
+    import windrow.code_archive
+    import windrow.transfer  # noqa: F401
     from windrow.client import Client
 
     client = Client(session.wait_ready(), patience_s=PATIENCE_S)

@@ -97,7 +97,7 @@ def progress_line(job: Job, figures: Figures) -> str:
     ]
     if (per_s := figures.items_per_s()) is not None:
         parts.append(f"{rate(per_s)} items")
-    if (left := figures.remaining_s(job)) is not None and left > 0:
+    if (left := figures.remaining_s(job)) is not None and left >= 1:
         parts.append(f"{duration(left)} to go")
     if items.failed:
         parts.append(f"{items.failed:,} failed")

@@ -117,7 +117,7 @@ class LiveDisplay:
     def _clock(self, job: Job) -> str:
         elapsed = duration(time.monotonic() - self._began)
         left = self._figures.remaining_s(job)
-        return f"{elapsed}, {duration(left)} to go" if left else elapsed
+        return f"{elapsed}, {duration(left)} to go" if left and left >= 1 else elapsed
 
     def _pace(self, job: Job) -> str:
         items, batches = self._figures.items_per_s(), self._figures.mini_batches_per_s()

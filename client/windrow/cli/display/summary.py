@@ -83,7 +83,7 @@ def print_summary(job: Job, document: Mapping[str, Any]) -> None:
             _out(f"{coloured('Completed', GREEN, sys.stdout)}: {counts}, {tail}")
             _out(f"Output: {', '.join(places) or '(none: no step has outputs)'}")
         case JobState.COMPLETED_WITH_FAILURES:
-            _out(f"{counts} ok, {tail}")
+            _out(f"{items.ok:,} of {counted(items.total, 'item')} ok in {counted(batches.total, 'mini-batch')}, {tail}")
             reports = ", ".join(failed_items_files(job, places)) or FAILED_ITEMS
             _out(
                 coloured(
