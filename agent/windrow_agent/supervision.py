@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -139,6 +140,10 @@ class Supervisor:
                 worker.killed_for = worker.killed_for or _INIT_FAILED
                 self._not_ready(step, *completions.failure_of(completions.side_of(result)), number)
                 worker.kill()
+            elif kind == FrameType.STOPPED and result.side:
+                _, message, detail = completions.failure_of(completions.side_of(result))
+                say(logging.WARNING, "shutdown() failed", step=step.step_id, process=number, why=message)
+                step.log_file(rpc.LOG_KIND_ERROR, number).write(f"{message}\n{detail}\n".encode())
         if finished:
             self._upward.wake()
             step.failures = 0
@@ -236,6 +241,8 @@ class Supervisor:
             # It had finished when the deadline struck.
             worker.overrun = None
         exit_ = self._pool.bury(step, worker)
+        # What it was writing when it died may be large: not on this thread.
+        self._loop.run_in_executor(None, shutil.rmtree, worker.scratch, True)
         loss = self._ledger.lose(worker.key, begun)
         self._upward.release(loss.released)
         oom = exit_.signal == 9 and worker.overrun is None and worker.killed_for is None and self._oom.rose()
