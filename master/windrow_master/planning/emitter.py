@@ -82,14 +82,25 @@ class Emitter:
         return self._mini_batches
 
     def add(self, items: int, offset: int, length: int, position: Any) -> None:
-        """Add the mini-batch whose recipe is `length` bytes at `offset`; `position` is where planning goes on after it.
+        """Add the mini-batch whose recipe is `length` bytes at `offset`, written already.
 
-        `items` 0: only loading tells.
+        `position` is where planning goes on after it. `items` 0: only loading tells.
         """
-        if length > RECIPE_BYTES_MAX or items > ITEMS_MAX:
-            raise PlanningError(f"A mini-batch of {items} items is too large; make mini_batch_size smaller.")
+        self._make_room()
+        self._add(items, offset, length, position)
+
+    def add_recipe(self, items: int, recipe: bytes, position: Any) -> None:
+        """Write the recipe of a mini-batch, and add it; what is sent before has no part of it."""
+        self._make_room()
+        self._add(items, self._journal.recipes.append(recipe), len(recipe), position)
+
+    def _make_room(self) -> None:
         if len(self._records) >= self._size or (self._records and time.monotonic() - self._since > GROUP_S):
             self._send(done=False)
+
+    def _add(self, items: int, offset: int, length: int, position: Any) -> None:
+        if length > RECIPE_BYTES_MAX or items > ITEMS_MAX:
+            raise PlanningError(f"A mini-batch of {items} items is too large; make mini_batch_size smaller.")
         if not self._records:
             self._since = time.monotonic()
         self._records.append(RECORD.pack(self.items, items, offset, length))

@@ -130,15 +130,19 @@ def unreadable_folder(path: bytes, error: OSError) -> PlanningError:
 
 
 def _is_loop(path: bytes, ancestors: Iterable[bytes], warn: Warn) -> bool:
-    """Whether `path` is a link to a folder in which it lies itself. Only links are looked at: nothing else can close a loop."""
+    """Whether `path` is a link to a folder in which it lies itself: really, or by the way the walk came.
+
+    Only links are looked at: nothing else can close a loop.
+    """
     try:
         if not stat.S_ISLNK(os.lstat(path).st_mode):
             return False
-        target = os.stat(path)
-        for ancestor in ancestors:
-            if os.path.samestat(target, os.stat(ancestor)):
-                warn(f"{shown(path)} was left out: it is a link to a folder that contains it.")
-                return True
+        target, place = os.path.realpath(path), os.path.realpath(os.path.dirname(path))
+        holder = os.stat(path)
+        inside = os.path.commonpath((target, place)) == target
+        if inside or any(os.path.samestat(holder, os.stat(ancestor)) for ancestor in ancestors):
+            warn(f"{shown(path)} was left out: it is a link to a folder that contains it.")
+            return True
     except OSError as error:
         raise unreadable_folder(path, error) from error
     return False

@@ -131,8 +131,7 @@ def _cut(pinned: dict[str, Any], position: dict[str, Any], journal: Journal, emi
         parts = _text_parts(pinned, file_at, file, begin) if "how" in pinned else _row_groups(file, begin or 0)
         for recipe, items, following in parts:
             data = json.dumps(recipe, separators=(",", ":")).encode()
-            offset = journal.recipes.append(data)
-            emitter.add(items, offset, len(data), {"files_end": files_end, "file_at": file_at, "begin": following})
+            emitter.add_recipe(items, data, {"files_end": files_end, "file_at": file_at, "begin": following})
         begin = None
 
 

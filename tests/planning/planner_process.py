@@ -1,0 +1,111 @@
+"""Drives a real planner process, as the master does (docs/contracts.md, section 3)."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HEAD = struct.Struct("<II")
+RECORD = struct.Struct("<QIQI")
+
+
+class MiniBatch(NamedTuple):
+    """One record of a group."""
+
+    item_first: int
+    item_count: int
+    recipe_offset: int
+    recipe_length: int
+
+
+class Planner:
+    """A planner process and its pipes."""
+
+    def __init__(
+        self, step: Path, path: Path | bytes, kind: str = "uri_folder", size: int | None = None, checkpoint: Any = None, **more: Any
+    ) -> None:
+        self.step = step
+        step.mkdir(exist_ok=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "windrow_master.planning"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        request = {
+            "step_folder": str(step),
+            "input": {"type": kind, "path": os.fsdecode(path)},
+            "mini_batch_size": size,
+            "partition_keys": [],
+            "checkpoint": checkpoint,
+            **more,
+        }
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def message(self) -> tuple[dict[str, Any], list[MiniBatch]] | None:
+        """The next message with its records; None at the end."""
+        assert self.process.stdout is not None
+        head = self.process.stdout.read(HEAD.size)
+        if len(head) < HEAD.size:
+            return None
+        json_length, records_length = HEAD.unpack(head)
+        message = json.loads(self.process.stdout.read(json_length))
+        records = self.process.stdout.read(records_length)
+        return message, [MiniBatch(*values) for values in RECORD.iter_unpack(records)]
+
+    def close(self, *, kill: bool = False) -> int:
+        """End it; by closing its stdin, or with SIGKILL."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        if kill:
+            self.process.kill()
+        self.process.stdin.close()
+        code = self.process.wait(30)
+        self.process.stdout.close()
+        return code
+
+
+class Plan(NamedTuple):
+    """All that a planner said."""
+
+    mini_batches: list[MiniBatch]
+    recipes: list[bytes]
+    reader: dict[str, Any]
+    warnings: list[str]
+    checkpoints: list[dict[str, Any]]
+    error: dict[str, Any] | None
+
+
+def plan(step: Path, path: Path | bytes, kind: str = "uri_folder", size: int | None = None, checkpoint: Any = None, **more: Any) -> Plan:
+    """Let a planner run to its end, checking what every stream of groups must keep."""
+    planner = Planner(step, path, kind, size, checkpoint, **more)
+    found = Plan([], [], {}, [], [], None)
+    last, reader, error = checkpoint, None, None
+    while (said := planner.message()) is not None:
+        message, records = said
+        if message["type"] == "error":
+            error = message
+            continue
+        assert message["from"] == last and message["count"] == len(records) <= 5000
+        assert ("reader" in message) == (last is None)
+        reader = message.get("reader", reader)
+        last = message["to"]
+        assert (step / "recipes").stat().st_size >= last["recipes_bytes"]
+        assert (step / "listing").stat().st_size >= last["listing_bytes"]
+        found.mini_batches.extend(records)
+        found.warnings.extend(message["warnings"])
+        found.checkpoints.append(last)
+        assert last["mini_batches"] == len(found.mini_batches) + (checkpoint or {"mini_batches": 0})["mini_batches"]
+    assert planner.close() == 0
+    assert error is not None or last["done"]
+    recipes = (step / "recipes").read_bytes() if (step / "recipes").exists() else b""
+    taken = [recipes[one.recipe_offset : one.recipe_offset + one.recipe_length] for one in found.mini_batches]
+    return found._replace(recipes=taken, reader=reader or {}, error=error)
+
+
+def names(found: Plan) -> list[list[bytes]]:
+    """The names of a file list, by mini-batch."""
+    return [recipe.split(b"\0") for recipe in found.recipes]

@@ -1,0 +1,127 @@
+"""Cutting between records, against the rule written down as plainly as possible."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from windrow_master.planning.tables.cutting import Cutter, LineCutter, QuotedCutter, slices
+from windrow_master.planning.tables.delimited_files import Format, read_head, sample_records
+from windrow_master.planning.tables.files import TableFile
+from windrow_master.planning.tables.window import BLOCK, Window
+from windrow_worker.tables.delimited_text import Text, records
+from windrow_worker.tables.encodings import ENCODINGS
+
+
+def window(folder: Path, data: bytes) -> Window:
+    """A file that holds `data`; its descriptor is left to the end of the tests."""
+    path = folder / "cut.csv"
+    path.write_bytes(data)
+    return Window(os.open(path, os.O_RDONLY), len(data))
+
+
+def line_starts(data: bytes, newline: bytes) -> list[int]:
+    """Offsets of all lines that are not of length zero, the slow way."""
+    unit = len(newline)
+    starts = [0] + [at + unit for at in range(0, len(data), unit) if data[at : at + unit] == newline]
+    return [at for at in starts if at < len(data) and data[at : at + unit] != newline]
+
+
+def by_rule(starts: list[int], size: int, slice_bytes: int) -> list[tuple[int, int]]:
+    """Slices by the vendor's formula."""
+    groups: dict[int, list[int]] = {}
+    for start in starts:
+        groups.setdefault(0 if start == 0 else -(-start // slice_bytes) - 1, []).append(start)
+    firsts = [group[0] for _, group in sorted(groups.items())]
+    return list(zip(firsts, [*firsts, size][1 : len(firsts) + 1], strict=True))
+
+
+def cut(cutter: Cutter, size: int, slice_bytes: int) -> list[tuple[int, int]]:
+    """All slices, and the same when cutting is taken up again behind any of them."""
+    found = list(slices(cutter, size, cutter.first_record(0), slice_bytes))
+    for at, (begin, _) in enumerate(found):
+        assert list(slices(cutter, size, begin, slice_bytes)) == found[at:]
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    lines=st.lists(st.text("ab", max_size=9), max_size=12),
+    end=st.booleans(),
+    slice_bytes=st.integers(1, 30),
+    encoding=st.sampled_from(["utf-8", "utf-16-le", "utf-32-le"]),
+)
+@example(lines=["\u0a00", "a\u000a"], end=True, slice_bytes=3, encoding="utf-16-le")
+def test_lines_by_the_rule(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: bool, slice_bytes: int, encoding: str
+) -> None:
+    data = ("\n".join(lines) + "\n" * end).encode(encoding)
+    how = ENCODINGS[encoding]
+    cutter = LineCutter(window(tmp_path_factory.getbasetemp(), data), how)
+    assert cut(cutter, len(data), slice_bytes) == by_rule(line_starts(data, how.newline), len(data), slice_bytes)
+
+
+_FIELDS = st.sampled_from(["a", "", '"q"', '"x,\ny"', '"\n"', '""', '"a""b\r\n"', '"t"x', 'l"m', "'"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rows=st.lists(st.lists(_FIELDS, min_size=1, max_size=3), max_size=8),
+    newline=st.sampled_from(["\n", "\r\n"]),
+    tail=st.sampled_from(["", "z", 'z,"open\nto the end\n', "\n\n"]),
+    slice_bytes=st.integers(1, 40),
+)
+def test_records_with_line_ends_in_quotes(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], newline: str, tail: str, slice_bytes: int
+) -> None:
+    text = Text(multi_line=True)
+    lines = [",".join(row) + newline for row in rows] + [tail]
+    data = "".join(lines).encode()
+    starts = [
+        sum(len(line) for line in lines[:at]) for at in range(len(lines)) if lines[at] and lines[at] not in ("\n", "\r\n", "\n\n")
+    ]
+    cutter = QuotedCutter(window(tmp_path_factory.getbasetemp(), data), b",")
+    found = cut(cutter, len(data), slice_bytes)
+    assert found == by_rule(starts, len(data), slice_bytes)
+    # The reader sees the same records in the slices as in the whole.
+    parts = [record for begin, end in found for record in records(data[begin:end].decode(), text)]
+    assert parts == list(records(data.decode(), text))
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_a_record_longer_than_many_slices_and_blocks(tmp_path: Path, quoted: bool) -> None:
+    long = b'"' + b"x\n" * BLOCK * 3 + b'"' if quoted else b"x" * BLOCK * 6
+    data = b"a\n" + long + b"\nb\n"
+    look = window(tmp_path, data)
+    cutter = QuotedCutter(look, b",") if quoted else LineCutter(look, ENCODINGS["utf-8"])
+    assert cut(cutter, len(data), 100) == [(0, len(data) - 2), (len(data) - 2, len(data))]
+
+
+def test_small_slices_of_a_file_of_many_blocks(tmp_path: Path) -> None:
+    data = b"".join(b"%d,%s\n" % (at, b"y" * (at % 90)) for at in range(3000))
+    starts = line_starts(data, b"\n")
+    for cutter in (LineCutter(window(tmp_path, data), ENCODINGS["utf-8"]), QuotedCutter(window(tmp_path, data), b",")):
+        for slice_bytes in (7, 64, 5000, 10**9):
+            assert list(slices(cutter, len(data), 0, slice_bytes)) == by_rule(starts, len(data), slice_bytes)
+
+
+@pytest.mark.parametrize("multi_line", [False, True])
+def test_a_sample_ends_between_records(tmp_path: Path, multi_line: bool) -> None:
+    data = b"".join(b'%d,"v%s%d"\n' % (at, b"\n" * multi_line, at) for at in range(20_000))
+    how = Format(ENCODINGS["utf-8"], Text(multi_line=multi_line))
+    file = TableFile(b"cut.csv", len(data), 0)
+    look = window(tmp_path, data)
+    for wanted in (1, 200, 15_000, 30_000):
+        found = sample_records(look, file, how, 0, wanted)
+        assert found == list(records(data.decode(), how.text))[:wanted]
+
+
+def test_head_without_mark_with_header_and_blank_lines(tmp_path: Path) -> None:
+    data = b"\xef\xbb\xbf\n a ,\"b\",\n\nx,y\n"
+    how = Format(ENCODINGS["utf-8"], Text())
+    head = read_head(window(tmp_path, data), TableFile(b"cut.csv", len(data), 0), how, header=True)
+    assert head.names == ["a", "b", "Column3"] and head.first_record == data.index(b"x")

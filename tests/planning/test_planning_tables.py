@@ -1,0 +1,294 @@
+"""Tables end to end: a real planner process cuts, the worker's loaders read what its recipes say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pyarrow
+import pyarrow.parquet
+import pytest
+from planner_process import Plan, plan
+
+from windrow_master.planning import describe_items
+from windrow_worker.loading import make_loader
+
+
+def mltable(folder: Path, paths: str, read: str = "") -> Path:
+    """An MLTable file with one `paths` entry a line, and one step."""
+    folder.mkdir(exist_ok=True)
+    lines = ["paths:", *(f"  - {line}" for line in paths.splitlines())]
+    if read:
+        lines += ["transformations:", f"  - {read}"]
+    (folder / "MLTable").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def load(found: Plan) -> tuple[list[pandas.DataFrame], list[Any]]:
+    """The frames of all mini-batches, and the misfits."""
+    assert found.error is None, found.error
+    loader = make_loader(found.reader)
+    loaded = [loader.load(recipe) for recipe in found.recipes]
+    assert all(one.item_count == len(one.value) > 0 for one in loaded)
+    return [one.value for one in loaded], [misfit for one in loaded for misfit in one.misfits]
+
+
+def rows(found: Plan) -> list[list[Any]]:
+    """All rows, in order; None for nulls."""
+    frames, _ = load(found)
+    return [
+        [None if pandas.isna(value) else value for value in row] for frame in frames for row in frame.itertuples(index=False)
+    ]
+
+
+def error(found: Plan) -> str:
+    """The message of a planning that failed through the user's input."""
+    assert found.error is not None and found.error["category"] == "UserError"
+    return str(found.error["message"])
+
+
+def test_slices_of_a_csv_file_give_each_row_once(tmp_path: Path) -> None:
+    lines = [f"{at},{at / 4},name {at}" for at in range(500)]
+    (tmp_path / "a.csv").write_text("id,x,name\n" + "\n".join(lines) + "\n")
+    for size in (1, 100, 4096, None):
+        found = plan(tmp_path / "step", tmp_path / "a.csv", "mltable", size)
+        assert rows(found) == [[at, at / 4, f"name {at}"] for at in range(500)]
+        assert all(one.item_count == 0 for one in found.mini_batches)
+    assert len(found.mini_batches) == 1
+    begin = len("id,x,name\n")
+    end = (tmp_path / "a.csv").stat().st_size - 1
+    assert describe_items(found.reader, found.recipes[0]) == [f"{tmp_path}/a.csv:bytes {begin}-{end}"]
+
+
+def test_resume_from_every_checkpoint(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for at in range(5):
+        (data / f"f{at}.csv").write_text("a,b\n" + "".join(f"{row},{at}\n" for row in range(300 * at)))
+    whole = plan(tmp_path / "whole", data, "mltable", 20)
+    assert len(whole.checkpoints) > 3
+    for number, checkpoint in enumerate(whole.checkpoints[:-1]):
+        step = tmp_path / f"step{number}"
+        step.mkdir()
+        for file in ("recipes", "listing"):
+            stored = (tmp_path / "whole" / file).read_bytes()[: checkpoint[f"{file}_bytes"]]
+            (step / file).write_bytes(stored + b"torn")
+        rest = plan(step, data, "mltable", 20, checkpoint)
+        assert rest.mini_batches == whole.mini_batches[checkpoint["mini_batches"] :]
+        assert (step / "recipes").read_bytes() == (tmp_path / "whole/recipes").read_bytes()
+
+
+def test_a_file_that_changes_during_planning_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("a\n" + "1\n" * 5000)
+    whole = plan(tmp_path / "step", file, "mltable", 2)
+    with file.open("a") as more:
+        more.write("2\n")
+    again = plan(tmp_path / "step", file, "mltable", 2, whole.checkpoints[0])
+    assert "a.csv was changed" in error(again)
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "expected"),
+    [
+        ("no_header", ["Column1", "Column2"], [["a", "b"], ["1", "x"], ["b", "a"], ["2", "y"]]),
+        ("from_first_file", ["a", "b"], [["1", "x"], ["b", "a"], ["2", "y"]]),
+        ("all_files_same_headers", ["a", "b"], [[1, "x"], [2, "y"]]),
+        ("all_files_different_headers", ["a", "b"], [["1", "x"], ["y", "2"]]),
+    ],
+)
+def test_header_modes(tmp_path: Path, header: str, columns: list[str], expected: list[list[Any]]) -> None:
+    folder = mltable(tmp_path / "t", "pattern: '*.csv'", f"read_delimited: {{header: {header}}}")
+    (folder / "0.csv").write_text("")
+    (folder / "1.csv").write_text("a,b\n1,x\n")
+    (folder / "2.csv").write_text("b,a\n2,y\n")
+    found = plan(tmp_path / "step", folder, "mltable")
+    frames, _ = load(found)
+    assert all(list(frame.columns) == columns for frame in frames)
+    assert rows(found) == expected
+
+
+def test_different_headers_are_joined_by_name(tmp_path: Path) -> None:
+    folder = mltable(tmp_path / "t", "folder: .", "read_delimited: {header: all_files_different_headers}")
+    (folder / "1.csv").write_text("a,b\n7,x,extra\n")
+    (folder / "2.csv").write_text("c,a\n2.5,8\n")
+    found = plan(tmp_path / "step", folder, "mltable")
+    frames, misfits = load(found)
+    assert list(frames[0].columns) == ["a", "b", "c", "Column3"] == list(frames[1].columns)
+    assert rows(found) == [[7, "x", None, "extra"], [8, None, 2.5, None]] and misfits == []
+
+
+def test_types_are_pinned_by_the_first_200_rows(tmp_path: Path) -> None:
+    folder = mltable(tmp_path / "t", "file: a.csv", "read_delimited")
+    (folder / "a.csv").write_text("n,flag\n" + "5,1\n" * 200 + "6.5,0\nx,2,wide\n")
+    frames, misfits = load(plan(tmp_path / "step", folder, "mltable", 100))
+    assert {str(frame.n.dtype) for frame in frames[:-1]} == {"int64"}
+    assert frames[-1].n.tolist()[-2] == 6 and pandas.isna(frames[-1].n.tolist()[-1])
+    file = folder / "a.csv"
+    assert misfits == [
+        ("n", 2, f"{file}, line 202: '6.5' is no int"),
+        ("flag", 1, f"{file}, line 203: '2' is no bool"),
+        ("Column3", 1, f"{file}, line 203: has more fields than the 2 of the table"),
+    ]
+
+
+def test_sample_size_overrides_and_no_inference(tmp_path: Path) -> None:
+    settings = "sample_size: 1, column_type_overrides: [{columns: d, column_type: {datetime: {formats: ['%d.%m.%Y']}}}]"
+    folder = mltable(tmp_path / "t", "file: a.csv", f"read_delimited: {{infer_column_types: {{{settings}}}}}")
+    (folder / "a.csv").write_text("n,d\n5,3.4.2020\nx,4.5.2021\n")
+    found = plan(tmp_path / "step", folder, "mltable")
+    assert rows(found) == [[5, pandas.Timestamp("2020-04-03")], [None, pandas.Timestamp("2021-05-04")]]
+    mltable(folder, "file: a.csv", "read_delimited: {infer_column_types: false}")
+    assert rows(plan(tmp_path / "step", folder, "mltable"))[0] == ["5", "3.4.2020"]
+    mltable(folder, "file: a.csv", "read_delimited: {infer_column_types: {column_type_overrides: [{columns: q, column_type: int}]}}")
+    assert '"q", which the data does not have. Its columns: n, d.' in error(plan(tmp_path / "step", folder, "mltable"))
+
+
+def test_undecidable_dates_stay_text_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("d\n01/02/2020\n")
+    found = plan(tmp_path / "step", tmp_path / "a.csv", "mltable")
+    assert rows(found) == [["01/02/2020"]]
+    assert len(found.warnings) == 1 and 'column "d" holds dates' in found.warnings[0]
+
+
+def test_plain_files_keep_0_and_1_as_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("flag\n0\n1\n")
+    assert str(load(plan(tmp_path / "step", tmp_path / "a.csv", "mltable"))[0][0].flag.dtype) == "int64"
+    folder = mltable(tmp_path / "t", "file: ../a.csv", "read_delimited")
+    assert str(load(plan(tmp_path / "step", folder, "mltable"))[0][0].flag.dtype) == "bool"
+
+
+def test_multi_line_and_encodings(tmp_path: Path) -> None:
+    folder = mltable(tmp_path / "t", "file: a.csv", 'read_delimited: {support_multi_line: true, delimiter: "\\t"}')
+    (folder / "a.csv").write_text('a\tb\n1\t"x\ny"\n2\t"z"\n' * 1)
+    assert rows(plan(tmp_path / "step", folder, "mltable", 5)) == [[1, "x\ny"], [2, "z"]]
+    for encoding, python in (("latin1", "cp1252"), ("utf16", "utf-16"), ("utf8bom", "utf-8-sig"), ("utf32", "utf-32")):
+        mltable(folder, "file: a.csv", f"read_delimited: {{encoding: {encoding}}}")
+        (folder / "a.csv").write_bytes("ä,b\n1,é\n2,ü\n3,x\n".encode(python))
+        found = plan(tmp_path / "step", folder, "mltable", 4)
+        assert rows(found) == [[1, "é"], [2, "ü"], [3, "x"]] and len(found.recipes) > 1, encoding
+        assert found.reader["columns"][0]["name"] == "ä"
+    mltable(folder, "file: a.csv", "read_delimited: {encoding: utf16, support_multi_line: true}")
+    (folder / "a.csv").write_bytes('a,b\n1,"é\nè"\n'.encode("utf-16"))
+    assert rows(plan(tmp_path / "step", folder, "mltable", 4)) == [[1, "é\nè"]]
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    lines = ['{"a": 1, "b": "x"}', "", '{"b": "y", "c": {"d": [1]}} ignored', '{"a": 2.5}', '{"a": 9223372036854775808}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    for size in (1, None):
+        found = plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable", size)
+        frames, misfits = load(found)
+        assert all(list(frame.columns) == ["a", "b", "c"] for frame in frames)
+        assert rows(found) == [
+            [1, "x", None],
+            [None, "y", {"d": [1]}],
+            [None, None, None],
+            [-9223372036854775808, None, None],
+        ]
+        assert sum(number for _, number, _ in misfits) == 2 and misfits[0][0] == "a" and "2.5 is no int" in misfits[0][2]
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\nnonsense\n{"a": NaN}\n{"a": 3}\n')
+    assert "line 2 of the slice is not a JSON object" in error(plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable"))
+    folder = mltable(tmp_path / "t", "file: ../a.jsonl", "read_json_lines: {invalid_lines: drop, include_path_column: true}")
+    assert rows(plan(tmp_path / "step", folder, "mltable")) == [[str(tmp_path / "a.jsonl"), at] for at in (1, 3)]
+
+
+def test_keys_behind_the_sample_are_left_out_and_told(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * 10_000 + '{"a": 2, "late": 3}\n')
+    frames, misfits = load(plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable"))
+    assert list(frames[0].columns) == ["a"] and len(frames[0]) == 10_001
+    assert misfits[0][:2] == ("late", 1) and "record 10001" in misfits[0][2]
+
+
+def test_parquet_by_row_group(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    first = pyarrow.table({"n": pyarrow.array(range(5), pyarrow.int32()), "s": ["x"] * 5})
+    pyarrow.parquet.write_table(first, data / "1.parquet", row_group_size=2)
+    pyarrow.parquet.write_table(first.slice(0, 0), data / "2.parquet")
+    second = pyarrow.table({"n": [0.5], "m": pyarrow.array(["k"]).dictionary_encode(), "s": [b"y"]})
+    pyarrow.parquet.write_table(second, data / "3.parquet")
+    (data / "_SUCCESS").write_text("")
+    (data / ".1.parquet.crc").write_bytes(b"crc")
+    found = plan(tmp_path / "step", data, "mltable", 1)
+    assert [(one.item_first, one.item_count) for one in found.mini_batches] == [(0, 2), (2, 2), (4, 1), (5, 1)]
+    frames, _ = load(found)
+    assert all(list(frame.columns) == ["n", "s", "m"] for frame in frames)
+    assert [value for frame in frames for value in frame.n] == [0, 1, 2, 3, 4, 0.5]
+    assert {str(frame.n.dtype) for frame in frames} == {"float64"} and frames[3].m[0] == "k"
+    assert describe_items(found.reader, found.recipes[1]) == [f"{data}/1.parquet:row group 1"]
+    assert "mini_batch_size has no effect" in found.warnings[0]
+    for checkpoint in found.checkpoints[:-1]:
+        assert plan(tmp_path / "step", data, "mltable", 1, checkpoint).recipes == found.recipes[checkpoint["mini_batches"] :]
+    (data / "4.parquet").write_bytes(b"not parquet")
+    assert "4.parquet cannot be read as Parquet" in error(plan(tmp_path / "step", data, "mltable"))
+
+
+def test_path_entries(tmp_path: Path) -> None:
+    folder = mltable(tmp_path / "t", "pattern: 'b/**/*.txt'\nfile: a.txt\nfile: a.txt\nfolder: b\npattern: b/c")
+    for name in ("a.txt", "b/x.txt", "b/c/y.txt", "b/c/z.bin"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    found = plan(tmp_path / "step", folder, "mltable", 100)
+    assert found.reader == {"kind": "files", "root": ""}
+    listed = [Path(name.decode()).relative_to(folder).as_posix() for name in found.recipes[0].split(b"\0")]
+    assert listed == ["b/c/y.txt", "b/x.txt", "a.txt", "a.txt", "b/c/y.txt", "b/c/z.bin", "b/x.txt", "b/c/y.txt", "b/c/z.bin"]
+    whole = plan(tmp_path / "step", mltable(folder, "folder: ."), "mltable", 100)
+    assert b"MLTable" not in whole.recipes[0] and whole.reader["root"] == str(folder)
+
+
+def test_file_lists_of_several_entries_resume(tmp_path: Path) -> None:
+    folder = mltable(tmp_path / "t", "folder: a\nfile: one\nfolder: b\nfolder: a")
+    for name in [f"a/{at:03}" for at in range(90)] + ["one"] + [f"b/{at}" for at in range(9)]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    whole = plan(tmp_path / "whole", folder, "mltable", 1)
+    assert len(whole.recipes) == 190 and len(whole.checkpoints) > 2
+    for number, checkpoint in enumerate(whole.checkpoints[:-1]):
+        step = tmp_path / f"step{number}"
+        step.mkdir()
+        (step / "recipes").write_bytes((tmp_path / "whole/recipes").read_bytes()[: checkpoint["recipes_bytes"]])
+        assert plan(step, folder, "mltable", 1, checkpoint).recipes == whole.recipes[checkpoint["mini_batches"] :]
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"a.csv": "", "b.csv": ""}, "holds no records"),
+        ({"a.csv": "x,y\n"}, "holds no records"),
+        ({"a.csv": "1\n", "b.tsv": "1\n"}, "b.tsv is not like those before it"),
+        ({"a.csv.gz": ""}, "is compressed"),
+        ({"a.csv": b"\x1f\x8b\x08"}, "is compressed (gzip)"),
+        ({"a.txt": "1"}, "does not tell a format of tables"),
+        ({"a.csv": b"a\n\xff\n"}, "byte 2 (0xff) is no valid UTF-8"),
+        ({"MLTable": "paths:\n  - file: none.csv\n"}, "none.csv does not exist"),
+        ({"MLTable": "paths:\n  - pattern: '*.csv'\n"}, 'names no files ("*.csv")'),
+        ({"MLTable": "paths: []\n"}, "names no files"),
+        ({"MLTable": "paths:\n  - fil: a\n"}, 'MLTable:2:5: paths[0].fil: is not known here. Did you mean "file"?'),
+        ({"MLTable": "paths:\n  - file: a\ntransformations:\n  - take: 5\n"}, "4:5: transformations[0].take: take is not carried out yet"),
+        ({"a.csv": "Path\n1\n", "MLTable": "paths:\n  - file: a.csv\ntransformations:\n  - read_delimited: {include_path_column: true}\n"}, "one of that name"),
+    ],
+)  # fmt: skip
+def test_errors_of_users(tmp_path: Path, files: dict[str, str | bytes], words: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, content in files.items():
+        (data / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert words in error(plan(tmp_path / "step", data, "mltable"))
+
+
+def test_hidden_files_of_a_plain_folder(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.csv").write_text("x\n1\n")
+    (data / ".DS_Store").write_text("?")
+    (data / "_SUCCESS").write_text("")
+    found = plan(tmp_path / "step", data, "mltable")
+    assert rows(found) == [[1]] and ".DS_Store was left out" in found.warnings[0]
+
+
+def test_an_mltable_file_may_be_named_itself(tmp_path: Path) -> None:
+    folder = mltable(tmp_path / "t", "file: a.csv", "read_delimited: {partition_size: 3}")
+    (folder / "a.csv").write_text("x\n1\n2\n3\n4\n")
+    assert len(plan(tmp_path / "step", folder / "MLTable", "mltable").recipes) > 1

@@ -1,0 +1,245 @@
+"""Delimited text: the exact rule case by case, and the fast way against it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windrow_worker.loading import InputChanged
+from windrow_worker.tables.columns import (
+    FALSE_WORDS,
+    PLAIN_FALSE_WORDS,
+    PLAIN_TRUE_WORDS,
+    TRUE_WORDS,
+    Column,
+)
+from windrow_worker.tables.delimited import DelimitedLoader
+from windrow_worker.tables.delimited_text import Text, header_names, records, widened
+
+INT, FLOAT, TEXT = Column("i", "int"), Column("f", "float"), Column("t")
+BOOL = Column("b", "bool", true_words=TRUE_WORDS, false_words=FALSE_WORDS)
+PLAIN_BOOL = Column("p", "bool", true_words=PLAIN_TRUE_WORDS, false_words=PLAIN_FALSE_WORDS)
+DATE = Column("d", "datetime", dates=("iso",))
+
+
+def loader(columns: Sequence[Column], text: Text = Text(), encoding: str = "utf-8", fast: bool = True) -> DelimitedLoader:
+    """A loader of one layout: the columns in the order of the file."""
+    return DelimitedLoader(
+        {
+            "columns": [column.to_json() for column in columns],
+            "layouts": [list(range(len(columns)))],
+            "text": text._asdict(),
+            "encoding": encoding,
+            "path_column": False,
+        },
+        fast,
+    )
+
+
+def recipe(file: Path, begin: int = 0, end: int | None = None) -> bytes:
+    """All of a file, or a part of it."""
+    now = file.stat()
+    end = now.st_size if end is None else end
+    where = {"file": str(file), "size": now.st_size, "mtime_ns": now.st_mtime_ns, "begin": begin, "end": end, "layout": 0}
+    return json.dumps(where).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("a,b\nc,d\n", [["a", "b"], ["c", "d"]]),
+        ("a,b", [["a", "b"]]),
+        ("", []),
+        ("\n\na\n\n", [["a"]]),
+        ("a\r\n\r\nb\r\n", [["a"], [None], ["b"]]),
+        (" \nx\n", [[" "], ["x"]]),
+        ("a\rb,c\n", [["a\rb", "c"]]),
+        ("a,b\r", [["a", "b\r"]]),
+        ('"a,b",c\n', [["a,b", "c"]]),
+        ('"a""b",c\n', [['a"b', "c"]]),
+        ('"x"y,b\n', [["xy", "b"]]),
+        ('x"y,"z"\n', [['x"y', "z"]]),
+        (' "q",r\n', [[' "q"', "r"]]),
+        ('"x\nb,c\n', [['"x'], ["b", "c"]]),
+        ('a,"b,c\nd\n', [["a", '"b,c'], ["d"]]),
+        ("'a,b'\n", [["'a", "b'"]]),
+        ('a\\"b,c\n', [['a\\"b', "c"]]),
+        (',""\n', [[None, ""]]),
+        ("a,\n", [["a", None]]),
+        ("\x0b\x85\u2028,\x00\n", [["\x0b\x85\u2028", "\x00"]]),
+    ],
+)
+def test_single_line_records(data: str, expected: list[list[str | None]]) -> None:
+    assert list(records(data, Text())) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ('"a\nb",c\n', [["a\nb", "c"]]),
+        ('"a\r\nb",c\r\n', [["a\r\nb", "c"]]),
+        ('a\r\n\r\n"b"\r\n', [["a"], ["b"]]),
+        ("a\r\n\r\nb\r\n", [["a"], ["b"]]),
+        ('a,"b\nc,d\n', [["a", "b\nc,d\n"]]),
+        ('""\n"x"\n', [[""], ["x"]]),
+        ('"a",\n', [["a", None]]),
+        ('"a",', [["a", None]]),
+        ('"a"x\r\ny\n', [["ax"], ["y"]]),
+        ('a"b\n"c"\n', [['a"b'], ["c"]]),
+    ],
+)
+def test_multi_line_records(data: str, expected: list[list[str | None]]) -> None:
+    assert list(records(data, Text(multi_line=True))) == expected
+
+
+def test_empty_as_string_keeps_empties_but_not_padding(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('a,,""\nb\n')
+    for fast in (True, False):
+        columns = [Column("x"), Column("y"), Column("z")]
+        loaded = loader(columns, Text(empty_as_string=True), fast=fast).load(recipe(file))
+        assert loaded.value.y[0] == "" and loaded.value.z[0] == ""
+        assert loaded.value.y.isna().tolist() == [False, True]
+
+
+def test_header_names() -> None:
+    assert header_names([" a ", "a", None, "a", ""]) == ["a", "a_1", "Column3", "a_2", "Column5"]
+    assert header_names(["a", "a_1", "a"]) == ["a", "a_1", "a_2"]
+    assert widened(["x"], 3) == ["x", "Column2", "Column3"]
+
+
+def same(fast: Any, exact: Any) -> None:
+    """The same frame, and the same misfits."""
+    pandas.testing.assert_frame_equal(fast.value, exact.value, check_exact=True)
+    assert fast.item_count == exact.item_count == len(exact.value)
+    assert fast.misfits == exact.misfits
+
+
+_WORDS = ["", '""', "a", '"', '"a', 'a"', '"a""b"', '"x"y', "0", "1", "+1", "007", "0x10", "9" * 20, "-9223372036854775808"]
+_WORDS += ["1.9", ".5", "1.", "1e5", "1e400", "nan", "NAN", "nan(1)", "-nan", "inf", "-Infinity", "1_0", " 3 ", "\t4", "\x0b5"]
+_WORDS += ["true", "True", "T", "f", "Yes", "no", " true ", "2020-01-02", "2020-1-2", "2020-02-30", "2020-01-02 03:04:05"]
+_WORDS += ["2020-01-02T03:04:05.123456789", "2020-01-02T03:04:05Z", "2020/01/02", "1492-01-01", "2020-01-02 03:04", "é", "\ufeff"]
+_SEPARATORS = [",", ",", ",", "\n", "\n", "\r\n", "\r", "\n\n", "\r\n\r\n", ' "', '"']
+
+
+@st.composite
+def delimited(draw: st.DrawFn) -> str:
+    """Text made of what matters to one of the two ways."""
+    parts = draw(st.lists(st.tuples(st.sampled_from(_WORDS), st.sampled_from(_SEPARATORS)), max_size=14))
+    return "".join(word + separator for word, separator in parts)
+
+
+@st.composite
+def tidy(draw: st.DrawFn) -> str:
+    """Text of full records, which the fast way takes to its end."""
+    rows = draw(st.lists(st.lists(st.sampled_from(_WORDS), min_size=1, max_size=4), max_size=8))
+    return "".join(",".join(row) + draw(st.sampled_from(["\n", "\r\n"])) for row in rows)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    data=delimited() | tidy(),
+    columns=st.lists(st.sampled_from([INT, FLOAT, TEXT, BOOL, PLAIN_BOOL, DATE]), min_size=1, max_size=4),
+    multi_line=st.booleans(),
+    empty_as_string=st.booleans(),
+)
+def test_fast_way_agrees_with_exact_way(
+    tmp_path_factory: pytest.TempPathFactory, data: str, columns: list[Column], multi_line: bool, empty_as_string: bool
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "agree.csv"
+    file.write_bytes(data.encode())
+    named = [column._replace(name=f"{column.name}{at}") for at, column in enumerate(columns)]
+    text = Text(",", multi_line, empty_as_string)
+    fast = loader(named, text)
+    exact = loader(named, text, fast=False).load(recipe(file))
+    same(fast.load(recipe(file)), exact)
+    # Columns known to hold misfits are read another way from then on.
+    same(fast.load(recipe(file)), exact)
+
+
+@pytest.mark.parametrize("encoding", ["windows-1252", "utf-16-le"])
+@pytest.mark.parametrize("fast", [True, False])
+def test_encodings(tmp_path: Path, encoding: str, fast: bool) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes("1,é€\n2,ß\n".encode("cp1252" if encoding == "windows-1252" else encoding))
+    loaded = loader([INT, TEXT], encoding=encoding, fast=fast).load(recipe(file))
+    assert loaded.value.t.tolist() == ["é€", "ß"]
+
+
+def test_windows_1252_reads_the_five_undefined_bytes_as_controls(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(b"a\x81\x8d\x8f\x90\x9d\n")
+    loaded = loader([TEXT], encoding="windows-1252").load(recipe(file))
+    assert loaded.value.t[0] == "a\x81\x8d\x8f\x90\x9d"
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_bytes_that_are_no_text_fail_and_are_named(tmp_path: Path, fast: bool) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(b"abc,d\nx\xff,y\n")
+    with pytest.raises(ValueError, match=r"a\.csv cannot be read: byte 7 \(0xff\) is no valid UTF-8"):
+        loader([TEXT, TEXT._replace(name="u")], fast=fast).load(recipe(file))
+
+
+def test_non_ascii_and_other_delimiters(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("1§a\n2§b\n")
+    assert loader([INT, TEXT], Text("§")).load(recipe(file)).value.t.tolist() == ["a", "b"]
+    file.write_text("1\ta\n2\tb\n")
+    assert loader([INT, TEXT], Text("\t")).load(recipe(file)).value.t.tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_misfits_are_counted_with_line_and_value(tmp_path: Path, fast: bool) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("i,f\n1,2\n1.9,x\n3,4,extra\n,\nfoo,5\n")
+    loaded = loader([INT, FLOAT], fast=fast).load(recipe(file, begin=4))
+    assert loaded.value.i.tolist()[:3] == [1, 1, 3] and loaded.value.i.isna().tolist() == [False] * 3 + [True] * 2
+    assert loaded.misfits == [
+        ("i", 2, f"{file}, line 3: '1.9' is no int"),
+        ("f", 1, f"{file}, line 3: 'x' is no float"),
+        ("Column3", 1, f"{file}, line 4: has more fields than the 2 of the table"),
+    ]
+
+
+def test_types_in_pandas(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("1,1,t,2020-01-02,x\n,2,f,,\n")
+    columns = [Column("n", "int"), INT, BOOL, DATE, TEXT]
+    value = loader(columns).load(recipe(file)).value
+    # As Arrow gives them: an int column with nulls is float64.
+    assert [str(kind) for kind in value.dtypes[:4]] == ["float64", "int64", "bool", "datetime64[ns]"]
+    assert value.d[0] == pandas.Timestamp("2020-01-02") and pandas.isna(value.d[1]) and pandas.isna(value.t[1])
+
+
+def test_a_file_that_changed_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("1\n2\n")
+    stored = recipe(file)
+    with file.open("a") as more:
+        more.write("3\n")
+    with pytest.raises(InputChanged, match="had 4 bytes and now has 6"):
+        loader([INT]).load(stored)
+
+
+def test_columns_by_layout_and_path_column(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("x,1\n")
+    reader = {
+        "columns": [INT.to_json(), FLOAT.to_json(), TEXT.to_json()],
+        "layouts": [[2, 0]],
+        "text": Text()._asdict(),
+        "encoding": "utf-8",
+        "path_column": True,
+    }
+    for fast in (True, False):
+        value = DelimitedLoader(reader, fast).load(recipe(file)).value
+        assert list(value.columns) == ["Path", "i", "f", "t"]
+        assert value.Path[0] == str(file) and value.i[0] == 1 and value.t[0] == "x" and pandas.isna(value.f[0])

@@ -1,0 +1,109 @@
+"""Types inferred from a sample, dates, and values of the pinned types."""
+
+from __future__ import annotations
+
+import pandas
+import pytest
+
+from windrow_worker.tables.columns import Column, convert, infer
+from windrow_worker.tables.dates import families_of, parser
+
+
+@pytest.mark.parametrize(
+    ("sample", "mltable", "plain"),
+    [
+        (["0", "1"], "bool", "int"),
+        (["1"], "bool", "int"),
+        (["01", "00"], "bool", "int"),
+        (["true", "false", None], "bool", "bool"),
+        (["Yes", "N"], "bool", "text"),
+        (["yes"], "text", "text"),
+        (["t", "1"], "bool", "text"),
+        (["1", "2", None], "int", "int"),
+        ([" -7 ", "+007"], "int", "int"),
+        (["9223372036854775808"], "float", "float"),
+        (["1", ".5", "1.", "2e3", "NaN", "-Infinity"], "float", "float"),
+        (["0x10"], "text", "text"),
+        (["1,5"], "text", "text"),
+        ([None, None], "text", "text"),
+        (["", "1"], "text", "text"),
+        (["NA"], "text", "text"),
+        (["20200102"], "int", "int"),
+        (["2020-01"], "text", "text"),
+        (["2020-1-2", "2020/01/02"], "datetime", "datetime"),
+        (["2020-01-02T03:04:05.5+02:00"], "datetime", "datetime"),
+        (["2020-01-02 03:04"], "text", "text"),
+        (["2020-02-30"], "text", "text"),
+        (["5-Jan-2020", "6-feb-20"], "datetime", "datetime"),
+        (["13/01/2020", "01/02/2020"], "datetime", "datetime"),
+        (["13/01/2020", "01/13/2020"], "text", "text"),
+        (["1/2/70"], "datetime", "datetime"),
+        (["13/2/70"], "text", "text"),
+    ],
+)
+def test_inference(sample: list[str | None], mltable: str, plain: str) -> None:
+    assert infer("x", sample, plain=False)[0].type == mltable
+    assert infer("x", sample, plain=True)[0].type == plain
+
+
+def test_undecidable_dates_stay_text_and_are_told() -> None:
+    column, undecidable = infer("x", ["01/02/2020", "3/4/2021"], plain=False)
+    assert column.type == "text" and undecidable
+    assert families_of(["01/02/2020", "3/14/2021"]) == (("mdy",), False)
+
+
+@pytest.mark.parametrize(
+    ("families", "text", "expected"),
+    [
+        (("dmy",), "01/02/2020", "2020-02-01"),
+        (("mdy",), "01-02-2020 1:05 PM", "2020-01-02 13:05"),
+        (("mdy",), "01/02/69", "2069-01-02"),
+        (("iso",), "2020-01-02 03:04:05 UTC", "2020-01-02 03:04:05"),
+        (("iso",), "2020-01-02T03:04:05+02:30", "2020-01-02 00:34:05"),
+        (("iso",), "2020-01-02T03:04:05.123456789123", "2020-01-02 03:04:05.123456789"),
+        (("iso",), "01/02/2020", None),
+        (("named",), "31-Apr-2020", None),
+    ],
+)
+def test_dates(families: tuple[str, ...], text: str, expected: str | None) -> None:
+    found = parser(families, ())(f" {text} ")
+    assert found == (None if expected is None else pandas.Timestamp(expected).value)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "expected"),
+    [
+        ("%d.%m.%Y", "3.4.2021", "2021-04-03"),
+        ("%Y-%m-%dT%H:%M:%S.%f%z", "2021-04-03T01:02:03.5+0100", "2021-04-03 00:02:03.5"),
+        ("%Y-%m-%d %H:%M:%S.%f", "2021-04-03 01:02:03", "2021-04-03 01:02:03"),
+        ("%b %d, %y %I:%M %p", "jul 04, 99 12:05 am", "1999-07-04 00:05"),
+        ("%B %Y", "AUGUST 2020", "2020-08-01"),
+        ("%Y%m%d", "20210403x", None),
+        ("%Y (%m)", "2021 (4)", "2021-04-01"),
+    ],
+)
+def test_date_formats(form: str, text: str, expected: str | None) -> None:
+    assert parser((), [form])(text) == (None if expected is None else pandas.Timestamp(expected).value)
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "expected", "fits"),
+    [
+        (Column("x", "int"), " 7 ", 7, True),
+        (Column("x", "int"), "-1.9", -1, False),
+        (Column("x", "int"), "1e3", 1000, False),
+        (Column("x", "int"), "nan", 0, False),
+        (Column("x", "int"), "1e300", 2**63 - 1, False),
+        (Column("x", "int"), "x", None, False),
+        (Column("x", "int"), "", None, True),
+        (Column("x", "float"), "1_0", None, False),
+        (Column("x", "bool", true_words=("1",), false_words=("0",)), " 1 ", True, True),
+        (Column("x", "bool", true_words=("1",), false_words=("0",)), "2", None, False),
+        (Column("x", "bool", true_words=("j",), false_words=("n",), mismatch=False), "q", False, True),
+        (Column("x", "datetime", dates=("iso",)), "1492-10-12", None, False),
+    ],
+)
+def test_values(column: Column, text: str, expected: object, fits: bool) -> None:
+    converted = convert(column, [None, text])
+    assert converted.values == [None, expected] and converted.misfits == (not fits)
+    assert Column.from_json(column.to_json()) == column
