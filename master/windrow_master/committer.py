@@ -6,6 +6,7 @@ from windrow_master.core.records import Dirty
 from windrow_master.output.segments import SegmentFull, SegmentWriter
 from windrow_master.store.errors import StoreFull, StorePostponed
 from windrow_master.store.protocol import Store
+from windrow_master.store.rows import RowRange, SegmentRow
 
 
 class CommitPostponed(Exception):
@@ -22,6 +23,8 @@ class Committer:
     def __init__(self, store: Store, segments: SegmentWriter) -> None:
         self._store = store
         self._segments = segments
+        self._placed: tuple[Dirty, list[RowRange], list[SegmentRow]] | None = None
+        """The group whose rows are synced but whose transaction is not through: they need not be written again."""
         self.short_of_space = ""
         """Why no new work should be accepted, although groups are committed; "" when all is well."""
 
@@ -46,6 +49,8 @@ class Committer:
             self.short_of_space = ""
 
     def _commit(self, dirty: Dirty) -> None:
-        ranges = self._segments.append(dirty.row_blocks)
-        segments = self._segments.sync()
-        self._store.commit(dirty, ranges, segments)
+        if self._placed is None or self._placed[0] is not dirty:
+            ranges = self._segments.append(dirty.row_blocks)
+            self._placed = (dirty, ranges, self._segments.sync())
+        self._store.commit(*self._placed)
+        self._placed = None

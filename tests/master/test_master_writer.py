@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-
 from windrow_master.committer import CommitPostponed
 from windrow_master.core import commands
 from windrow_master.core.commands import Refused

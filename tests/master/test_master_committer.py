@@ -1,0 +1,84 @@
+"""The committer: rows before their transaction, a full disk, and no row written twice for one group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from windrow_master.committer import CommitPostponed, Committer
+from windrow_master.core.ids import StepId
+from windrow_master.core.records import Dirty, EventRow, RowBlock
+from windrow_master.output.segments import SegmentWriter
+from windrow_master.store.errors import StoreBroken, StoreFull
+from windrow_master.store.rows import RowRange, SegmentRow
+from windrow_master.store.sqlite import SqliteStore
+
+ROWS = b"a,1\nb,2\n"
+
+
+class FailingStore:
+    """A real store whose next commits fail as told."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self.failures: list[Exception] = []
+        self.seen: list[tuple[Sequence[RowRange], Sequence[SegmentRow]]] = []
+        self.reserve = store.reserve
+
+    def commit(self, dirty: Dirty, ranges: Sequence[RowRange], segments: Sequence[SegmentRow]) -> None:
+        self.seen.append((ranges, segments))
+        if self.failures:
+            raise self.failures.pop(0)
+        self._store.commit(dirty, ranges, segments)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> tuple[FailingStore, Committer, Path]:
+    folder = tmp_path / "segments"
+    folder.mkdir()
+    store = FailingStore(SqliteStore.open(tmp_path / "state", reserve_bytes=4096))
+    return store, Committer(store, SegmentWriter(1, lambda step_id: folder)), folder  # type: ignore[arg-type]
+
+
+def group(name: str) -> Dirty:
+    return Dirty(
+        events=[EventRow(1.0, None, "test", name)],
+        row_blocks=[RowBlock(StepId(1), ROWS, "", len(ROWS), 0)],
+    )
+
+
+def test_a_group_that_waits_for_its_transaction_is_not_appended_again(
+    bench: tuple[FailingStore, Committer, Path],
+) -> None:
+    store, committer, folder = bench
+    store.reserve.release()
+    store.failures = [StoreFull("full"), StoreFull("full")]
+    waiting = group("waits")
+    for _ in range(2):
+        with pytest.raises(CommitPostponed, match="full"):
+            committer.commit(waiting)
+    committer.commit(waiting)
+    assert (folder / "1-1.rows").read_bytes() == ROWS
+    assert all(seen == store.seen[0] for seen in store.seen)
+    committer.commit(group("next"))
+    assert (folder / "1-1.rows").read_bytes() == ROWS * 2
+
+
+def test_the_reserve_ends_what_is_in_hand_and_new_work_waits_until_it_is_back(
+    bench: tuple[FailingStore, Committer, Path],
+) -> None:
+    store, committer, _ = bench
+    assert store.reserve.held
+    store.failures = [StoreFull("The disk is full.")]
+    committer.commit(group("in hand"))
+    # There is room again on this disk, so the reserve came back within the same commit.
+    assert store.reserve.held and committer.short_of_space == ""
+    assert len(store.seen) == 2
+
+
+def test_any_other_error_goes_up_unchanged(bench: tuple[FailingStore, Committer, Path]) -> None:
+    store, committer, _ = bench
+    store.failures = [StoreBroken("malformed")]
+    with pytest.raises(StoreBroken, match="malformed"):
+        committer.commit(group("x"))
