@@ -20,7 +20,7 @@ from windrow_agent.steps import Step, StepState
 from windrow_agent.workers.death import Exit
 from windrow_agent.workers.environment import mark_of, worker_environment
 from windrow_agent.workers.gpus import GpuIndices
-from windrow_agent.workers.interpreter import NoInterpreter, find_interpreter
+from windrow_agent.workers.interpreter import find_interpreter
 from windrow_agent.workers.page import Page
 from windrow_agent.workers.process import Channels, SpawnFailed, WorkerProcess
 
@@ -185,6 +185,3 @@ class Pool:
 def now_ns() -> int:
     """CLOCK_MONOTONIC, as in the workers' pages."""
     return time.monotonic_ns()
-
-
-__all__ = ["IDLE_NS", "LAUNCH", "NoInterpreter", "Node", "Pool", "SpawnFailed", "now_ns"]

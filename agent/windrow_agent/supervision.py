@@ -20,15 +20,16 @@ from windrow_agent import completions
 from windrow_agent.flow import Flow
 from windrow_agent.journal import say
 from windrow_agent.leases.ledger import Lease
-from windrow_agent.pool import NoInterpreter, Pool, SpawnFailed, now_ns
+from windrow_agent.pool import Pool, now_ns
 from windrow_agent.session.upward import Upward
 from windrow_agent.steps import Step, StepState
 from windrow_agent.workers import death, frames
 from windrow_agent.workers.deadlines import judge
 from windrow_agent.workers.frames import BadFrame, FrameType, Result
+from windrow_agent.workers.interpreter import NoInterpreter
 from windrow_agent.workers.oom import OomCounter
 from windrow_agent.workers.page import BUSY, Look, Phase
-from windrow_agent.workers.process import WorkerProcess
+from windrow_agent.workers.process import SpawnFailed, WorkerProcess
 
 _CLOSED_PATIENCE_NS = 1_000_000_000
 _UNREAD_PATIENCE_NS = 60_000_000_000

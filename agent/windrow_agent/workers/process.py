@@ -74,7 +74,6 @@ class WorkerProcess:
     pidfd: int = -1
     spawned_ns: int = 0
     ready: bool = False
-    stopped: bool = False
     retiring: bool = False
     overrun: Overrun | None = None
     killed_for: str | None = None
