@@ -15,24 +15,24 @@ import grpc
 from windrow.rpc.v1 import agent_service_pb2_grpc, artifact_service_pb2_grpc, job_service_pb2_grpc
 
 from windrow_master.artifacts import ArtifactFolder
-from windrow_master.carrier import Carrier
-from windrow_master.committer import Committer
 from windrow_master.config import MasterConfig
 from windrow_master.core.commands import Tick
 from windrow_master.core.core import Core
-from windrow_master.finishing import Finisher
 from windrow_master.jobs import Jobs
 from windrow_master.log import open_log
 from windrow_master.output.segments import SegmentWriter
-from windrow_master.preparation import step_folder
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.agent_service import AgentService
 from windrow_master.rpc.artifact_service import ArtifactService
 from windrow_master.rpc.job_service import JobService
+from windrow_master.shell.carrier import Carrier
+from windrow_master.shell.committer import Committer
+from windrow_master.shell.finishing import Finisher
+from windrow_master.shell.preparation import step_folder
+from windrow_master.shell.writer import Writer, moment
 from windrow_master.store.sqlite import SqliteStore
 from windrow_master.submission import Submissions, settings_of
 from windrow_master.watchers import Watchers
-from windrow_master.writer import Writer, moment
 
 MESSAGE_BYTES_HARD_MAX = 64 << 20
 TICK_S = 0.25

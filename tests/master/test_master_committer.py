@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from windrow_master.committer import CommitPostponed, Committer
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import Dirty, EventRow, RowBlock
 from windrow_master.output.segments import SegmentWriter
+from windrow_master.shell.committer import CommitPostponed, Committer
 from windrow_master.store.errors import StoreBroken, StoreFull
 from windrow_master.store.rows import RowRange, SegmentRow
 from windrow_master.store.sqlite import SqliteStore

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from windrow_master.committer import CommitPostponed
 from windrow_master.core import commands
 from windrow_master.core.commands import Refused
 from windrow_master.core.core import HANDLERS, Core
@@ -17,7 +16,8 @@ from windrow_master.core.ids import StepId
 from windrow_master.core.records import Dirty
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import JobState
-from windrow_master.writer import CommandFailed, Writer
+from windrow_master.shell.committer import CommitPostponed
+from windrow_master.shell.writer import CommandFailed, Writer
 
 DEADLINE_S = 20.0
 
@@ -59,7 +59,13 @@ class Bench:
         self.committer = GatedCommitter()
         self.carried: list[Effect] = []
         self.fatal: list[BaseException] = []
-        self.writer = Writer(Core(1, 1), self.committer, self.carried.extend, on_fatal=self.fatal.append, log=Log())
+        self.ended = asyncio.Event()
+        self.writer = Writer(Core(1, 1), self.committer, self.carried.extend, on_fatal=self.end, log=Log())
+
+    def end(self, error: BaseException) -> None:
+        """What the service does: no more work."""
+        self.fatal.append(error)
+        self.ended.set()
 
     async def begun(self) -> None:
         """Wait until a commit is on its way."""
@@ -122,7 +128,7 @@ def test_what_promises_nothing_durable_is_answered_at_once() -> None:
 def test_a_full_disk_acknowledges_nothing_refuses_changes_and_goes_on_when_space_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("windrow_master.writer.RETRY_COMMIT_S", 0.01)
+    monkeypatch.setattr("windrow_master.shell.writer.RETRY_COMMIT_S", 0.01)
 
     async def scenario(bench: Bench) -> None:
         bench.committer.errors = [CommitPostponed("STORAGE_FULL: no space on /state")] * 2
@@ -149,9 +155,8 @@ def test_any_other_commit_error_is_fatal_and_answers_nothing() -> None:
         reply = bench.writer.submit(submit_job("a"))
         await bench.begun()
         bench.committer.permits.release()
-        while not bench.fatal:
-            await asyncio.sleep(0)
-        assert not reply.done()
+        await bench.ended.wait()
+        assert not reply.done() and "malformed" in str(bench.fatal[0])
 
     drive(scenario)
 

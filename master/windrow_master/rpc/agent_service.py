@@ -24,7 +24,7 @@ from windrow_master.output.staging import StagedSegment, staged_fits
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
 from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
-from windrow_master.writer import Writer
+from windrow_master.shell.writer import Writer
 
 CREDENTIAL_KEY = "windrow-credential"
 INLINE_ROWS_BYTES_MAX = 256 << 10

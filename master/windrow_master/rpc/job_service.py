@@ -18,12 +18,12 @@ from windrow_master.core.commands import Refused
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.jobs import Jobs
-from windrow_master.preparation import StepPaths, logs_folder
 from windrow_master.rpc.files import read_file_chunks, walk_files
 from windrow_master.rpc.views import job_message
+from windrow_master.shell.preparation import StepPaths, logs_folder
+from windrow_master.shell.writer import Writer
 from windrow_master.submission import SubmissionInvalid, Submissions
 from windrow_master.watchers import Watchers
-from windrow_master.writer import Writer
 
 WATCH_INTERVAL_S = 0.1
 FOLLOW_INTERVAL_S = 0.25

@@ -9,7 +9,7 @@ from windrow.rpc.v1 import work_pb2
 from windrow.spec.effective import EffectiveStep, resolve_arguments
 
 from windrow_master.core.state import Job, Step
-from windrow_master.preparation import StepPaths
+from windrow_master.shell.preparation import StepPaths
 
 
 def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:

@@ -15,7 +15,7 @@ from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import Node
 from windrow_master.core.states import StepState
 from windrow_master.core.steps import planned_in_checkpoint
-from windrow_master.preparation import StepPaths
+from windrow_master.shell.preparation import StepPaths
 
 
 def timestamp(seconds: float | None) -> Timestamp | None:

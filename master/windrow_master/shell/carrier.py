@@ -1,0 +1,305 @@
+"""Carries the core's effects out: to the agents' streams, to planners, to concatenation, to watchers.
+
+Called by the writer only, on the event loop's thread; never raises and never blocks (what takes time becomes a task).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from windrow.rpc.v1 import work_pb2
+from windrow.spec.effective import EffectiveJob, EffectiveStep
+
+from windrow_master.core import commands
+from windrow_master.core import effects as fx
+from windrow_master.core.core import Core
+from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
+from windrow_master.core.leases import Lease
+from windrow_master.core.state import Job, Step
+from windrow_master.rpc.step_spec import step_spec
+from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
+from windrow_master.shell.finishing import Finish, Finisher
+from windrow_master.shell.planning_driver import PlanningDriver
+from windrow_master.shell.preparation import (
+    PreparationFailed,
+    StepPaths,
+    logs_folder,
+    make_folders,
+    planning_request,
+    resolve,
+    step_folder,
+)
+from windrow_master.watchers import Watchers
+
+Submit = Callable[[Any], "asyncio.Future[Any]"]
+
+
+class Carrier:
+    """Knows every open stream, planner and recipes file. `attach` must be called before the first effect."""
+
+    def __init__(
+        self, core: Core, state_folder: Path, outputs_root: Path, finisher: Finisher, watchers: Watchers, log: Any
+    ) -> None:
+        self._core = core
+        self._state_folder = state_folder
+        self._outputs_root = outputs_root
+        self._finisher = finisher
+        self._watchers = watchers
+        self._log = log
+        self._submit: Submit
+        self._sessions: dict[NodeId, WorkSession] = {}
+        self._planners: dict[StepId, PlanningDriver] = {}
+        self._recipes: dict[StepId, int] = {}
+        self._documents: dict[JobKey, EffectiveJob] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            fx.SendAssignments: self._send_assignments,
+            fx.SendStep: self._send_step,
+            fx.RevokeLeases: self._revoke_leases,
+            fx.EndStep: self._end_step,
+            fx.SendDrain: self._send_drain,
+            fx.CloseStream: self._close_stream,
+            fx.PrepareStep: self._prepare_step,
+            fx.StopPlanner: self._stop_planner,
+            fx.ConcatenateRows: self._concatenate_rows,
+            fx.ReportFailures: self._report_failures,
+            fx.NotifyJob: self._notify_job,
+        }
+
+    def attach(self, submit: Submit) -> None:
+        """Say where commands go (the writer, made after the carrier)."""
+        self._submit = submit
+
+    def carry_out(self, effects: list[fx.Effect]) -> None:
+        """Do it all, in order."""
+        for effect in effects:
+            try:
+                self._handlers[type(effect)](effect)
+            except Exception as error:
+                self._log.exception("an effect could not be carried out", effect=repr(effect)[:500])
+                step_id = getattr(effect, "step_id", None)
+                if step_id is not None:
+                    message = f"{type(effect).__name__} could not be carried out by the master: {error!r}"
+                    self._submit(commands.FailStep(step_id, message))
+
+    async def close(self) -> None:
+        """Stop planners, end streams."""
+        for session in self._sessions.values():
+            session.close()
+        await asyncio.gather(*(planner.stop() for planner in self._planners.values()))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for descriptor in self._recipes.values():
+            os.close(descriptor)
+        self._recipes.clear()
+
+    # Streams (rpc.agent_service.Sessions)
+
+    def open_session(self, node_id: NodeId, session: WorkSession) -> None:
+        """A Work stream begins; an older one of the node ends."""
+        older = self._sessions.get(node_id)
+        if older is not None:
+            older.close()
+        self._sessions[node_id] = session
+
+    def close_session(self, node_id: NodeId, session: WorkSession) -> None:
+        """A Work stream ended."""
+        if self._sessions.get(node_id) is session:
+            del self._sessions[node_id]
+
+    def staging_folder(self, lease_id: LeaseId) -> Path | None:
+        """Where large rows of a live lease are staged."""
+        lease = self._core.state.leases.get(lease_id)
+        return None if lease is None else self._folder_of(self._core.state.steps[lease.step_id]) / "segments"
+
+    def logs_of(self, step_id: int) -> Path | None:
+        """`logs/<step>` of a step, by number."""
+        step = self._core.state.steps.get(StepId(step_id))
+        return None if step is None else self._logs_of(self._core.state.jobs[step.job_key], step)
+
+    def _logs_of(self, job: Job, step: Step) -> Path:
+        return logs_folder(self._state_folder, job.job_id) / step.settings.name
+
+    def _session(self, node_id: NodeId, stream: int) -> WorkSession | None:
+        session = self._sessions.get(node_id)
+        return session if session is not None and session.stream == stream else None
+
+    # Effects
+
+    def _send_assignments(self, effect: fx.SendAssignments) -> None:
+        session = self._session(effect.node_id, effect.stream)
+        step = self._core.state.steps[effect.step_id]
+        if session is None or not effect.leases:
+            return  # the stream broke meanwhile: the next one's hello shows that these leases never arrived
+        generation = effect.leases[0].generation
+        part: list[work_pb2.Assignment] = []
+        size = 0
+        for lease, recipe in self._with_recipes(step, effect.leases):
+            if part and size + len(recipe) > RESPONSE_BYTES_MAX:
+                session.send_assignments(step.step_id, generation, part, size)
+                part, size = [], 0
+            table = step.mini_batches
+            part.append(
+                work_pb2.Assignment(
+                    lease_id=lease.lease_id,
+                    mini_batch_index=lease.mini_batch,
+                    item_first=table.item_firsts[lease.mini_batch],
+                    item_count=table.item_counts[lease.mini_batch],
+                    recipe=recipe,
+                    attempt=lease.attempt,
+                    exclusive=lease.exclusive,
+                )
+            )
+            size += len(recipe) + 32
+        session.send_assignments(step.step_id, generation, part, size)
+
+    def _with_recipes(self, step: Step, leases: list[Lease]) -> list[tuple[Lease, bytes]]:
+        """Each lease with its recipe; runs of neighbours are read at once."""
+        table, descriptor = step.mini_batches, self._recipes_of(step)
+        found: list[tuple[Lease, bytes]] = []
+        at = 0
+        while at < len(leases):
+            first = leases[at].mini_batch
+            begin = table.recipe_offsets[first]
+            end = begin + table.recipe_lengths[first]
+            stop = at + 1
+            while (
+                stop < len(leases)
+                and leases[stop].mini_batch == leases[stop - 1].mini_batch + 1
+                and end - begin < RESPONSE_BYTES_MAX
+            ):
+                last = leases[stop].mini_batch
+                end = table.recipe_offsets[last] + table.recipe_lengths[last]
+                stop += 1
+            data = os.pread(descriptor, end - begin, begin)
+            if len(data) != end - begin:
+                raise OSError(f"the recipes of step {step.step_id} end at {begin + len(data)}, {end} is needed")
+            for lease in leases[at:stop]:
+                offset = table.recipe_offsets[lease.mini_batch] - begin
+                found.append((lease, data[offset : offset + table.recipe_lengths[lease.mini_batch]]))
+            at = stop
+        return found
+
+    def _recipes_of(self, step: Step) -> int:
+        descriptor = self._recipes.get(step.step_id)
+        if descriptor is None:
+            path = self._folder_of(step) / "recipes"
+            descriptor = self._recipes[step.step_id] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return descriptor
+
+    def _send_step(self, effect: fx.SendStep) -> None:
+        session = self._session(effect.node_id, effect.stream)
+        step = self._core.state.steps[effect.step_id]
+        if session is not None:
+            job = self._core.state.jobs[step.job_key]
+            session.send_step(step_spec(job, step, self._effective(job, step), StepPaths.from_json(step.paths)))
+
+    def _revoke_leases(self, effect: fx.RevokeLeases) -> None:
+        session = self._session(effect.node_id, effect.stream)
+        if session is not None:
+            session.revoke(list(map(int, effect.lease_ids)), started_too=effect.started_too)
+
+    def _end_step(self, effect: fx.EndStep) -> None:
+        session = self._session(effect.node_id, effect.stream)
+        if session is not None:
+            session.end_step(effect.step_id)
+
+    def _send_drain(self, effect: fx.SendDrain) -> None:
+        session = self._session(effect.node_id, effect.stream)
+        if session is not None:
+            session.drain()
+
+    def _close_stream(self, effect: fx.CloseStream) -> None:
+        session = self._session(effect.node_id, effect.stream)
+        if session is not None:
+            session.close()
+
+    def _prepare_step(self, effect: fx.PrepareStep) -> None:
+        step = self._core.state.steps.get(effect.step_id)
+        if step is None:
+            return
+        job = self._core.state.jobs[step.job_key]
+        effective = self._effective(job, step)
+        earlier = {other.settings.name: StepPaths.from_json(other.paths) for other in job.steps if other is not step}
+        paths = resolve(self._document(job), effective, job.job_id, self._outputs_root, earlier)
+        folder = self._folder_of(step)
+        try:
+            make_folders(effective, paths, folder)
+        except PreparationFailed as error:
+            self._submit(commands.FailStep(step.step_id, str(error)))
+            return
+        self._submit(commands.StartStep(step.step_id, paths.to_json()))
+        if not step.planned:
+            driver = PlanningDriver(
+                step.step_id,
+                planning_request(effective, paths, folder),
+                lambda: step.checkpoint,
+                self._submit,
+                self._log,
+            )
+            self._planners[step.step_id] = driver
+            driver.start()
+
+    def _stop_planner(self, effect: fx.StopPlanner) -> None:
+        planner = self._planners.pop(effect.step_id, None)
+        if planner is not None:
+            self._keep(asyncio.create_task(planner.stop()))
+        descriptor = self._recipes.pop(effect.step_id, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _concatenate_rows(self, effect: fx.ConcatenateRows) -> None:
+        self._keep(asyncio.create_task(self._finish(self._finish_of(effect.step_id, effect.generation))))
+
+    def _report_failures(self, effect: fx.ReportFailures) -> None:
+        step = self._core.state.steps[effect.step_id]
+        generation = self._core.state.jobs[step.job_key].generation
+        self._keep(asyncio.create_task(self._finisher.report(self._finish_of(effect.step_id, generation))))
+
+    def _finish_of(self, step_id: StepId, generation: int) -> Finish:
+        step = self._core.state.steps[step_id]
+        job = self._core.state.jobs[step.job_key]
+        return Finish(
+            job.job_key,
+            job.job_id,
+            step.step_id,
+            step.settings.name,
+            len(job.steps) == 1,
+            generation,
+            step.header,
+            step.reader or b"{}",
+            bool(step.counters.failed or step.counters.items_failed),
+            StepPaths.from_json(step.paths),
+            self._folder_of(step),
+            self._logs_of(job, step),
+        )
+
+    async def _finish(self, work: Finish) -> None:
+        self._submit(await self._finisher.finish(work))
+
+    def _notify_job(self, effect: fx.NotifyJob) -> None:
+        self._watchers.notify(effect.job_key)
+        if effect.ended:
+            self._documents.pop(effect.job_key, None)
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _document(self, job: Job) -> EffectiveJob:
+        document = self._documents.get(job.job_key)
+        if document is None:
+            document = self._documents[job.job_key] = EffectiveJob.from_json(job.document)
+        return document
+
+    def _effective(self, job: Job, step: Step) -> EffectiveStep:
+        return self._document(job).steps[step.ordinal]
+
+    def _folder_of(self, step: Step) -> Path:
+        job = self._core.state.jobs[step.job_key]
+        return step_folder(self._state_folder, job.job_id, step.step_id)

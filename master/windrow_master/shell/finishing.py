@@ -1,0 +1,137 @@
+"""The end of a step: its output from the committed rows, and the list of what failed beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windrow_master.core.commands import FailStep, FinishStep, LostRows, RequeueLostRows
+from windrow_master.core.ids import JobKey, StepId
+from windrow_master.output.concatenation import (
+    ConcatenationError,
+    OutputFull,
+    RowsLost,
+    RowsUnreadable,
+    Wanted,
+    concatenate,
+)
+from windrow_master.output.staging import remove_orphans
+from windrow_master.reports.failed_items import FILE_NAME, describer, write_failed_items
+from windrow_master.shell.preparation import StepPaths
+from windrow_master.store.errors import StoreError, StorePostponed
+from windrow_master.store.protocol import StoreReader
+from windrow_master.store.rows import OutputRow
+
+RETRY_S = 2.0
+THREADS = 2
+
+
+@dataclass(frozen=True)
+class Finish:
+    """A step to be finished. Plain values: the core's own objects stay on the event loop's thread."""
+
+    job_key: JobKey
+    job_id: str
+    step_id: StepId
+    step_name: str
+    only_step: bool
+    generation: int
+    header: bytes | None
+    reader: bytes
+    has_failures: bool
+    paths: StepPaths
+    folder: Path
+    logs: Path
+    """`logs/<step>` of the job."""
+
+
+class Finisher:
+    """Concatenates in threads of its own, again and again until it succeeds or can not."""
+
+    def __init__(self, reader: StoreReader, record: Callable[[OutputRow], None], incarnation: int, log: Any) -> None:
+        """`record` makes an OutputRow durable (Store.record_output)."""
+        self._reader = reader
+        self._record = record
+        self._incarnation = incarnation
+        self._log = log
+        self._threads = ThreadPoolExecutor(THREADS, "finisher")
+        self._stop = threading.Event()
+
+    async def finish(self, work: Finish) -> FinishStep | RequeueLostRows | FailStep:
+        """Finish a step; the command says how it went. Waits as long as the output's disk is full."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                return await loop.run_in_executor(self._threads, self._finish_once, work)
+            except (OutputFull, RowsUnreadable, StorePostponed) as error:
+                self._log.warning("the output waits", step=work.step_id, reason=str(error))
+                await asyncio.sleep(RETRY_S)
+            except ConcatenationError as error:
+                return FailStep(work.step_id, str(error))
+            except OSError as error:
+                return FailStep(work.step_id, f"The output of step {work.step_name!r} could not be finished: {error}.")
+
+    async def report(self, work: Finish) -> None:
+        """List the failed items of a step that failed, in its logs."""
+        loop = asyncio.get_running_loop()
+        try:
+            work.logs.mkdir(parents=True, exist_ok=True)
+            await loop.run_in_executor(self._threads, self._list_failures, work, work.logs / FILE_NAME)
+        except (OSError, StoreError) as error:
+            self._log.warning("the failed items could not be listed", step=work.step_id, reason=str(error))
+
+    def close(self) -> None:
+        """Stop what runs: the next master does it again."""
+        self._stop.set()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _finish_once(self, work: Finish) -> FinishStep | RequeueLostRows:
+        segments = work.folder / "segments"
+        message = ""
+        if work.paths.append_row is not None:
+            wanted = Wanted(
+                work.job_key,
+                work.job_id,
+                work.step_id,
+                work.generation,
+                self._incarnation,
+                Path(work.paths.append_row),
+                segments,
+                work.header,
+            )
+            try:
+                concatenate(wanted, self._reader, self._record, stop=self._stop)
+            except RowsLost as error:
+                self._log.error("committed rows are lost", step=work.step_id, reason=str(error))
+                lost = tuple(
+                    LostRows(row.mini_batch, row.lease_id, row.item_count, row.ok_count, row.row_count, row.length)
+                    for row in error.lost
+                )
+                return RequeueLostRows(work.step_id, work.generation, lost)
+        if work.has_failures:
+            report = failed_items_path(work)
+            if self._list_failures(work, report):
+                message = f"What failed is listed in {report}."
+        remove_orphans(segments, self._incarnation, {row.name for row in self._reader.segments_of(work.step_id)})
+        return FinishStep(work.step_id, work.generation, message)
+
+    def _list_failures(self, work: Finish, target: Path) -> int:
+        describe = describer(json.loads(work.reader))
+        return write_failed_items(self._reader, work.step_id, work.folder / "recipes", describe, target)
+
+
+def failed_items_path(work: Finish) -> Path:
+    """Where the failed items of a step are listed: beside its output."""
+    name = FILE_NAME if work.only_step else f"{work.step_name}.{FILE_NAME}"
+    if work.paths.append_row is not None:
+        return Path(work.paths.append_row).parent / name
+    for path in work.paths.outputs.values():
+        place = Path(path)
+        return (place if place.is_dir() else place.parent) / name
+    return work.folder / name

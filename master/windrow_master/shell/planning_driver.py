@@ -1,0 +1,132 @@
+"""Starts the planner process of a step and hands its groups over to the core, one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from windrow_master.core.commands import FailStep, PlanGroup
+from windrow_master.core.ids import StepId
+from windrow_master.crash_points import reach
+
+MESSAGE_HEAD = struct.Struct("<II")
+STARTS_MAX = 4
+STDERR_TAIL = 4096
+
+
+def canonical(value: Any) -> bytes:
+    """JSON in the one form in which checkpoints are compared and stored."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+class PlanningDriver:
+    """One planner process for one step. A planner that dies is started again from the stored checkpoint."""
+
+    def __init__(
+        self,
+        step_id: StepId,
+        request: dict[str, Any],
+        checkpoint: Callable[[], bytes | None],
+        submit: Callable[[Any], Awaitable[Any]],
+        log: Any,
+    ) -> None:
+        """`request` as in docs/contracts.md, section 3, without checkpoint; `checkpoint()` is the stored one."""
+        self._step_id = step_id
+        self._request = request
+        self._checkpoint = checkpoint
+        self._submit = submit
+        self._log = log
+        self._task: asyncio.Task[None] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End the process, if it runs."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        tail = ""
+        for _ in range(STARTS_MAX):
+            ended, tail = await self._plan_once()
+            if ended:
+                return
+            self._log.warning("the planner ended before its work did; it starts again", step=self._step_id, stderr=tail)
+        await self._submit(
+            FailStep(
+                self._step_id,
+                f"The planner process, which divides the input, ended {STARTS_MAX} times before its work was done. "
+                f"Its last words: {tail.strip()[-1000:] or '(none)'}",
+            )
+        )
+
+    async def _plan_once(self) -> tuple[bool, str]:
+        """Run one planner process; return (whether the work has ended, the tail of its stderr)."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            # A module in the folder from which a run was started never shadows one of ours.
+            "-P",
+            "-m",
+            "windrow_master.planning",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        stderr = asyncio.create_task(_read_tail(process.stderr))
+        try:
+            stored = self._checkpoint()
+            request = {**self._request, "checkpoint": json.loads(stored) if stored else None}
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            ended = await self._take_groups(process.stdout)
+        finally:
+            process.stdin.close()
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            tail = await stderr
+        return ended, tail
+
+    async def _take_groups(self, stdout: asyncio.StreamReader) -> bool:
+        while True:
+            try:
+                json_length, records_length = MESSAGE_HEAD.unpack(await stdout.readexactly(MESSAGE_HEAD.size))
+                message = json.loads(await stdout.readexactly(json_length))
+                records = await stdout.readexactly(records_length)
+            except asyncio.IncompleteReadError:
+                return False
+            if message["type"] == "error":
+                await self._submit(FailStep(self._step_id, message["message"]))
+                return True
+            reach("planning.checkpoint_received")
+            start, end = message["from"], message["to"]
+            taken = await self._submit(
+                PlanGroup(
+                    self._step_id,
+                    None if start is None else canonical(start),
+                    canonical(end),
+                    0 if start is None else start["mini_batches"],
+                    records,
+                    bool(end["done"]),
+                    canonical(message["reader"]) if message.get("reader") is not None else None,
+                    tuple(message.get("warnings", ())),
+                )
+            )
+            if not taken or end["done"]:
+                return True
+
+
+async def _read_tail(stream: asyncio.StreamReader) -> str:
+    """Read to the end, keep the last few KiB."""
+    tail = b""
+    while chunk := await stream.read(4096):
+        tail = (tail + chunk)[-STDERR_TAIL:]
+    return tail.decode(errors="replace")

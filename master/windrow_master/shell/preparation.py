@@ -1,0 +1,118 @@
+"""Makes a step ready to run: resolves the paths of its inputs and outputs, makes its folders, says how to plan it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windrow.spec.effective import DEFAULT_ROWS_FILE, DataInput, EffectiveJob, EffectiveStep, OutputInput
+
+
+class PreparationFailed(Exception):
+    """A step cannot begin; the text tells the user why and what to do."""
+
+
+@dataclass(frozen=True)
+class StepPaths:
+    """Where a step's data is. `outputs[x]` is what `${{outputs.x}}` means; `append_row` the file of aggregated rows."""
+
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    append_row: str | None
+
+    def to_json(self) -> bytes:
+        """As stored with the step."""
+        return json.dumps(
+            {"inputs": self.inputs, "outputs": self.outputs, "append_row": self.append_row}, sort_keys=True
+        ).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> StepPaths:
+        """From the stored form; empty before the step began."""
+        value: dict[str, Any] = json.loads(text or b"{}")
+        return cls(value.get("inputs", {}), value.get("outputs", {}), value.get("append_row"))
+
+
+def step_folder(state_folder: Path, job_id: str, step_id: int) -> Path:
+    """`state/jobs/<job_id>/steps/<step_id>`."""
+    return state_folder / "jobs" / job_id / "steps" / str(step_id)
+
+
+def logs_folder(state_folder: Path, job_id: str) -> Path:
+    """`state/jobs/<job_id>/logs`."""
+    return state_folder / "jobs" / job_id / "logs"
+
+
+def resolve(
+    job: EffectiveJob, step: EffectiveStep, job_id: str, outputs_root: Path, earlier: dict[str, StepPaths]
+) -> StepPaths:
+    """Resolve a step's paths. `earlier`: the paths of the steps before it, by name."""
+    inputs: dict[str, str] = {}
+    for name, given in step.inputs.items():
+        if isinstance(given, OutputInput):
+            inputs[name] = earlier[given.step].outputs[given.output]
+        elif isinstance(given, DataInput):
+            inputs[name] = given.path
+        else:
+            inputs[name] = given.value
+    outputs: dict[str, str] = {}
+    append_row = None
+    for name, wanted in step.outputs.items():
+        if wanted.path is not None:
+            path = Path(wanted.path.replace("${{name}}", job_id))
+        else:
+            path = outputs_root / job_id / _output_folder(job, step, name)
+        is_file = wanted.type == "uri_file"
+        if is_file and wanted.path is None:
+            path = path / (wanted.file_name or DEFAULT_ROWS_FILE)
+        if name == step.append_row_to:
+            append_row = path if is_file else path / (wanted.file_name or DEFAULT_ROWS_FILE)
+        outputs[name] = str(path)
+    return StepPaths(inputs, outputs, str(append_row) if append_row is not None else None)
+
+
+def _output_folder(job: EffectiveJob, step: EffectiveStep, name: str) -> str:
+    """The default folder of an output: its name in the pipeline, else `<step>/<output>`."""
+    for pipeline_name, bound in job.outputs.items():
+        if bound.step == step.name and bound.output == name:
+            return pipeline_name
+    return f"{step.name}/{name}"
+
+
+def make_folders(step: EffectiveStep, paths: StepPaths, folder: Path) -> None:
+    """Make the step's own folder and those of its outputs (they exist before workers start: section 1.4).
+
+    Raises PreparationFailed.
+    """
+    (folder / "segments").mkdir(parents=True, exist_ok=True)
+    for name, path in paths.outputs.items():
+        is_file = step.outputs[name].type == "uri_file"
+        place = Path(path).parent if is_file else Path(path)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PreparationFailed(
+                f"The folder of output {name!r} cannot be made: {place}: {error.strerror}. "
+                f"Give the output another path, or make room for it."
+            ) from error
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PreparationFailed(
+                f"The folder of output {name!r} cannot be written: {place}. Give the output another path."
+            )
+        if is_file and Path(path).is_dir():
+            raise PreparationFailed(f"Output {name!r} should be the file {path}, but that is a folder.")
+
+
+def planning_request(step: EffectiveStep, paths: StepPaths, folder: Path) -> dict[str, Any]:
+    """What the planner is asked, without the checkpoint (docs/contracts.md, section 3)."""
+    given = step.inputs[step.input_data]
+    assert isinstance(given, DataInput | OutputInput), "checked when the document was read"
+    return {
+        "step_folder": str(folder),
+        "input": {"type": given.type, "path": paths.inputs[step.input_data]},
+        "mini_batch_size": step.mini_batch_size,
+        "partition_keys": list(step.partition_keys),
+    }

@@ -1,0 +1,208 @@
+"""The single writer: the only place that changes the core, and the only one that decides when a reply may leave.
+
+Commands that arrive in one turn of the event loop are one group: each is handled in turn, then `pick()` runs once.
+What needs no durability (assignments, revocations) leaves at once. The rest of the group waits for a commit. While one
+commit is on its way to disk, the groups that follow gather for the next: the number of syncs a second does not
+depend on the number of mini-batches.
+
+Invariants:
+1. One commit at a time, in the order in which the rows became dirty.
+2. A reply that promises anything durable leaves only after the commit that holds its rows.
+3. A commit that was certainly rolled back (disk full or busy) is tried again, unchanged, until it succeeds; meanwhile
+   changes asked for by clients are refused with the reason.
+4. Any other commit error ends the process: the next incarnation recovers from what is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from windrow_master.core import commands
+from windrow_master.core.commands import Command, Moment
+from windrow_master.core.core import Core
+from windrow_master.core.effects import Effect
+from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.records import Dirty
+from windrow_master.crash_points import reach
+from windrow_master.shell.committer import CommitPostponed, Committer
+
+VOLATILE = (
+    commands.HeartbeatNode,
+    commands.OpenWork,
+    commands.CloseWork,
+    commands.SetCapacity,
+    commands.ReleaseLeases,
+    commands.Tick,
+)
+"""Commands whose replies promise nothing durable."""
+
+CLIENT_CHANGES = (commands.SubmitJob, commands.CancelJob, commands.DrainNode)
+
+RETRY_COMMIT_S = 1.0
+
+
+def moment() -> Moment:
+    """Now."""
+    return Moment(time.monotonic(), time.time())
+
+
+class CommandFailed(Exception):
+    """A command raised inside the core: a bug. Its job is paused, the master lives on."""
+
+
+class Writer:
+    """Owns the core. Call `submit` from the event loop's thread only."""
+
+    def __init__(
+        self,
+        core: Core,
+        committer: Committer,
+        carry_out: Callable[[list[Effect]], None],
+        *,
+        on_fatal: Callable[[BaseException], None],
+        log: Any,
+    ) -> None:
+        """`carry_out` takes effects in order and must not raise or block; `on_fatal` must end the process."""
+        self.core = core
+        self.read_only_reason = ""
+        self._committer = committer
+        self._carry_out = carry_out
+        self._on_fatal = on_fatal
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "committer")
+        self._arrived: list[tuple[Command, asyncio.Future[Any]]] = []
+        self._replies: list[tuple[asyncio.Future[Any], Any]] = []
+        self._owed: list[Effect] = []
+        self._in_flight: asyncio.Future[None] | None = None
+        self._idle: asyncio.Event = asyncio.Event()
+        self._idle.set()
+
+    def submit(self, command: Command) -> asyncio.Future[Any]:
+        """Queue a command; the future brings its reply when it may leave. Raises CommandFailed through it for a bug."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        reason = self.read_only_reason or self._committer.short_of_space
+        if reason and isinstance(command, CLIENT_CHANGES):
+            future.set_result(commands.Refused("STORAGE_FULL", reason))
+            return future
+        if not self._arrived:
+            self._loop.call_soon(self._handle_group)
+        self._arrived.append((command, future))
+        return future
+
+    def start(self) -> None:
+        """Carry out what the core owes after a recovery."""
+        self._owed.extend(self.core.take_effects())
+        self._idle.clear()
+        self._commit_if_idle()
+
+    async def drain(self) -> None:
+        """Wait until all that was submitted is durable and answered."""
+        while self._arrived or not self._idle.is_set():
+            await asyncio.sleep(0)
+            await self._idle.wait()
+
+    def close(self) -> None:
+        """Let the committer's thread end."""
+        self._thread.shutdown(wait=True)
+
+    def _handle_group(self) -> None:
+        group, self._arrived = self._arrived, []
+        now = moment()
+        for command, future in group:
+            try:
+                reply = self.core.handle(command, now)
+            except Exception as error:
+                self._contain(command, error, future, now)
+                continue
+            if isinstance(command, VOLATILE):
+                if not future.done():
+                    future.set_result(reply)
+            else:
+                self._replies.append((future, reply))
+        self.core.pick(now)
+        at_once: list[Effect] = []
+        for effect in self.core.take_effects():
+            (self._owed if effect.after_commit else at_once).append(effect)
+        if at_once:
+            self._carry_out(at_once)
+        self._idle.clear()
+        self._commit_if_idle()
+
+    def _contain(self, command: Command, error: Exception, future: asyncio.Future[Any], now: Moment) -> None:
+        """A command raised: write down all there is, pause its job, and live."""
+        self._log.error(
+            "a command raised inside the core: please report this",
+            command=type(command).__name__,
+            content=repr(command)[:4000],
+            traceback="".join(traceback.format_exception(error)),
+        )
+        job_key = self._job_of(command)
+        if job_key is not None:
+            self.core.handle(
+                commands.PauseJob(job_key, f"{type(command).__name__} raised {error!r} in the master"), now
+            )
+        if not future.done():
+            future.set_exception(CommandFailed(f"{type(command).__name__} raised {error!r}"))
+
+    def _job_of(self, command: Command) -> JobKey | None:
+        steps, leases = self.core.state.steps, self.core.state.leases
+        step = steps.get(getattr(command, "step_id", StepId(0)))
+        if step is None and isinstance(command, commands.CompleteAttempts):
+            held = (leases.get(result.lease_id) for result in command.results)  # type: ignore[call-overload]
+            step = next((steps[lease.step_id] for lease in held if lease is not None), None)
+        return step.job_key if step is not None else None
+
+    def _commit_if_idle(self) -> None:
+        if self._in_flight is not None:
+            return
+        dirty = self.core.take_dirty()
+        replies, self._replies = self._replies, []
+        owed, self._owed = self._owed, []
+        if not dirty:
+            self._release(replies, owed)
+            self._idle.set()
+            return
+        self._commit(dirty, replies, owed)
+
+    def _commit(self, dirty: Dirty, replies: list[tuple[asyncio.Future[Any], Any]], owed: list[Effect]) -> None:
+        self._in_flight = self._loop.run_in_executor(self._thread, self._committer.commit, dirty)
+        self._in_flight.add_done_callback(lambda done: self._after_commit(done, dirty, replies, owed))
+
+    def _after_commit(
+        self,
+        done: asyncio.Future[None],
+        dirty: Dirty,
+        replies: list[tuple[asyncio.Future[Any], Any]],
+        owed: list[Effect],
+    ) -> None:
+        error = done.exception()
+        if isinstance(error, CommitPostponed):
+            if self.read_only_reason != str(error):
+                self._log.error("nothing can be acknowledged at the moment", reason=str(error))
+            self.read_only_reason = str(error)
+            self._loop.call_later(RETRY_COMMIT_S, self._commit, dirty, replies, owed)
+            return
+        if error is not None:
+            self._on_fatal(error)
+            return
+        if self.read_only_reason:
+            self._log.info("writing again", after=self.read_only_reason)
+            self.read_only_reason = ""
+        self._in_flight = None
+        self._release(replies, owed)
+        self._commit_if_idle()
+
+    def _release(self, replies: list[tuple[asyncio.Future[Any], Any]], owed: list[Effect]) -> None:
+        for future, reply in replies:
+            if not future.done():
+                future.set_result(reply)
+        if replies:
+            reach("writer.replied")
+        if owed:
+            self._carry_out(owed)
