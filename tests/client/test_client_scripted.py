@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -11,6 +13,8 @@ from typing import Any
 
 import grpc
 import pytest
+from windrow.cli.display.jsonlines import JsonDisplay
+from windrow.cli.follow import Follower
 from windrow.client import Client
 from windrow.errors import MasterUnreachable, RequestRefused, TransferFailed, UsageError, WindrowError
 from windrow.rpc import errors
@@ -42,6 +46,9 @@ class Script(job_service_pb2_grpc.JobServiceServicer, artifact_service_pb2_grpc.
     artifact: bytearray = field(default_factory=bytearray)
     break_upload_after: list[int] = field(default_factory=list)
     asked: list[Any] = field(default_factory=list)
+    read_only: list[str] = field(default_factory=list)
+    """Reasons that the next GetMaster calls tell; when all were told, the job ends."""
+    all_told: threading.Event = field(default_factory=threading.Event)
 
     def _take(self, request: Any, context: Any) -> None:
         self.asked.append(request)
@@ -52,7 +59,10 @@ class Script(job_service_pb2_grpc.JobServiceServicer, artifact_service_pb2_grpc.
 
     def GetMaster(self, request: Any, context: Any) -> job_service_pb2.GetMasterResponse:
         self._take(request, context)
-        return job_service_pb2.GetMasterResponse(windrow_version="7")
+        reason = self.read_only.pop(0) if self.read_only else ""
+        if not self.read_only:
+            self.all_told.set()
+        return job_service_pb2.GetMasterResponse(windrow_version="7", read_only_reason=reason)
 
     def SubmitJob(self, request: Any, context: Any) -> job_service_pb2.SubmitJobResponse:
         self._take(request, context)
@@ -64,6 +74,8 @@ class Script(job_service_pb2_grpc.JobServiceServicer, artifact_service_pb2_grpc.
     def WatchJob(self, request: Any, context: Any) -> Iterator[job_service_pb2.WatchJobResponse]:
         self._take(request, context)
         for job in self.moments.pop(0):
+            if job.state == job_pb2.JOB_STATE_COMPLETED and self.read_only:
+                self.all_told.wait(30)
             if job.seq > request.after_seq:
                 yield job_service_pb2.WatchJobResponse(job=job)
         if self.moments:
@@ -191,6 +203,21 @@ def test_progress_goes_on_after_a_break_and_repeats_nothing(script: Script, addr
     script.moments = [[moment(1), moment(2)], [], [moment(2), moment(3), moment(4, end)]]
     with Client(address, patience_s=30) as client:
         assert [job.seq for job in client.progress("j")] == [1, 2, 3, 4]
+
+
+def test_a_full_disk_is_told_while_a_job_is_followed(
+    script: Script, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.read_only = ["STORAGE_FULL: no room on the disk. Make some.", ""]
+    running = job_pb2.Job(job_id="j", seq=1, state=job_pb2.JOB_STATE_RUNNING)
+    script.moments = [[running, job_pb2.Job(job_id="j", seq=2, state=job_pb2.JOB_STATE_COMPLETED)]]
+    with Client(address) as client:
+        follower = Follower(client, "j", after_seq=0, with_nodes=False)
+        last = follower.run(JsonDisplay(), lambda: None)
+        follower.close()
+    assert last.state.ended
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert any("STORAGE_FULL" in event.get("message", "") for event in events)
 
 
 def test_progress_of_a_job_that_has_ended_before(script: Script, address: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from windrow.client import Client
 
 TICK_S = 0.2
-NODES_INTERVAL_S = 1.0
+FLEET_INTERVAL_S = 1.0
 
 
 class _Fleet(NamedTuple):
@@ -44,8 +44,7 @@ class Follower:
         self._after_seq = after_seq
         self._closing = threading.Event()
         threading.Thread(target=self._watch_job, name="watch-job", daemon=True).start()
-        if with_nodes:
-            threading.Thread(target=self._watch_nodes, name="watch-nodes", daemon=True).start()
+        threading.Thread(target=self._watch_fleet, args=(with_nodes,), name="watch-fleet", daemon=True).start()
 
     def tell(self, message: str) -> None:
         """A notice for the display; from any thread."""
@@ -95,9 +94,16 @@ class Follower:
         except Exception as error:  # the main thread tells it, whatever it is
             self.events.put(error)
 
-    def _watch_nodes(self) -> None:
-        while not self._closing.wait(NODES_INTERVAL_S):
+    def _watch_fleet(self, with_nodes: bool) -> None:
+        """The nodes, and whether the master accepts changes: the stream of a job does not tell of a full disk."""
+        reason = ""
+        while not self._closing.wait(FLEET_INTERVAL_S):
             try:
-                self.events.put(_Fleet(list(self._client.list_nodes())))
+                now = self._client.master().read_only_reason
+                if now != reason:
+                    self.tell(f"The master stands still: {now}" if now else "The master accepts changes again.")
+                    reason = now
+                if with_nodes:
+                    self.events.put(_Fleet(list(self._client.list_nodes())))
             except Exception:  # the display lives without; the job's own stream tells what is wrong
                 return

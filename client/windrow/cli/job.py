@@ -9,7 +9,7 @@ import typer
 
 from windrow.cli import exit_codes
 from windrow.cli.job_files import download_outputs, print_log
-from windrow.cli.options import JobName, Master, Output, OutputForm, Sets, State, guarded, open_client
+from windrow.cli.options import JobName, Master, Output, OutputForm, Sets, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
 from windrow.cli.watching import stream_job
 from windrow.job import Job, JobState
@@ -75,6 +75,7 @@ def list_jobs(
     """List jobs, newest first."""
     with open_client(master, state) as client:
         jobs = [job for _, job in zip(range(limit), client.list_jobs(), strict=False)]
+        warn_read_only(client)
     if output is OutputForm.JSON:
         print_json([job.to_dict() for job in jobs])
     elif not jobs:
@@ -93,6 +94,7 @@ def show(job: JobName, master: Master = None, state: State = None, output: Outpu
     with open_client(master, state) as client:
         found = client.get(job)
         document = client.document(job)
+        warn_read_only(client)
     if output is OutputForm.JSON:
         print_json({**found.to_dict(), "document": document})
         return exit_codes.DONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from windrow.cli.display.figures import duration, size
-from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client
+from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import out, print_json, print_table
 from windrow.node import Node
 
@@ -18,6 +18,7 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
     """List the nodes: what they offer and use, and how they are."""
     with open_client(master, state) as client:
         nodes = list(client.list_nodes())
+        warn_read_only(client)
     if output is OutputForm.JSON:
         print_json([node.to_dict() for node in nodes])
     elif not nodes:

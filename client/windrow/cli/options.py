@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec
 import typer
 
 from windrow.cli import completion
-from windrow.cli.messages import report
+from windrow.cli.messages import YELLOW, coloured, report, say
 from windrow.embedded import state_folder
 from windrow.errors import UsageError
 
@@ -78,6 +78,13 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
         raise typer.Exit(code or 0)
 
     return wrapper
+
+
+def warn_read_only(client: Client) -> None:
+    """Say so when the master accepts no changes at the moment."""
+    reason = client.master().read_only_reason
+    if reason:
+        say(f"{coloured('warning:', YELLOW, sys.stderr)} the master stands still: {reason}")
 
 
 @contextmanager
