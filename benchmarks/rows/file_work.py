@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,9 +26,13 @@ def make_files(folder: Path, count: int, content: bytes = b"") -> list[str]:
     width = len(str(count - 1))
     folder.mkdir()
     names = [f"{number:0{width}d}" for number in range(count)]
+    inside = os.open(folder, os.O_RDONLY)
     for name in names:
-        with open(folder / name, "wb") as file:
-            file.write(content)
+        handle = os.open(name, os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=inside)
+        if content:
+            os.write(handle, content)
+        os.close(handle)
+    os.close(inside)
     return names
 
 

@@ -151,3 +151,28 @@ def test_readme_names_commands_that_exist(trained: Path, tmp_path: Path) -> None
                 command.partition("#")[0], shell=True, check=True, cwd=tmp_path, env=environment,
                 stdin=subprocess.DEVNULL, timeout=100,
             )  # fmt: skip
+
+
+def test_script_and_job_file_of_the_readme_run(tmp_path: Path) -> None:
+    """The README's own script and job file, as they stand there."""
+    text = (ROOT / "README.md").read_text()
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/sizes.py").write_text(text.split("```python\n")[1].split("```")[0])
+    (tmp_path / "job.yml").write_text(text.split("```yaml\n")[1].split("```")[0])
+    (tmp_path / "texts").mkdir()
+    for number in range(25):
+        (tmp_path / "texts" / f"{number:02d}.txt").write_text("é\n" * number)
+    run(BIN / "windrow", "run", "job.yml", cwd=tmp_path)
+    expected = "".join(f"{number:02d}.txt,{number},{2 * number}\n" for number in range(25))
+    assert (tmp_path / "sizes.csv").read_text() == expected
+
+
+def test_job_file_of_the_reference_page_is_valid(tmp_path: Path) -> None:
+    text = (ROOT / "docs/job-file.md").read_text()
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/score.py").write_text("def run(mini_batch):\n    return mini_batch\n")
+    (tmp_path / "job.yml").write_text(text.split("```yaml\n")[1].split("```")[0])
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images/one").write_text("")
+    run(BIN / "windrow", "run", "job.yml", cwd=tmp_path)
+    assert (tmp_path / "scores.csv").read_text() == f"{tmp_path}/images/one\n"
