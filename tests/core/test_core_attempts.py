@@ -42,7 +42,7 @@ def test_each_cause_uses_up_its_own_budget_and_no_other(cause: Cause) -> None:
                 name: number if name == counter else 0 for name in COUNTERS
             }
     row = driver.tables.mini_batches[1][0]
-    assert (row.state, row.item_count, row.ok_count, row.lease_id) == (MiniBatchState.FAILED, 4, 0, lease.lease_id)
+    assert (row.state, row.items_counted, row.ok_count, row.lease_id) == (MiniBatchState.FAILED, 4, 0, lease.lease_id)
     (told,) = driver.tables.item_outcomes[1, 0]
     assert (told.item_first, told.item_count, told.cause, told.message) == (0, 4, cause, cause.name.lower())
     assert step.counters.failed_attempts == {str(int(cause)): tries_max}

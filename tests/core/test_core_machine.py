@@ -167,7 +167,7 @@ class CoreMachine(RuleBasedStateMachine):
                 continue
             rows = self.driver.tables.mini_batches[step.step_id]
             gone = [
-                LostRows(at, row.lease_id, row.item_count, row.ok_count, row.row_count, row.range.length)  # type: ignore[arg-type]
+                LostRows(at, row.lease_id, row.items_counted, row.ok_count, row.row_count, row.range.length)  # type: ignore[arg-type]
                 for at, row in enumerate(rows)
                 if row.range is not None
             ][:2]

@@ -256,6 +256,22 @@ def test_a_written_lease_of_an_earlier_generation_is_taken_back_when_its_node_re
     assert (again.generation, again.attempt) == (2, 1) and again.lease_id != lease.lease_id
 
 
+def test_an_adopted_lease_counts_the_attempts_that_failed_before_it_came_back() -> None:
+    driver = CoreDriver()
+    driver.running([1], max_retries=5)
+    driver.join()
+    (first,) = driver.held()
+    driver.restart()
+    driver.join("n2")
+    driver.tick_alive(2, "n2")
+    driver.fail("n2", driver.held("n2")[0], Cause.NODE_FAULT)
+    back(driver, "n1", driver.as_held(first))
+    assert driver.held("n1")[0].attempt == 2
+    driver.tick_alive(2, "n1")
+    driver.restart()
+    assert driver.core.state.leases[first.lease_id].attempt == 2
+
+
 def test_lease_ids_of_two_incarnations_never_meet() -> None:
     driver = CoreDriver()
     driver.running([1] * 5)

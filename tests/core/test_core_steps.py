@@ -295,7 +295,7 @@ def lost_rows(driver: CoreDriver, mini_batch: int) -> LostRows:
     """What concatenation says of a mini-batch whose rows are gone."""
     row = driver.tables.mini_batches[1][mini_batch]
     assert row.range is not None
-    return LostRows(mini_batch, row.lease_id, row.item_count, row.ok_count, row.row_count, row.range.length)  # type: ignore[arg-type]
+    return LostRows(mini_batch, row.lease_id, row.items_counted, row.ok_count, row.row_count, row.range.length)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("counts", [[2, 2], [0, 0]], ids=["known", "unknown"])

@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from sim_faults import FAULTS
 from sim_run import Simulation, SimulationFailed
+from sim_sqlite import SqliteTables
+from sim_tables import MemoryTables
 
 
 def main() -> int:
@@ -24,12 +26,14 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100, help="how many (default: 100)")
     parser.add_argument("--first", type=int, default=0, help="the first one (default: 0)")
     parser.add_argument("--fault", choices=sorted(FAULTS), help="plant this fault")
+    parser.add_argument("--sqlite", action="store_true", help="over the real store, in memory (slower)")
     parser.add_argument("--trace", action="store_true", help="print the whole history")
     parser.add_argument("--keep-going", action="store_true", help="go on after a seed that failed")
     options = parser.parse_args()
     begin, failed = time.monotonic(), 0
     for seed in range(options.first, options.first + options.seeds):
-        simulation = Simulation(seed, keep_trace=options.trace)
+        tables = SqliteTables() if options.sqlite else MemoryTables()
+        simulation = Simulation(seed, tables=tables, keep_trace=options.trace)
         try:
             if options.fault:
                 with FAULTS[options.fault]():

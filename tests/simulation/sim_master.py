@@ -181,7 +181,9 @@ class SimMaster(Process):
                 parts.append(self.sim.disk.read(row.range))
             except RowsLost:
                 lost.append(
-                    LostRows(at, LeaseId(row.lease_id), row.item_count, row.ok_count, row.row_count, row.range.length)
+                    LostRows(
+                        at, LeaseId(row.lease_id), row.items_counted, row.ok_count, row.row_count, row.range.length
+                    )
                 )
         if lost:
             self.submit(commands.RequeueLostRows(effect.step_id, effect.generation, tuple(lost)))

@@ -13,6 +13,7 @@ from sim_config import Config, JobPlan, draw_config
 from sim_disk import Disk
 from sim_master import SimMaster
 from sim_network import call
+from sim_tables import MemoryTables
 from sim_view import document_of, settings_of
 from sim_world import Process, World
 from sim_writer import PatchJob
@@ -45,11 +46,13 @@ class Report:
 class Simulation:
     """Owns the world, the disk, the master and the agents."""
 
-    def __init__(self, seed: int, config: Config | None = None, *, keep_trace: bool = False) -> None:
+    def __init__(
+        self, seed: int, config: Config | None = None, *, tables: MemoryTables | None = None, keep_trace: bool = False
+    ) -> None:
         self.world = World(seed, keep_trace=keep_trace)
         self.config = config if config is not None else draw_config(Random(seed ^ 0x57494E44))
         self.world.faults_until_s = self.world.now_s + self.config.faults_until_s
-        self.disk = Disk()
+        self.disk = Disk(tables if tables is not None else MemoryTables())
         self.checkers = Checkers(self)
         self.rows: dict[int, bytes] = {}
         """The rows that each lease's run returned."""

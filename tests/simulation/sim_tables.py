@@ -57,6 +57,7 @@ class MiniBatchRow:
     recipe_length: int
     generation: int
     state: int = MiniBatchState.QUEUED
+    items_counted: int = 0
     ok_count: int = 0
     lease_id: int = 0
     row_count: int = 0
@@ -113,7 +114,7 @@ class MemoryTables:
         for outcome in dirty.outcomes:
             row = self.mini_batches[outcome.step_id][outcome.mini_batch]
             row.state, row.generation = outcome.state, outcome.generation
-            row.item_count, row.ok_count = outcome.item_count, outcome.ok_count
+            row.items_counted, row.ok_count = outcome.item_count, outcome.ok_count
             row.lease_id, row.row_count = outcome.lease_id, outcome.row_count
             row.range = ranges[outcome.rows] if outcome.rows >= 0 else None
         for step_id in dirty.cancelled_steps:
@@ -132,6 +133,10 @@ class MemoryTables:
 
     def _put_attempt(self, attempt: AttemptRow) -> None:
         key = (attempt.step_id, attempt.mini_batch)
+        known = self.attempts.get(attempt.lease_id)
+        if not attempt.node_id and known is not None:
+            # The master's later verdict on a finished attempt.
+            attempt = known._replace(state=attempt.state, cause=attempt.cause, message=attempt.message)
         if self.succeeded.get(key) == attempt.lease_id:
             del self.succeeded[key]
         if attempt.state == AttemptState.SUCCEEDED:
@@ -168,9 +173,9 @@ class MemoryTables:
         return snapshot
 
     def _open_attempts(self) -> dict[int, list[tuple[int, int, int, int, str]]]:
-        """Attempts of QUEUED mini-batches, by step, oldest first."""
+        """Attempts of QUEUED mini-batches, by step, by lease id: in any order as far as incarnations go."""
         found: dict[int, list[tuple[int, int, int, int, str]]] = {}
-        for attempt in self.attempts.values():
+        for _, attempt in sorted(self.attempts.items()):
             table = self.mini_batches[attempt.step_id]
             if table[attempt.mini_batch].state == MiniBatchState.QUEUED:
                 found.setdefault(attempt.step_id, []).append(
@@ -194,7 +199,7 @@ class MemoryTables:
             assert counters.cancelled == tally[MiniBatchState.CANCELLED], f"step {step_id}: {counters} {tally}"
             final = [row for row in rows if row.state in FINAL]
             assert counters.items_ok == sum(row.ok_count for row in final), f"step {step_id}: {counters}"
-            failed = sum(row.item_count - row.ok_count for row in final)
+            failed = sum(row.items_counted - row.ok_count for row in final)
             assert counters.items_failed == failed, f"step {step_id}: items_failed {counters.items_failed}, {failed}"
             assert counters.rows == sum(row.row_count for row in final), f"step {step_id}: {counters}"
             if ended:
@@ -204,7 +209,7 @@ class MemoryTables:
             told = {key[1]: sum(item.item_count for item in items) for key, items in self.item_outcomes.items()
                     if key[0] == step_id}  # fmt: skip
             for at, row in enumerate(rows):
-                bad = row.item_count - row.ok_count if row.state in FINAL else 0
+                bad = row.items_counted - row.ok_count if row.state in FINAL else 0
                 assert told.get(at, 0) == bad, f"step {step_id}, mini-batch {at}: {bad} items not ok, {told.get(at)}"
         for job in self.jobs.values():
             states = [StepState(step.state) for step in self.steps.values() if step.job_key == job.job_key]

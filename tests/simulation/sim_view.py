@@ -87,12 +87,14 @@ def reloaded(snapshot: Snapshot, live: CoreState, now: Moment) -> CoreState:
 
 def assert_reload_equals_live(load: Callable[[], Snapshot], live: CoreState, now: Moment) -> None:
     """Raise AssertionError, naming what differs. To be called when nothing is dirty and no commit is on its way."""
-    fresh, mine = durable_view(reloaded(load(), live, now)), durable_view(live)
-    for part, value in mine.items():
-        if isinstance(value, dict):
-            other = fresh[part]
-            for key in value.keys() | other.keys():
-                if value.get(key) != other.get(key):
-                    raise AssertionError(f"{part} {key}: live {value.get(key)}, reloaded {other.get(key)}")
-        else:
-            assert value == fresh[part], f"{part}: live {value}, reloaded {fresh[part]}"
+    differences = _differences("state", durable_view(live), durable_view(reloaded(load(), live, now)))
+    assert not differences, "reload differs from live state: " + "; ".join(differences[:5])
+
+
+def _differences(name: str, live: Any, fresh: Any) -> list[str]:
+    if live == fresh:
+        return []
+    if isinstance(live, dict) and isinstance(fresh, dict):
+        keys = [*live, *(key for key in fresh if key not in live)]
+        return [line for key in keys for line in _differences(f"{name}.{key}", live.get(key), fresh.get(key))]
+    return [f"{name}: live {live}, reloaded {fresh}"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sim_config import Config, JobPlan
 from sim_run import Simulation
+from sim_sqlite import SqliteTables
 from windrow_master.core.settings import StepSettings
 
 CHUNK = 10
@@ -22,15 +23,23 @@ def test_every_job_ends_with_one_outcome_an_item_whatever_dies(first: int) -> No
         Simulation(seed).play()
 
 
+def test_the_real_store_holds_the_same_as_the_plain_tables() -> None:
+    for seed in range(CHUNK):
+        tables = SqliteTables()
+        Simulation(seed, tables=tables).play()
+        tables.close()
+
+
 def test_a_quiet_world_runs_every_mini_batch_once() -> None:
     job = JobPlan("job", (StepSettings("a"),), ((3,) * 200,), (False,), 0.5, None, None)
-    report = Simulation(1, Config(jobs=[job], agents=4)).play()
-    assert (report.states, report.attempts, report.masters) == (("COMPLETED",), 200, 1)
+    simulation = Simulation(1, Config(jobs=[job], agents=4))
+    report = simulation.play()
+    assert (report.states, report.masters, len(simulation.rows)) == (("COMPLETED",), 1, 200)
 
 
 def test_hundreds_of_agents_and_a_master_that_dies() -> None:
-    job = JobPlan("job", (StepSettings("a"),), ((2,) * 1500,), (False,), 0.5, None, None)
-    config = Config(jobs=[job], agents=300, faults_until_s=6.0, master_kills=0.3, agent_kills=3.0, stream_breaks=5.0)
+    job = JobPlan("job", (StepSettings("a"),), ((2,) * 1500,), (False,), 2.0, None, None)
+    config = Config(jobs=[job], agents=300, run_s=1.0, master_kills=0.5, agent_kills=3.0, stream_breaks=5.0)
     report = Simulation(4, config).play()
     assert report.states == ("COMPLETED",) and report.masters > 1
 

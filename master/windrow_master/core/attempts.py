@@ -141,7 +141,6 @@ def _complete_attempt(
     short = items - ok
     if not planned_items:
         counters.items_total += items
-        table.item_counts[mini_batch] = items
     counters.items_ok += ok
     counters.items_failed += short
     failed = short > 0 and short_returns_fail(step)
@@ -257,7 +256,6 @@ def _after_failure(
     items = planned_items or item_count
     if not planned_items:
         counters.items_total += items
-        table.item_counts[mini_batch] = items
     counters.items_failed += items
     counters.failed += 1
     table.states[mini_batch] = MiniBatchState.FAILED

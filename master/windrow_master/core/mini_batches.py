@@ -49,7 +49,7 @@ class MiniBatches:
     states: bytearray = field(default_factory=bytearray)
     item_firsts: array[int] = field(default_factory=lambda: array("Q"))
     item_counts: array[int] = field(default_factory=lambda: array("I"))
-    """As planned; where only loading tells: 0 until an outcome counts."""
+    """As planned; 0 where only loading tells."""
     recipe_offsets: array[int] = field(default_factory=lambda: array("Q"))
     recipe_lengths: array[int] = field(default_factory=lambda: array("I"))
     lease_ids: array[int] = field(default_factory=lambda: array("Q"))

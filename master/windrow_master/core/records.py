@@ -84,6 +84,7 @@ class OutcomeRow(NamedTuple):
     """core.states.MiniBatchState."""
     generation: int
     item_count: int
+    """Items of the outcome that counts (kept apart from the number planned); 0 while there is none."""
     ok_count: int
     lease_id: LeaseId
     """The attempt whose outcome counts; 0 while there is none."""

@@ -105,11 +105,10 @@ def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapsh
             tries = step.tries_of(mini_batch)
             (tries.lost_lease_ids if cause == Cause.NODE_LOST else tries.lease_ids).add(lease_id)
         elif attempt_state == AttemptState.RUNNING and node_id in state.nodes:
-            attempt = table.attempts.get(mini_batch, 0) + 1
-            running.append(
-                Lease(lease_id, step.step_id, mini_batch, job.generation, NodeId(node_id), now.monotonic_s, attempt)
-            )
+            running.append(Lease(lease_id, step.step_id, mini_batch, job.generation, NodeId(node_id), now.monotonic_s))
     for lease in running:
+        # An adopted lease may be older than attempts that failed meanwhile: all of them count.
+        lease.attempt = table.attempts.get(lease.mini_batch, 0) + 1
         if table.states[lease.mini_batch] == MiniBatchState.QUEUED:
             table.states[lease.mini_batch] = MiniBatchState.LEASED
             lease.stored = True

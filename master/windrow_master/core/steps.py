@@ -215,6 +215,8 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
             counters.failed -= 1
         counters.items_ok -= lost.ok_count
         counters.items_failed -= lost.item_count - lost.ok_count
+        if not table.item_counts[lost.mini_batch]:
+            counters.items_total -= lost.item_count  # only loading tells, and it will tell again
         counters.rows -= lost.row_count
         counters.output_bytes -= lost.rows_length
         counters.retries += 1
@@ -234,10 +236,9 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
         state.dirty.item_outcomes_cleared.append((step.step_id, lost.mini_batch))
         state.dirty.outcomes.append(
             OutcomeRow(
-                step.step_id, lost.mini_batch, MiniBatchState.QUEUED, job.generation,
-                table.item_counts[lost.mini_batch], 0, LeaseId(0), -1, 0, 0.0,
+                step.step_id, lost.mini_batch, MiniBatchState.QUEUED, job.generation, 0, 0, LeaseId(0), -1, 0, 0.0
             )
-        )  # fmt: skip
+        )
     step.state = StepState.RUNNING
     step.progress_s = now.monotonic_s
     state.touch_step(step)
