@@ -27,7 +27,13 @@ class Planner:
     """A planner process and its pipes."""
 
     def __init__(
-        self, step: Path, path: Path | bytes, kind: str = "uri_folder", size: int | None = None, checkpoint: Any = None, **more: Any
+        self,
+        step: Path,
+        path: Path | bytes,
+        kind: str = "uri_folder",
+        size: int | None = None,
+        checkpoint: Any = None,
+        **more: Any,
     ) -> None:
         self.step = step
         step.mkdir(exist_ok=True)
@@ -79,7 +85,14 @@ class Plan(NamedTuple):
     error: dict[str, Any] | None
 
 
-def plan(step: Path, path: Path | bytes, kind: str = "uri_folder", size: int | None = None, checkpoint: Any = None, **more: Any) -> Plan:
+def plan(
+    step: Path,
+    path: Path | bytes,
+    kind: str = "uri_folder",
+    size: int | None = None,
+    checkpoint: Any = None,
+    **more: Any,
+) -> Plan:
     """Let a planner run to its end, checking what every stream of groups must keep."""
     planner = Planner(step, path, kind, size, checkpoint, **more)
     found = Plan([], [], {}, [], [], None)

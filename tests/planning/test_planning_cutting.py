@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
 from windrow_master.planning.tables.cutting import Cutter, LineCutter, QuotedCutter, slices
 from windrow_master.planning.tables.delimited_files import Format, read_head, sample_records
 from windrow_master.planning.tables.files import TableFile
@@ -82,7 +81,9 @@ def test_records_with_line_ends_in_quotes(
     lines = [",".join(row) + newline for row in rows] + [tail]
     data = "".join(lines).encode()
     starts = [
-        sum(len(line) for line in lines[:at]) for at in range(len(lines)) if lines[at] and lines[at] not in ("\n", "\r\n", "\n\n")
+        sum(len(line) for line in lines[:at])
+        for at in range(len(lines))
+        if lines[at] and lines[at] not in ("\n", "\r\n", "\n\n")
     ]
     cutter = QuotedCutter(window(tmp_path_factory.getbasetemp(), data), b",")
     found = cut(cutter, len(data), slice_bytes)
@@ -121,7 +122,7 @@ def test_a_sample_ends_between_records(tmp_path: Path, multi_line: bool) -> None
 
 
 def test_head_without_mark_with_header_and_blank_lines(tmp_path: Path) -> None:
-    data = b"\xef\xbb\xbf\n a ,\"b\",\n\nx,y\n"
+    data = b'\xef\xbb\xbf\n a ,"b",\n\nx,y\n'
     how = Format(ENCODINGS["utf-8"], Text())
     head = read_head(window(tmp_path, data), TableFile(b"cut.csv", len(data), 0), how, header=True)
     assert head.names == ["a", "b", "Column3"] and head.first_record == data.index(b"x")

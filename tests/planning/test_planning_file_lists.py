@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_process import Planner, names, plan
-
 from windrow_master.planning import describe_items
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.patterns import compile_pattern
@@ -21,9 +20,9 @@ from windrow_master.planning.walk import walk
 def touch(root: Path | bytes, *files: bytes) -> None:
     """Make empty files, and the folders they are in."""
     for file in files:
-        path = os.path.join(os.fsencode(root), file)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+        path = Path(os.fsdecode(root), os.fsdecode(file))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
 
 
 def ignore(text: str) -> None:
@@ -78,7 +77,13 @@ def test_links_loops_and_special_files(tmp_path: Path, monkeypatch: pytest.Monke
         found = plan(tmp_path / "step", data)
     assert names(found) == [[b"a", b"file-link", b"folder-link/c", b"sub/b"]]
     text = "\n".join(found.warnings)
-    for word in ("broken was left out: a link that leads nowhere", "self was", "named pipe", "socket", "a folder that contains it"):
+    for word in (
+        "broken was left out: a link that leads nowhere",
+        "self was",
+        "named pipe",
+        "socket",
+        "a folder that contains it",
+    ):
         assert word in text
     assert len(found.warnings) == 6
 
@@ -133,7 +138,9 @@ def test_resume_from_every_checkpoint_gives_the_same_mini_batches(tmp_path: Path
         step = tmp_path / f"step{number}"
         step.mkdir()
         # What a killed planner leaves behind: more than the checkpoint says.
-        (step / "recipes").write_bytes((tmp_path / "whole/recipes").read_bytes()[: checkpoint["recipes_bytes"]] + b"torn")
+        (step / "recipes").write_bytes(
+            (tmp_path / "whole/recipes").read_bytes()[: checkpoint["recipes_bytes"]] + b"torn"
+        )
         rest = plan(step, data, size=3, checkpoint=checkpoint)
         assert rest.mini_batches == whole.mini_batches[checkpoint["mini_batches"] :]
         assert (step / "recipes").read_bytes() == (tmp_path / "whole/recipes").read_bytes()
@@ -190,12 +197,16 @@ def test_leaves_when_stdin_closes_though_nobody_reads(tmp_path: Path) -> None:
     assert planner.close() == 0
 
 
-_NAME = st.binary(min_size=1, max_size=3).filter(lambda name: b"/" not in name and b"\0" not in name and name not in (b".", b".."))
+_NAME = st.binary(min_size=1, max_size=3).filter(
+    lambda name: b"/" not in name and b"\0" not in name and name not in (b".", b"..")
+)
 
 
 @settings(max_examples=40, deadline=None)
 @given(tree=st.sets(st.lists(_NAME, min_size=1, max_size=3).map(tuple), min_size=1, max_size=12), at=st.integers(0, 11))
-def test_walk_goes_on_after_any_name(tmp_path_factory: pytest.TempPathFactory, tree: set[tuple[bytes, ...]], at: int) -> None:
+def test_walk_goes_on_after_any_name(
+    tmp_path_factory: pytest.TempPathFactory, tree: set[tuple[bytes, ...]], at: int
+) -> None:
     root = os.fsencode(tmp_path_factory.mktemp("tree"))
     # A name cannot be both a file and a folder.
     files = [path for path in tree if not any(other != path and other[: len(path)] == path for other in tree)]

@@ -10,7 +10,6 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from planner_process import Plan, plan
-
 from windrow_master.planning import describe_items
 from windrow_worker.loading import make_loader
 
@@ -38,7 +37,9 @@ def rows(found: Plan) -> list[list[Any]]:
     """All rows, in order; None for nulls."""
     frames, _ = load(found)
     return [
-        [None if pandas.isna(value) else value for value in row] for frame in frames for row in frame.itertuples(index=False)
+        [None if pandas.isna(value) else value for value in row]
+        for frame in frames
+        for row in frame.itertuples(index=False)
     ]
 
 
@@ -141,7 +142,11 @@ def test_sample_size_overrides_and_no_inference(tmp_path: Path) -> None:
     assert rows(found) == [[5, pandas.Timestamp("2020-04-03")], [None, pandas.Timestamp("2021-05-04")]]
     mltable(folder, "file: a.csv", "read_delimited: {infer_column_types: false}")
     assert rows(plan(tmp_path / "step", folder, "mltable"))[0] == ["5", "3.4.2020"]
-    mltable(folder, "file: a.csv", "read_delimited: {infer_column_types: {column_type_overrides: [{columns: q, column_type: int}]}}")
+    mltable(
+        folder,
+        "file: a.csv",
+        "read_delimited: {infer_column_types: {column_type_overrides: [{columns: q, column_type: int}]}}",
+    )
     assert '"q", which the data does not have. Its columns: n, d.' in error(plan(tmp_path / "step", folder, "mltable"))
 
 
@@ -175,7 +180,13 @@ def test_multi_line_and_encodings(tmp_path: Path) -> None:
 
 
 def test_json_lines(tmp_path: Path) -> None:
-    lines = ['{"a": 1, "b": "x"}', "", '{"b": "y", "c": {"d": [1]}} ignored', '{"a": 2.5}', '{"a": 9223372036854775808}']
+    lines = [
+        '{"a": 1, "b": "x"}',
+        "",
+        '{"b": "y", "c": {"d": [1]}} ignored',
+        '{"a": 2.5}',
+        '{"a": 9223372036854775808}',
+    ]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     for size in (1, None):
         found = plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable", size)
@@ -187,10 +198,14 @@ def test_json_lines(tmp_path: Path) -> None:
             [None, None, None],
             [-9223372036854775808, None, None],
         ]
-        assert sum(number for _, number, _ in misfits) == 2 and misfits[0][0] == "a" and "2.5 is no int" in misfits[0][2]
+        assert (
+            sum(number for _, number, _ in misfits) == 2 and misfits[0][0] == "a" and "2.5 is no int" in misfits[0][2]
+        )
     (tmp_path / "a.jsonl").write_text('{"a": 1}\nnonsense\n{"a": NaN}\n{"a": 3}\n')
     assert "line 2 of the slice is not a JSON object" in error(plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable"))
-    folder = mltable(tmp_path / "t", "file: ../a.jsonl", "read_json_lines: {invalid_lines: drop, include_path_column: true}")
+    folder = mltable(
+        tmp_path / "t", "file: ../a.jsonl", "read_json_lines: {invalid_lines: drop, include_path_column: true}"
+    )
     assert rows(plan(tmp_path / "step", folder, "mltable")) == [[str(tmp_path / "a.jsonl"), at] for at in (1, 3)]
 
 
@@ -220,7 +235,10 @@ def test_parquet_by_row_group(tmp_path: Path) -> None:
     assert describe_items(found.reader, found.recipes[1]) == [f"{data}/1.parquet:row group 1"]
     assert "mini_batch_size has no effect" in found.warnings[0]
     for checkpoint in found.checkpoints[:-1]:
-        assert plan(tmp_path / "step", data, "mltable", 1, checkpoint).recipes == found.recipes[checkpoint["mini_batches"] :]
+        assert (
+            plan(tmp_path / "step", data, "mltable", 1, checkpoint).recipes
+            == found.recipes[checkpoint["mini_batches"] :]
+        )
     (data / "4.parquet").write_bytes(b"not parquet")
     assert "4.parquet cannot be read as Parquet" in error(plan(tmp_path / "step", data, "mltable"))
 
@@ -233,7 +251,17 @@ def test_path_entries(tmp_path: Path) -> None:
     found = plan(tmp_path / "step", folder, "mltable", 100)
     assert found.reader == {"kind": "files", "root": ""}
     listed = [Path(name.decode()).relative_to(folder).as_posix() for name in found.recipes[0].split(b"\0")]
-    assert listed == ["b/c/y.txt", "b/x.txt", "a.txt", "a.txt", "b/c/y.txt", "b/c/z.bin", "b/x.txt", "b/c/y.txt", "b/c/z.bin"]
+    assert listed == [
+        "b/c/y.txt",
+        "b/x.txt",
+        "a.txt",
+        "a.txt",
+        "b/c/y.txt",
+        "b/c/z.bin",
+        "b/x.txt",
+        "b/c/y.txt",
+        "b/c/z.bin",
+    ]
     whole = plan(tmp_path / "step", mltable(folder, "folder: ."), "mltable", 100)
     assert b"MLTable" not in whole.recipes[0] and whole.reader["root"] == str(folder)
 
@@ -252,6 +280,9 @@ def test_file_lists_of_several_entries_resume(tmp_path: Path) -> None:
         assert plan(step, folder, "mltable", 1, checkpoint).recipes == whole.recipes[checkpoint["mini_batches"] :]
 
 
+_WITH_PATH = "paths:\n  - file: a.csv\ntransformations:\n  - read_delimited: {include_path_column: true}\n"
+
+
 @pytest.mark.parametrize(
     ("files", "words"),
     [
@@ -266,8 +297,8 @@ def test_file_lists_of_several_entries_resume(tmp_path: Path) -> None:
         ({"MLTable": "paths:\n  - pattern: '*.csv'\n"}, 'names no files ("*.csv")'),
         ({"MLTable": "paths: []\n"}, "names no files"),
         ({"MLTable": "paths:\n  - fil: a\n"}, 'MLTable:2:5: paths[0].fil: is not known here. Did you mean "file"?'),
-        ({"MLTable": "paths:\n  - file: a\ntransformations:\n  - take: 5\n"}, "4:5: transformations[0].take: take is not carried out yet"),
-        ({"a.csv": "Path\n1\n", "MLTable": "paths:\n  - file: a.csv\ntransformations:\n  - read_delimited: {include_path_column: true}\n"}, "one of that name"),
+        ({"MLTable": "paths:\n  - file: a\ntransformations:\n  - take: 5\n"}, "4:5: transformations[0].take: take"),
+        ({"a.csv": "Path\n1\n", "MLTable": _WITH_PATH}, "one of that name"),
     ],
 )  # fmt: skip
 def test_errors_of_users(tmp_path: Path, files: dict[str, str | bytes], words: str) -> None:

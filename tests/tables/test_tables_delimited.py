@@ -11,7 +11,6 @@ import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from windrow_worker.loading import InputChanged
 from windrow_worker.tables.columns import (
     FALSE_WORDS,
@@ -29,7 +28,12 @@ PLAIN_BOOL = Column("p", "bool", true_words=PLAIN_TRUE_WORDS, false_words=PLAIN_
 DATE = Column("d", "datetime", dates=("iso",))
 
 
-def loader(columns: Sequence[Column], text: Text = Text(), encoding: str = "utf-8", fast: bool = True) -> DelimitedLoader:
+DEFAULT = Text()
+
+
+def loader(
+    columns: Sequence[Column], text: Text = DEFAULT, encoding: str = "utf-8", fast: bool = True
+) -> DelimitedLoader:
     """A loader of one layout: the columns in the order of the file."""
     return DelimitedLoader(
         {
@@ -47,7 +51,14 @@ def recipe(file: Path, begin: int = 0, end: int | None = None) -> bytes:
     """All of a file, or a part of it."""
     now = file.stat()
     end = now.st_size if end is None else end
-    where = {"file": str(file), "size": now.st_size, "mtime_ns": now.st_mtime_ns, "begin": begin, "end": end, "layout": 0}
+    where = {
+        "file": str(file),
+        "size": now.st_size,
+        "mtime_ns": now.st_mtime_ns,
+        "begin": begin,
+        "end": end,
+        "layout": 0,
+    }
     return json.dumps(where).encode()
 
 
@@ -122,10 +133,62 @@ def same(fast: Any, exact: Any) -> None:
     assert fast.misfits == exact.misfits
 
 
-_WORDS = ["", '""', "a", '"', '"a', 'a"', '"a""b"', '"x"y', "0", "1", "+1", "007", "0x10", "9" * 20, "-9223372036854775808"]
-_WORDS += ["1.9", ".5", "1.", "1e5", "1e400", "nan", "NAN", "nan(1)", "-nan", "inf", "-Infinity", "1_0", " 3 ", "\t4", "\x0b5"]
-_WORDS += ["true", "True", "T", "f", "Yes", "no", " true ", "2020-01-02", "2020-1-2", "2020-02-30", "2020-01-02 03:04:05"]
-_WORDS += ["2020-01-02T03:04:05.123456789", "2020-01-02T03:04:05Z", "2020/01/02", "1492-01-01", "2020-01-02 03:04", "é", "\ufeff"]
+_WORDS = [
+    "",
+    '""',
+    "a",
+    '"',
+    '"a',
+    'a"',
+    '"a""b"',
+    '"x"y',
+    "0",
+    "1",
+    "+1",
+    "007",
+    "0x10",
+    "9" * 20,
+    "-9223372036854775808",
+]
+_WORDS += [
+    "1.9",
+    ".5",
+    "1.",
+    "1e5",
+    "1e400",
+    "nan",
+    "NAN",
+    "nan(1)",
+    "-nan",
+    "inf",
+    "-Infinity",
+    "1_0",
+    " 3 ",
+    "\t4",
+    "\x0b5",
+]
+_WORDS += [
+    "true",
+    "True",
+    "T",
+    "f",
+    "Yes",
+    "no",
+    " true ",
+    "2020-01-02",
+    "2020-1-2",
+    "2020-02-30",
+    "2020-01-02 03:04:05",
+]
+_WORDS += [
+    "2020-01-02T03:04:05.123456789",
+    "2020-01-02T03:04:05Z",
+    "2020/01/02",
+    "1492-01-01",
+    "2020-01-02 03:04",
+    "é",
+    "\ufeff",
+]
 _SEPARATORS = [",", ",", ",", "\n", "\n", "\r\n", "\r", "\n\n", "\r\n\r\n", ' "', '"']
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas
 import pytest
-
 from windrow_worker.tables.columns import Column, convert, infer
 from windrow_worker.tables.dates import families_of, parser
 

@@ -1,7 +1,7 @@
 """The MLTable file: where the data lies and how it is read, typed and checked, every error with its line.
 
-The client checks with it before a job is submitted; the planner reads the input by it. What is legal but not carried out yet is refused
-by name. Source: reference/mltable.md (its rules win) and reference/parallel-job.md, section 4.4.
+The client checks with it before a job is submitted; the planner reads the input by it. What is legal but not carried
+out yet is refused by name. Source: reference/mltable.md (its rules win) and reference/parallel-job.md, section 4.4.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ ENCODINGS = {
     "utf-16": "utf-16-le",
     "utf32": "utf-32-le",
 }
-"""Accepted spellings and what they mean: latin1 is read as windows-1252, ascii as UTF-8. Source: section 3 and rule 8."""
+"""Accepted spellings and what they mean: latin1 is read as windows-1252, ascii as UTF-8. Source: section 3 and rule
+8."""
 
 HEADERS = ("all_files_same_headers", "from_first_file", "all_files_different_headers", "no_header")
 
 
 class PathEntry(NamedTuple):
-    """One entry of `paths`: `kind` is file, folder or pattern; `text` as written, relative to the MLTable file's folder."""
+    """One entry of `paths`: `kind` is file, folder or pattern; `text` as written, relative to the MLTable file's
+    folder."""
 
     kind: str
     text: str
@@ -51,7 +53,8 @@ class PathEntry(NamedTuple):
 
 
 class ReadDelimited(NamedTuple):
-    """`read_delimited`. `encoding` is a value of `ENCODINGS`; `sample_rows` rows decide the types, unless `infer` is False."""
+    """`read_delimited`. `encoding` is a value of `ENCODINGS`; `sample_rows` rows decide the types, unless `infer` is
+    False."""
 
     delimiter: str = ","
     header: str = "all_files_same_headers"

@@ -1,4 +1,5 @@
-"""Steps of an MLTable file that are legal, checked, and not carried out yet: refused by name, so that no result is silently wrong.
+"""Steps of an MLTable file that are legal, checked, and not carried out yet: refused by name, so that no result is
+silently wrong.
 
 Source: reference/parallel-job.md, section 4.4; reference/mltable.md, sections 6 and 7.
 """

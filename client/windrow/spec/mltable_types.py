@@ -1,4 +1,5 @@
-"""Column types given in an MLTable file. Source: reference/mltable.md, sections 4 and 7; parallel-job.md, section 4.4."""
+"""Column types given in an MLTable file. Source: reference/mltable.md, sections 4 and 7; parallel-job.md, section
+4.4."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ DATE_DIRECTIVES = "YymbBdHIMSfpz"
 class ColumnType(NamedTuple):
     """A type given by the user: one of `COLUMN_TYPES`.
 
-    `formats` for datetime; `true_values` and `false_values` for boolean (None: the usual words), where `mismatch_as` (error, true or
-    false) tells what other values become: null with error.
+    `formats` for datetime; `true_values` and `false_values` for boolean (None: the usual words), where `mismatch_as`
+    (error, true or false) tells what other values become: null with error.
     """
 
     type: str

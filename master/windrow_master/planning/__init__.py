@@ -1,11 +1,14 @@
-"""Planning: turns an input into a listing and a stream of mini-batches, in a process of its own (docs/contracts.md, section 3).
+"""Planning: turns an input into a listing and a stream of mini-batches, in a process of its own (docs/contracts.md,
+section 3).
 
     request ──► entries (folder, file, pattern) ──► walk, in byte order ──► file lists: cut by count ─────────────┐
                                                         └──► tables: pin columns and types, cut by bytes or row ──┤
                                                                                                                   ▼
-    master ◄── stdout ◄── group: records + checkpoint ◄── synced ◄── journal (recipes, listing) ◄── emitter ◄── mini-batches
+    master ◄── stdout ◄── group: records + checkpoint ◄── synced ◄── journal (recipes, listing) ◄── emitter ◄──
+    mini-batches
 
-A planner for files starts in a few dozen milliseconds: this package imports neither pandas nor pyarrow before a table asks for them.
+A planner for files starts in a few dozen milliseconds: this package imports neither pandas nor pyarrow before a table
+asks for them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The planner process: reads one request from stdin, writes groups of mini-batches to stdout (docs/contracts.md, section 3).
+"""The planner process: reads one request from stdin, writes groups of mini-batches to stdout (docs/contracts.md,
+section 3).
 
-It ends when its work is done, when stdin closes (the master is gone or wants no more), or when nobody reads stdout. An error of its own
-ends it with a traceback on stderr; the master starts another from the last checkpoint.
+It ends when its work is done, when stdin closes (the master is gone or wants no more), or when nobody reads stdout. An
+error of its own ends it with a traceback on stderr; the master starts another from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def main() -> None:
     if not line:
         os._exit(0)
     threading.Thread(target=_leave_with_master, daemon=True).start()
-    # Names and records are made by the million and hold no cycles; looking for some costs a third of the listing's time.
+    # Names and records are made by the million and hold no cycles; looking for some costs a third of the listing's
+    # time.
     gc.disable()
     output = Output(stdout)
     try:
@@ -42,7 +44,8 @@ def main() -> None:
 
 
 def plan(request: Request, output: Output) -> None:
-    """Plan one step from its checkpoint to its end. Raises PlanningError, and BrokenPipeError when the master is gone."""
+    """Plan one step from its checkpoint to its end. Raises PlanningError, and BrokenPipeError when the master is
+    gone."""
     start = request.checkpoint
     if start is not None and start.done:
         return

@@ -25,7 +25,8 @@ GROUP_FIRST = 16
 GROUP_GROWTH = 4
 GROUP_MAX = 5000
 GROUP_S = 0.1
-"""What has been found is sent after so long even if the group is small: agents may be idle while a slow disk is listed."""
+"""What has been found is sent after so long even if the group is small: agents may be idle while a slow disk is
+listed."""
 
 RECIPE_BYTES_MAX = 2**32 - 1
 ITEMS_MAX = 2**32 - 1
@@ -57,7 +58,8 @@ class Emitter:
         self.items = 0 if start is None else start.items
         self._position = None if start is None else start.position["next"]
         self.frontier = None if start is None else start.position["frontier"]
-        """How far the strategy has written ahead of the last mini-batch; part of the checkpoint as it is when a group is sent."""
+        """How far the strategy has written ahead of the last mini-batch; part of the checkpoint as it is when a group
+        is sent."""
         self._reader: dict[str, Any] | None = None
         self._records: list[bytes] = []
         self._size = GROUP_FIRST

@@ -62,7 +62,8 @@ def file_entry(path: bytes, text: str) -> Entry:
 
 
 def pattern_entry(start: bytes, text: bytes, leave_out: bytes = b"") -> Entry:
-    """The files a pattern names, relative to the folder `start`. Without a wildcard, the file or everything in the folder it names."""
+    """The files a pattern names, relative to the folder `start`. Without a wildcard, the file or everything in the
+    folder it names."""
     readable = shown(text)
     if not is_wild(text):
         return file_entry(os.path.normpath(os.path.join(start, text)), readable)

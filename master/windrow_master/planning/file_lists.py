@@ -1,9 +1,10 @@
 """File lists: mini-batches of so many files, in listing order.
 
-`recipes` is the listing itself: every name, each followed by NUL. A recipe is a run of it, so nothing is written twice. Names are
-written a chunk at a time, ahead of the mini-batches cut from them: `next` of a position is where the first name not yet in a
-mini-batch begins; `frontier` is the last name written, and its entry. A planner that is started again takes the names between the two
-from the file, and walks on after the last: what was listed once is not listed again.
+`recipes` is the listing itself: every name, each followed by NUL. A recipe is a run of it, so nothing is written
+twice. Names are written a chunk at a time, ahead of the mini-batches cut from them: `next` of a position is where the
+first name not yet in a mini-batch begins; `frontier` is the last name written, and its entry. A planner that is
+started again takes the names between the two from the file, and walks on after the last: what was listed once is not
+listed again.
 """
 
 from __future__ import annotations

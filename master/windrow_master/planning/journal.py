@@ -3,7 +3,8 @@
 Invariants:
 1. A file never shrinks below the length that a sent checkpoint names, and its bytes up to there never change.
 2. `sync` returns only when everything appended is on disk, the files' names in the folder included.
-3. One planner at a time writes: the files are locked, so that a planner that is about to die cannot disturb its successor.
+3. One planner at a time writes: the files are locked, so that a planner that is about to die cannot disturb its
+successor.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class AppendFile:
     """A file that only grows. `length` counts what has been appended, synced or not."""
 
     def __init__(self, path: bytes, length: int) -> None:
-        """Open the file, wait for an earlier planner to leave it, cut it to `length`. Raises PlanningError if it is shorter."""
+        """Open the file, wait for an earlier planner to leave it, cut it to `length`. Raises PlanningError if it is
+        shorter."""
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
@@ -35,8 +37,8 @@ class AppendFile:
         if there < length:
             os.close(self._fd)
             raise PlanningError(
-                f"{os.fsdecode(path)} holds {there} bytes, but the checkpoint of planning says {length}: the state folder has "
-                "been damaged or restored from an older copy. Cancel the job and submit it again.",
+                f"{os.fsdecode(path)} holds {there} bytes, but the checkpoint of planning says {length}: the state "
+                "folder has been damaged or restored from an older copy. Cancel the job and submit it again.",
                 SYSTEM_ERROR,
             )
         os.ftruncate(self._fd, length)
@@ -62,7 +64,8 @@ class AppendFile:
         return b"".join(parts)
 
     def sync(self) -> None:
-        """Put everything on disk. An error other than a full disk ends planning: a file whose sync failed is never synced again."""
+        """Put everything on disk. An error other than a full disk ends planning: a file whose sync failed is never
+        synced again."""
         if self._synced != self.length:
             _when_there_is_room(self._path, partial(os.fdatasync, self._fd))
             self._synced = self.length
@@ -99,7 +102,7 @@ def _when_there_is_room(path: bytes, write: Callable[[], int | None]) -> int:
         except OSError as error:
             if error.errno not in FULL:
                 raise PlanningError(
-                    f"{os.fsdecode(path)} cannot be written: {error.strerror}. Check the disk that holds the state folder.",
+                    f"{os.fsdecode(path)} cannot be written: {error.strerror}. Check the disk of the state folder.",
                     SYSTEM_ERROR,
                 ) from error
             if not told:

@@ -1,8 +1,8 @@
 """The `pattern:` of an MLTable path: which files it names, and which folders have to be looked into.
 
-`*` and `?` stay inside one path component; a component `**` stands for any number of folders, none included, and at the end of a
-pattern for all files below; `[ab]`, `[a-z]`, `[!a]` as usual; braces are literal. Case counts; hidden names count as others do.
-Source: reference/mltable.md, rule 5 and section 2.
+`*` and `?` stay inside one path component; a component `**` stands for any number of folders, none included, and at
+the end of a pattern for all files below; `[ab]`, `[a-z]`, `[!a]` as usual; braces are literal. Case counts; hidden
+names count as others do. Source: reference/mltable.md, rule 5 and section 2.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ _WILD = re.compile(rb"[*?\[]")
 
 
 class Pattern(NamedTuple):
-    """A compiled pattern. `base`: the folder (relative, `b""` for the starting one) below which everything it names lies."""
+    """A compiled pattern. `base`: the folder (relative, `b""` for the starting one) below which everything it names
+    lies."""
 
     base: bytes
     files: re.Pattern[bytes]

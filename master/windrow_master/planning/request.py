@@ -13,7 +13,8 @@ INPUT_TYPES = ("uri_folder", "uri_file", "mltable")
 
 
 class Request(NamedTuple):
-    """A step to plan. `mini_batch_size`: files for a file list, bytes for a table. Source: docs/contracts.md, section 3."""
+    """A step to plan. `mini_batch_size`: files for a file list, bytes for a table. Source: docs/contracts.md, section
+    3."""
 
     step_folder: bytes
     input_type: str
@@ -24,7 +25,8 @@ class Request(NamedTuple):
 
 
 def parse_request(line: bytes) -> Request:
-    """Read the request. Raises PlanningError: SystemError if it breaks the contract, UserError for values a user gave."""
+    """Read the request. Raises PlanningError: SystemError if it breaks the contract, UserError for values a user
+    gave."""
     try:
         value = json.loads(line)
         stored, size = value["checkpoint"], value["mini_batch_size"]

@@ -1,7 +1,9 @@
-"""All files below a folder, sorted by path component in byte order, as a stream that can be taken up again after any name.
+"""All files below a folder, sorted by path component in byte order, as a stream that can be taken up again after any
+name.
 
-Order: `a/z.csv` < `a-1.csv` < `a.csv`: within a folder entries of every kind are sorted by their raw name; what lies in a subfolder
-stands where the subfolder's name does. So names rise strictly, and "after the last one" is all a resumed walk has to know.
+Order: `a/z.csv` < `a-1.csv` < `a.csv`: within a folder entries of every kind are sorted by their raw name; what lies
+in a subfolder stands where the subfolder's name does. So names rise strictly, and "after the last one" is all a
+resumed walk has to know.
 Source: reference/mltable.md, rule 5 and section 2.
 """
 
@@ -43,9 +45,10 @@ class _Entries(NamedTuple):
 def walk(root: bytes, warn: Warn, after: bytes = b"", descend: Descend | None = None) -> Iterator[list[bytes]]:
     """Yield lists of file names, relative to `root`.
 
-    `after`: only names that come later than this one. `descend(name)` tells whether to look into a subfolder (all, if not given).
-    Links to files and folders are followed; a link to a folder it lies in, a broken link and what is neither file nor folder are
-    left out with a warning. Raises PlanningError if a folder cannot be read.
+    `after`: only names that come later than this one. `descend(name)` tells whether to look into a subfolder (all, if
+    not given).
+    Links to files and folders are followed; a link to a folder it lies in, a broken link and what is neither file nor
+    folder are left out with a warning. Raises PlanningError if a folder cannot be read.
     """
     size = CHUNK_FIRST
     chunk: list[bytes] = []
@@ -123,7 +126,7 @@ def unreadable_folder(path: bytes, error: OSError) -> PlanningError:
     """What to say about a folder that cannot be listed."""
     advice = {
         errno.EACCES: "Let the user that Windrow runs as read it (chmod a+rx), or take it out of the input.",
-        errno.ENOENT: "It was removed while the input was being listed; submit the job again when the input is at rest.",
+        errno.ENOENT: "It was removed while the input was being listed; submit the job again when that is at rest.",
         errno.ENAMETOOLONG: "The folders are nested too deep for the operating system; move the data up.",
     }.get(error.errno or 0, "Check the disk or the share it lies on.")
     return PlanningError(f"The folder {shown(path)} of the input cannot be read: {error.strerror}. {advice}")

@@ -1,8 +1,8 @@
 """Tables: from a slice of a delimited, JSON lines or Parquet file to the DataFrame that ``run()`` gets.
 
 The planner pins columns and types and cuts; its rules and these are the same code: ``columns`` and ``dates`` (types),
-``delimited_text`` and ``json_lines`` (records), ``encodings``. Those need the standard library only. Importing this package
-brings neither pandas nor pyarrow; making a loader does.
+``delimited_text`` and ``json_lines`` (records), ``encodings``. Those need the standard library only. Importing this
+package brings neither pandas nor pyarrow; making a loader does.
 """
 
 from __future__ import annotations

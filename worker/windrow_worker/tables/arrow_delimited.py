@@ -1,10 +1,10 @@
 """The fast way through delimited text: Arrow's CSV reader with pinned types, where it does what the exact rule says.
 
 Where it does not, :func:`read_fast` returns None, and the caller takes the exact way. Known differences, all looked for
-here: Arrow drops a byte order mark, ends a line at a lone carriage return, lets a quote swallow line ends in single-line
-mode, drops an open quote at the end, skips blank CRLF lines, reads ``0x10`` and ``nan(1)`` as numbers, and cannot pad
-short records. A value that does not fit its column's type makes Arrow fail; that column is then read as text and
-converted by the exact rule, alone.
+here: Arrow drops a byte order mark, ends a line at a lone carriage return, lets a quote swallow line ends in
+single-line mode, drops an open quote at the end, skips blank CRLF lines, reads ``0x10`` and ``nan(1)`` as numbers, and
+cannot pad short records. A value that does not fit its column's type makes Arrow fail; that column is then read as
+text and converted by the exact rule, alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _ODD_RECORDS_MAX = 1000
 
 
 class FastTable(NamedTuple):
-    """Arrow arrays by position in the file, and what did not fit; ``wide_rows``: records with fields beyond the width."""
+    """Arrow arrays by position in the file, and what did not fit; ``wide_rows``: records with fields beyond the
+    width."""
 
     arrays: List[Any]
     rows: int
@@ -112,7 +113,8 @@ def _has_hexadecimal(data: bytes) -> bool:
 
 
 def _parse(data: bytes, text: Text, columns: Sequence[Column], as_text: Set[int], quotes: bool, odd: List[Any]) -> Any:
-    """One pass of Arrow's reader: typed columns, those in ``as_text`` and datetimes as text; odd records go to ``odd``."""
+    """One pass of Arrow's reader: typed columns, those in ``as_text`` and datetimes as text; odd records go to
+    ``odd``."""
 
     def note(row: Any) -> str:
         odd.append(row)
@@ -203,7 +205,8 @@ def _one_chunk(column: Any) -> Any:
 
 
 def _from_text(array: Any, column: Column) -> Tuple[Any, int, int]:
-    """Text to the column's type, as (array, misfits, first misfit). Equal texts are converted once where there are many."""
+    """Text to the column's type, as (array, misfits, first misfit). Equal texts are converted once where there are
+    many."""
     encoded = array.dictionary_encode()
     texts = encoded.dictionary
     if column.type == "datetime" and "iso" in column.dates:

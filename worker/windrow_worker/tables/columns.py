@@ -1,6 +1,7 @@
 """Columns of a delimited table: inferring their types from a sample, and turning text into values of the pinned type.
 
-This is the exact rule, in plain Python; the fast reader must agree with it. Source: mltable.md, section 1 (rules 3, 4, 9) and 4.
+This is the exact rule, in plain Python; the fast reader must agree with it. Source: mltable.md, section 1 (rules 3, 4,
+9) and 4.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _FLOAT = re.compile(
 class Column(NamedTuple):
     """A column and its pinned type: ``text``, ``int``, ``float``, ``bool`` or ``datetime``.
 
-    ``dates``: families of :mod:`~windrow_worker.tables.dates`; ``formats``: with ``%``, from an override. ``true_words`` and
-    ``false_words`` make a bool; ``mismatch``: what another text becomes (None: null, a misfit).
+    ``dates``: families of :mod:`~windrow_worker.tables.dates`; ``formats``: with ``%``, from an override.
+    ``true_words`` and ``false_words`` make a bool; ``mismatch``: what another text becomes (None: null, a misfit).
     """
 
     name: str
@@ -48,7 +49,8 @@ class Column(NamedTuple):
 
 
 class Converted(NamedTuple):
-    """Values of a column (datetimes as nanoseconds), how many did not fit its type, and where the first of those stands."""
+    """Values of a column (datetimes as nanoseconds), how many did not fit its type, and where the first of those
+    stands."""
 
     values: List[Any]
     misfits: int

@@ -1,7 +1,7 @@
 """Dates in text: which texts are dates, and their time as nanoseconds since 1970-01-01 UTC.
 
-A date column is pinned to the *families* its sample shows: ``iso`` (year first), ``named`` (5-Jan-2020), ``mdy`` and ``dmy``
-(1/5/2020). Source: mltable.md, section 4; formats with ``%``: section 7.
+A date column is pinned to the *families* its sample shows: ``iso`` (year first), ``named`` (5-Jan-2020), ``mdy`` and
+``dmy`` (1/5/2020). Source: mltable.md, section 4; formats with ``%``: section 7.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ FAMILIES: Dict[str, Parse] = {"iso": _iso, "named": _named, "mdy": _mdy, "dmy": 
 def families_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
     """The families that read all these texts, as (families, undecidable).
 
-    No families: they are not all dates, or contradict each other. ``undecidable``: day and month could change places in all.
+    No families: they are not all dates, or contradict each other. ``undecidable``: day and month could change places
+    in all.
     """
     fixed: List[str] = []
     orders: Optional[FrozenSet[str]] = None

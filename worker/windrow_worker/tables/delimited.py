@@ -18,6 +18,8 @@ from windrow_worker.tables.frames import frame
 try:
     import pyarrow
 
+    if int(pyarrow.__version__.split(".")[0]) < 10:
+        raise ImportError
     from windrow_worker.tables.arrow_delimited import TYPES, read_fast
 except ImportError:
     # No pyarrow in the user's environment, or one too old: the exact way does it all.
@@ -40,8 +42,8 @@ class _Table(NamedTuple):
 class DelimitedLoader:
     """Reads slices of delimited files by the columns and types that the planner pinned.
 
-    ``reader``: ``columns`` (:class:`Column`), ``layouts`` (for each kind of file, the column at each position), ``text``,
-    ``encoding``, ``path_column``. A recipe: file, size, mtime_ns, begin and end (record boundaries), layout.
+    ``reader``: ``columns`` (:class:`Column`), ``layouts`` (for each kind of file, the column at each position),
+    ``text``, ``encoding``, ``path_column``. A recipe: file, size, mtime_ns, begin and end (record boundaries), layout.
     """
 
     def __init__(self, reader: Dict[str, Any], fast: bool = True) -> None:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 
 class Encoding(NamedTuple):
-    """How text lies in a file. ``unit``: bytes of a character, at least; ``newline``: the line end, at a multiple of it."""
+    """How text lies in a file. ``unit``: bytes of a character, at least; ``newline``: the line end, at a multiple of
+    it."""
 
     name: str
     unit: int
@@ -31,7 +32,8 @@ _WINDOWS_1252 = "".join(chr(at) if char == "\ufffd" else char for at, char in en
 
 
 def to_text(data: bytes, encoding: str, offset: int = 0) -> str:
-    """Decode a slice that begins ``offset`` bytes into its file. Raises ValueError, naming the byte that is no valid text."""
+    """Decode a slice that begins ``offset`` bytes into its file. Raises ValueError, naming the byte that is no valid
+    text."""
     if encoding == "windows-1252":
         return codecs.charmap_decode(data, "strict", _WINDOWS_1252)[0]
     try:

@@ -13,13 +13,13 @@ def check_unchanged(file: BinaryIO, name: str, size: int, mtime_ns: int) -> None
     now = os.fstat(file.fileno())
     if now.st_size != size:
         raise InputChanged(
-            "%r has changed since it was listed: it had %d bytes and now has %d. Submit the job again when it is at rest."
-            % (name, size, now.st_size)
+            "%s has changed since it was listed: it had %d bytes and now has %d. "
+            "Submit the job again when it is at rest." % (printable(name), size, now.st_size)
         )
     if now.st_mtime_ns != mtime_ns:
         raise InputChanged(
-            "%r has been written to since it was listed (its modification time differs). Submit the job again when it is at rest."
-            % name
+            "%s has been written to since it was listed: its modification time differs. "
+            "Submit the job again when it is at rest." % printable(name)
         )
 
 

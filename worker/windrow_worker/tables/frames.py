@@ -1,4 +1,5 @@
-"""DataFrames from columns of plain values, with the types that Arrow's own conversion gives, also where pyarrow is absent."""
+"""DataFrames from columns of plain values, with the types that Arrow's own conversion gives, also where pyarrow is
+absent."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ _NOT_A_TIME = -(2**63)
 
 
 def frame(columns: Sequence[Tuple[str, str, List[Any]]], rows: int) -> pandas.DataFrame:
-    """A DataFrame of (name, type, values) columns; types as in :class:`~windrow_worker.tables.columns.Column`, or ``any``.
+    """A DataFrame of (name, type, values) columns; types as in :class:`~windrow_worker.tables.columns.Column`, or
+    ``any``.
 
     With nulls an int column is float64 and a bool column holds objects. Datetimes come as nanoseconds.
     """

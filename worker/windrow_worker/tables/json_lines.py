@@ -1,7 +1,7 @@
 """Mini-batches of JSON lines files, as DataFrames.
 
-Source: mltable.md, section 7: columns are the union of keys; a column's first kind of value wins, another kind is null; text
-is never parsed; nested values stay dict and list; text behind the object is ignored.
+Source: mltable.md, section 7: columns are the union of keys; a column's first kind of value wins, another kind is
+null; text is never parsed; nested values stay dict and list; text behind the object is ignored.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ def pack_schema(schema: pyarrow.Schema) -> str:
 class ParquetLoader:
     """Reads row groups by the schema that the planner pinned: the union of all files' columns by name.
 
-    ``reader``: ``schema`` (see :func:`pack_schema`), ``mixed`` (names of columns that some files hold as numbers and others as text:
+    ``reader``: ``schema`` (see :func:`pack_schema`), ``mixed`` (names of columns that some files hold as numbers and
+    others as text:
     objects, as stored), ``path_column``. A recipe: file, size, mtime_ns, row_group.
     """
 

@@ -1,8 +1,9 @@
 """Cutting a text file between records, looking only at the bytes around each cut.
 
-The rule: with slices of S bytes, a record whose first byte is at offset o belongs to slice 0 if o = 0, else to slice ceil(o / S) - 1. A slice
-in which no record begins is no mini-batch. So a slice ends where the first record that begins behind its last byte begins, and the next
-slice is that record's: a record longer than S is passed over once, and the slices inside it never come up.
+The rule: with slices of S bytes, a record whose first byte is at offset o belongs to slice 0 if o = 0, else to slice
+ceil(o / S) - 1. A slice in which no record begins is no mini-batch. So a slice ends where the first record that begins
+behind its last byte begins, and the next slice is that record's: a record longer than S is passed over once, and the
+slices inside it never come up.
 Source: reference/mltable.md, rule 2 and section 5.
 """
 
@@ -73,7 +74,8 @@ class WholeFile(LineCutter):
 
 
 class QuotedCutter:
-    """Records of delimited text with line ends inside quotes: one pass over the file; parts without a quote at full speed."""
+    """Records of delimited text with line ends inside quotes: one pass over the file; parts without a quote at full
+    speed."""
 
     def __init__(self, window: Window, delimiter: bytes) -> None:
         """`delimiter`: one byte."""

@@ -63,8 +63,8 @@ def read_head(window: Window, file: TableFile, how: Format, *, header: bool) -> 
     line = _decode(window.read(begin, min(end - begin, RECORD_BYTES_MAX)), file, encoding, begin)
     if isinstance(cutter, WholeFile) and line.count('"') % 2:
         raise PlanningError(
-            f"The header of {shown(file.name)} has a line break inside quotes, which is not supported in {encoding.name} "
-            "or with this delimiter. Write the header in one line, or save the file as UTF-8."
+            f"The header of {shown(file.name)} has a line break inside quotes, which is not supported in "
+            f"{encoding.name} or with this delimiter. Write the header in one line, or save the file as UTF-8."
         )
     return Head(header_names(next(records(line, how.text), [])), cutter.first_record(end))
 

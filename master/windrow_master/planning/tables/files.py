@@ -21,7 +21,8 @@ _COMPRESSED = {
 
 
 class TableFile(NamedTuple):
-    """A file as it was when it was listed: absolute name, size in bytes, modification time; what its head or footer told."""
+    """A file as it was when it was listed: absolute name, size in bytes, modification time; what its head or footer
+    told."""
 
     name: bytes
     size: int
@@ -54,7 +55,8 @@ def opened(file: TableFile) -> Iterator[Window]:
         now = os.fstat(fd)
         if (now.st_size, now.st_mtime_ns) != (file.size, file.mtime_ns):
             raise PlanningError(
-                f"{shown(file.name)} was changed while the input was being divided. Submit the job again when it is at rest."
+                f"{shown(file.name)} was changed while the input was being divided. "
+                "Submit the job again when it is at rest."
             )
         try:
             yield Window(fd, file.size)

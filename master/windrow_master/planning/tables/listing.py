@@ -1,6 +1,8 @@
-"""The listing of a table: one JSON line a file, then one line with what was pinned; written before the first mini-batch.
+"""The listing of a table: one JSON line a file, then one line with what was pinned; written before the first
+mini-batch.
 
-Mini-batches, and planners that are started again, go by it alone: neither folders nor the MLTable file are looked at again.
+Mini-batches, and planners that are started again, go by it alone: neither folders nor the MLTable file are looked at
+again.
 """
 
 from __future__ import annotations

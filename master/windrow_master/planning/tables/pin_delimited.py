@@ -24,7 +24,8 @@ _TYPES = {"int": "int", "float": "float", "string": "text", "boolean": "bool", "
 
 
 class PinnedDelimited(NamedTuple):
-    """The reader document, and what cutting has to know: which files begin with a header (`header_at`: that of one file only)."""
+    """The reader document, and what cutting has to know: which files begin with a header (`header_at`: that of one
+    file only)."""
 
     reader: dict[str, Any]
     header: str
@@ -95,7 +96,8 @@ class DelimitedPinning:
         return self._column(name)
 
     def _sample(self, files: Iterable[tuple[int, TableFile]]) -> tuple[int, list[tuple[int, Record]]]:
-        """The offset of the file whose header counts (-1: none), and the first records of the input with their layouts."""
+        """The offset of the file whose header counts (-1: none), and the first records of the input with their
+        layouts."""
         header_at, sample = -1, list[tuple[int, Record]]()
         wanted = self._read.sample_rows
         for offset, file in files:
@@ -131,8 +133,9 @@ class DelimitedPinning:
                 column, undecidable = infer(name, [row[at] for row in rows], self._plain)
             if undecidable and not any(name in override.columns for override in self._read.overrides):
                 self._warn(
-                    f'The column "{name}" holds dates, but no value among the first {len(rows)} rows tells whether the day or the '
-                    "month comes first; it stays text. Give its type in column_type_overrides of an MLTable file."
+                    f'The column "{name}" holds dates, but no value among the first {len(rows)} rows tells '
+                    "whether the day or the month comes first; it stays text. "
+                    "Give its type in column_type_overrides of an MLTable file."
                 )
             columns.append(column)
         for override in self._read.overrides:
@@ -140,8 +143,8 @@ class DelimitedPinning:
                 if name not in self._columns:
                     known = ", ".join(self._columns[:50]) or "none"
                     raise PlanningError(
-                        f'{override.place}: column_type_overrides names the column "{name}", which the data does not have. '
-                        f"Its columns: {known}."
+                        f'{override.place}: column_type_overrides names the column "{name}", which the data does not '
+                        f"have. Its columns: {known}."
                     )
                 columns[self._columns.index(name)] = _overridden(name, override)
         return columns

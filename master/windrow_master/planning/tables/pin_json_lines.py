@@ -1,7 +1,7 @@
 """Pins columns and kinds of a JSON lines table from its first records.
 
-Which keys there are cannot be known without reading everything, so the sample is larger than that of types elsewhere; a key that
-appears later is left out, counted and warned of. Source: reference/mltable.md, rule 3 and section 7.
+Which keys there are cannot be known without reading everything, so the sample is larger than that of types elsewhere;
+a key that appears later is left out, counted and warned of. Source: reference/mltable.md, rule 3 and section 7.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class JsonLinesPinning:
                 break
         if self._read.include_path_column and PATH in kinds:
             raise PlanningError(
-                f'include_path_column adds the column "{PATH}", but the data has a key of that name. Set include_path_column: false.'
+                f'include_path_column adds the column "{PATH}", but the data has a key of that name. '
+                "Set include_path_column: false."
             )
         return {
             "kind": "table",

@@ -22,14 +22,16 @@ class ParquetPinning:
         self._mixed: set[str] = set()
 
     def look_at(self, file: TableFile) -> TableFile:
-        """Read a footer: the rows of each row group, and the columns, which are joined by name. Raises PlanningError."""
+        """Read a footer: the rows of each row group, and the columns, which are joined by name. Raises
+        PlanningError."""
         try:
             with open(file.name, "rb") as opened, pyarrow.parquet.ParquetFile(opened) as parquet:
                 metadata, schema = parquet.metadata, parquet.schema_arrow
                 rows = tuple(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
         except (OSError, pyarrow.ArrowException) as error:
             raise PlanningError(
-                f"{shown(file.name)} cannot be read as Parquet: {' '.join(str(error).split())}. Take it out of the input, or write it anew."
+                f"{shown(file.name)} cannot be read as Parquet: {' '.join(str(error).split())}. "
+                "Take it out of the input, or write it anew."
             ) from error
         repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
         if repeated:
@@ -54,7 +56,8 @@ class ParquetPinning:
         """The reader document. Raises PlanningError."""
         if self._read.include_path_column and PATH in self._fields:
             raise PlanningError(
-                f'include_path_column adds the column "{PATH}", but the data has one of that name. Set include_path_column: false.'
+                f'include_path_column adds the column "{PATH}", but the data has one of that name. '
+                "Set include_path_column: false."
             )
         return {
             "kind": "table",

@@ -1,8 +1,10 @@
 """Plans an `mltable` input: a list of files, or a table cut into slices.
 
-A table's stages: list all files (size, time; Parquet footers) → pin the reader from headers and a sample → cut file by file. The first
-two end before the first mini-batch and are in the listing; a planner that is started again begins with the third.
-`next` of a position: `files_end` and `file_at` are offsets in the listing, `begin` is where the next slice begins (Parquet: row group).
+A table's stages: list all files (size, time; Parquet footers) → pin the reader from headers and a sample → cut file by
+file. The first two end before the first mini-batch and are in the listing; a planner that is started again begins with
+the third.
+`next` of a position: `files_end` and `file_at` are offsets in the listing, `begin` is where the next slice begins
+(Parquet: row group).
 """
 
 from __future__ import annotations
@@ -63,8 +65,8 @@ def _list_and_pin(source: Source, size: int | None, journal: Journal, emitter: E
             pinning = _pinning(read, emitter, plain=source.plain)
         if source.plain and plain_read(name, source.path) != read:
             raise PlanningError(
-                f"The input {shown(source.path)} holds files of different formats; {shown(name)} is not like those before it. "
-                "Give each format a folder of its own, or add an MLTable file."
+                f"The input {shown(source.path)} holds files of different formats; {shown(name)} is not like those "
+                "before it. Give each format a folder of its own, or add an MLTable file."
             )
         journal.listing.append(listing.file_line(pinning.look_at(stat_file(name))))
     if read is None or pinning is None:

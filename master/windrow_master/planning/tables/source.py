@@ -38,7 +38,8 @@ _PLAIN_FORMATS = "CSV (.csv), TSV (.tsv), JSON lines (.jsonl, .ndjson, .json) or
 
 
 class Source(NamedTuple):
-    """An input as entries to list. `read` None: a list of files. `plain`: no MLTable file, formats follow from names."""
+    """An input as entries to list. `read` None: a list of files. `plain`: no MLTable file, formats follow from
+    names."""
 
     path: bytes
     entries: Sequence[Entry]
@@ -103,7 +104,8 @@ def plain_read(name: bytes, path: bytes) -> Read:
 
 
 def is_marker(name: bytes) -> bool:
-    """Whether a file is a by-product of writing Parquet, and no data: `_SUCCESS`, `_committed…`, checksums, summaries."""
+    """Whether a file is a by-product of writing Parquet, and no data: `_SUCCESS`, `_committed…`, checksums,
+    summaries."""
     base = os.path.basename(name)
     return (
         base in (b"_SUCCESS", b"_metadata", b"_common_metadata")

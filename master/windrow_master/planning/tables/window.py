@@ -9,7 +9,8 @@ BLOCK_MAX = 1024 * 1024
 
 
 class Window:
-    """An open file. Blocks are read where they are asked for, larger ones when the search goes on from block to block."""
+    """An open file. Blocks are read where they are asked for, larger ones when the search goes on from block to
+    block."""
 
     def __init__(self, fd: int, size: int) -> None:
         self._fd = fd
