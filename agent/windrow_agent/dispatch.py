@@ -30,6 +30,8 @@ from windrow_agent.workers.page import BUSY
 TICK_S = 0.05
 _TICK_LATE_NS = 2_000_000_000
 _SLOW_TICKS = 4
+_LAST_LOOKS = 3
+"""At the end: the kernel's list of children may miss one while others die."""
 _SQUEEZED_NS = 1_000_000_000
 
 Unpack = Callable[[str, Path], Awaitable[None]]
@@ -316,7 +318,7 @@ class Dispatcher:
                 for log in step.logs:
                     log.file.bound()
             self.allot()
-            self._pool.reap_adopted()
+            self._pool.end_orphans()
 
     # The end.
 
@@ -353,6 +355,8 @@ class Dispatcher:
             worker.kill()
         for worker in workers:
             self._pool.bury(None, worker)
+        for _ in range(_LAST_LOOKS):
+            self._pool.end_orphans()
 
     @property
     def workers_alive(self) -> int:

@@ -141,7 +141,6 @@ class Pool:
         end.
         """
         exit_ = worker.reap()
-        strays.kill_orphans(self.node.node_incarnation, worker.key)
         strays.forget(self._records, worker.pid)
         self._gpus.give_back(worker.gpu_index)
         worker.close()
@@ -149,11 +148,14 @@ class Pool:
             step.end_logs(worker.process_number)
             step.workers.pop(worker.key, None)
         self.workers.pop(worker.key, None)
+        self.end_orphans()
         return exit_
 
-    def reap_adopted(self) -> None:
-        """Buries orphans that have died."""
-        strays.reap_adopted({worker.pid for worker in self.workers.values()})
+    def end_orphans(self) -> int:
+        """Ends what dead workers have left behind; returns how many were killed."""
+        return strays.end_orphans(
+            self.node.node_incarnation, {worker.key: worker.pid for worker in self.workers.values()}
+        )
 
     def _worker_config(
         self, step: Step, number: int, channels: Channels, page: Page, scratch: Path, log_folder: Path

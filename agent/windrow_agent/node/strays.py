@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
-from windrow_agent.workers.environment import MARK, mark_of
+from windrow_agent.workers.environment import MARK
 
 _PATIENCE_S = 5.0
 
@@ -123,29 +124,37 @@ def _carries(pid: int, prefix: bytes) -> bool:
         return False
 
 
-def kill_orphans(node_incarnation: str, worker: int) -> None:
-    """Kills what a dead worker has left behind outside its process group.
+def end_orphans(node_incarnation: str, workers: Mapping[int, int]) -> int:
+    """Ends what dead workers have left behind outside their process groups, and buries what has come to us and died.
 
-    Such a process (a daemon, its own session) is our child now, as we are the subreaper, and it carries its worker's
-    mark.
+    Such a process (a daemon, its own session) is our child now, as we are the subreaper, and carries its worker's mark.
+    ``workers``: key → pid of those alive; what descends from them is left alone. Returns how many were killed. To be
+    called again now and then: the kernel's list of children may miss one while others die.
     """
-    mark = f"{MARK}={mark_of(node_incarnation, worker)}".encode()
+    alive = set(workers.values())
+    killed = 0
     for pid in children():
+        if pid in alive:
+            continue
         try:
-            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if os.waitpid(pid, os.WNOHANG)[0] == pid:
+                continue
+            key = _worker_of(pid, node_incarnation)
+            if key is not None and key not in workers:
                 os.kill(pid, signal.SIGKILL)
+                killed += 1
         except OSError:
             continue
+    return killed
 
 
-def reap_adopted(workers: set[int]) -> None:
-    """Buries dead children that are no workers: orphans that have come to us."""
-    for pid in children():
-        if pid not in workers:
-            try:
-                os.waitpid(pid, os.WNOHANG)
-            except OSError:
-                continue
+def _worker_of(pid: int, node_incarnation: str) -> int | None:
+    """The worker (its key) that a process descends from, by its mark; None when it carries none of ours."""
+    prefix = f"{MARK}={node_incarnation}.".encode()
+    for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+        if entry.startswith(prefix) and entry[len(prefix) :].isdigit():
+            return int(entry[len(prefix) :])
+    return None
 
 
 def children() -> list[int]:
