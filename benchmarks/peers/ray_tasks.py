@@ -12,7 +12,7 @@ from benchmarks.work import batch_work
 IN_FLIGHT = 1000
 
 
-@ray.remote(max_retries=3)
+@ray.remote(max_retries=3)  # type: ignore[untyped-decorator,unused-ignore]
 def task(stamps: str, work: str, paths: list[str]) -> list[str]:
     batch_work.stamp_into(stamps)
     return batch_work.stamped(batch_work.WORK[work], paths)

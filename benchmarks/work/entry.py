@@ -20,4 +20,5 @@ def init() -> None:
 
 
 def run(mini_batch: list[str]) -> list[str]:
-    return batch_work.stamped(work, mini_batch)
+    rows: list[str] = batch_work.stamped(work, mini_batch)
+    return rows
