@@ -162,7 +162,8 @@ class Agent:
             and not len(self.outbox)
             and not self.uploads.pending
             and not self.dispatcher.ledger.unfinished
-            and self.upward.empty
+            # Without a master only results are worth waiting for: what else waits, it learns from this node's silence.
+            and (self.upward.empty or not self.session.connected)
         )
 
     async def _tick(self) -> None:
