@@ -46,6 +46,25 @@ def test_no_process_outlives_a_killed_command_and_the_same_command_goes_on(works
     assert not _exists(run_folder)
 
 
+def test_everything_killed_at_once_is_cleared_up_by_the_same_command(workspace: Workspace) -> None:
+    contents = ["a", "wait", "b"]
+    workspace.write(contents)
+    run = workspace.start("run", "job.yml")
+    endpoint = wait_until(lambda: _published(workspace, "agent_pid"), "the run serves")
+    run_folder = endpoint["address"].removeprefix("unix:").rpartition("/")[0]
+    for process in workspace.processes():
+        with contextlib.suppress(ProcessLookupError):
+            kill(process.pid)
+    run.communicate()
+    assert _exists(run_folder)
+    workspace.gate.touch()
+    done = workspace.run("run", "job.yml")
+    assert done.returncode == 0, done.stderr
+    assert workspace.rows.read_text() == workspace.expected(contents)
+    assert not _exists(run_folder)
+    assert workspace.processes() == []
+
+
 def test_the_same_command_at_once_after_a_kill_waits_for_the_former_processes(workspace: Workspace) -> None:
     contents = ["a", "wait", "b"]
     workspace.write(contents)

@@ -5,11 +5,11 @@ knows: its standard input is a pipe whose other end only the starter holds, so t
 (and, unlike PR_SET_PDEATHSIG, it does not depend on which thread started the process).
 
 States: following -> ending -> ended.
-1. Standard input at its end: SIGTERM to itself (the module's own orderly end), again after HURRY_S (an agent that
+1. Standard input at its end: SIGTERM to itself (the module's own orderly end), an agent's again after HURRY_S (one that
    drains ends at once then), SIGKILL after KILL_S more.
 2. The module never sees the pipe: its standard input is /dev/null, and nothing it starts can hold or
    read the pipe.
-3. With WINDROW_RUN_FOLDER set, that folder (the socket's) is removed when the process ends in an orderly way.
+3. With WINDROW_RUN_FOLDER set (a master's), that folder (the socket's) is removed at the end, unless by kill -9.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import sys
 import threading
 import time
 
+from windrow.embedded.state_folder import RUN_FOLDER_VARIABLE, remove_run_folder
+
 HURRY_S = 1.0
 KILL_S = 5.0
-RUN_FOLDER_VARIABLE = "WINDROW_RUN_FOLDER"
 
 
-def follow(pipe: int) -> None:
+def follow(pipe: int, run_folder: str) -> None:
     """Wait for the end of the pipe, then end this process."""
     while True:
         try:
@@ -36,8 +37,11 @@ def follow(pipe: int) -> None:
             break
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(HURRY_S)
-    os.kill(os.getpid(), signal.SIGTERM)
+    if not run_folder:
+        os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(KILL_S)
+    if run_folder:
+        remove_run_folder(run_folder)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -50,20 +54,10 @@ def take_lifeline() -> int:
     return pipe
 
 
-def remove_run_folder(folder: str) -> None:
-    """Remove the socket's folder and what is in it; it is flat."""
-    try:
-        for name in os.listdir(folder):
-            os.unlink(os.path.join(folder, name))
-        os.rmdir(folder)
-    except OSError:
-        pass
-
-
 def main() -> None:
     """Follow the starter, then become the module."""
-    threading.Thread(target=follow, args=(take_lifeline(),), name="follow-starter", daemon=True).start()
     run_folder = os.environ.pop(RUN_FOLDER_VARIABLE, "")
+    threading.Thread(target=follow, args=(take_lifeline(), run_folder), name="follow-starter", daemon=True).start()
     module = sys.argv[1]
     sys.argv = sys.argv[1:]
     try:

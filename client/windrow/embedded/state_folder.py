@@ -33,6 +33,9 @@ FORMER_END_S = 20.0
 UNKNOWN_END_S = 3.0
 """The same, where nothing was published: the starter died early, or a master of another kind serves the folder."""
 POLL_S = 0.01
+RUN_FOLDER_PREFIX = "windrow-"
+RUN_FOLDER_VARIABLE = "WINDROW_RUN_FOLDER"
+"""Tells a started master which folder to remove at its end."""
 
 
 class Ownership:
@@ -111,6 +114,8 @@ def claim(folder: str) -> Ownership | None:
                 f"Give that master's address with --master ADDRESS, or name another folder with --state DIR."
             )
         time.sleep(POLL_S)
+    if was_published:
+        _clear_former(folder)
     return Ownership(folder, descriptor)
 
 
@@ -140,7 +145,7 @@ def make_run_folder() -> str:
     for parent in (runtime, temporary, "/tmp"):
         if not parent.startswith("/") or len(os.fsencode(parent)) > 60:
             continue
-        folder = os.path.join(parent, f"windrow-{os.urandom(6).hex()}")
+        folder = os.path.join(parent, f"{RUN_FOLDER_PREFIX}{os.urandom(6).hex()}")
         try:
             os.mkdir(folder, 0o700)
         except OSError:
@@ -149,6 +154,32 @@ def make_run_folder() -> str:
     raise StateFolderError(
         "No folder for a socket can be made: neither $XDG_RUNTIME_DIR, $TMPDIR nor /tmp can be written."
     )
+
+
+def remove_run_folder(folder: str) -> None:
+    """Remove the socket's folder and what is in it; it is flat. Repeatable."""
+    try:
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+        os.rmdir(folder)
+    except OSError:
+        pass
+
+
+def _clear_former(folder: str) -> None:
+    """Remove the socket's folder of an owner that was killed together with its master."""
+    import json
+
+    path = os.path.join(folder, ENDPOINT)
+    try:
+        with open(path) as file:
+            address = json.load(file)["address"]
+        os.unlink(path)
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    run_folder = os.path.dirname(str(address).removeprefix("unix:"))
+    if os.path.basename(run_folder).startswith(RUN_FOLDER_PREFIX):
+        remove_run_folder(run_folder)
 
 
 def _try_lock(descriptor: int, folder: str) -> bool:

@@ -20,8 +20,8 @@ import signal
 import threading
 import time
 
-from windrow.embedded.child import RUN_FOLDER_VARIABLE, remove_run_folder
 from windrow.embedded.process import Process, spawn
+from windrow.embedded.state_folder import RUN_FOLDER_VARIABLE, remove_run_folder
 from windrow.errors import MasterFailed
 
 TYPE_CHECKING = False
