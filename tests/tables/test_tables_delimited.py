@@ -306,3 +306,21 @@ def test_columns_by_layout_and_path_column(tmp_path: Path) -> None:
         value = DelimitedLoader(reader, fast).load(recipe(file)).value
         assert list(value.columns) == ["Path", "i", "f", "t"]
         assert value.Path[0] == str(file) and value.i[0] == 1 and value.t[0] == "x" and pandas.isna(value.f[0])
+
+
+@pytest.mark.parametrize(
+    ("data", "multi_line"),
+    [
+        (b"1,a\n2,b\n", False),
+        (b'1,"a,b"\r\n2,"c"\r\n', False),
+        (b'1,"a\nb"\n', True),
+        (b"x,a\n1.5,b\n", False),
+        (b"1\n2,b\n3,c,d\n", False),
+        ("1,é\n".encode(), False),
+        (b"1,a\n\n2,b\n", False),
+    ],
+)
+def test_common_cases_take_the_fast_way(data: bytes, multi_line: bool) -> None:
+    arrow = pytest.importorskip("windrow_worker.tables.arrow_delimited")
+    found = arrow.read_fast(data, Text(multi_line=multi_line), [INT, TEXT], set())
+    assert found is not None and found.rows == len(list(records(data.decode(), Text(multi_line=multi_line))))
