@@ -257,6 +257,9 @@ class Supervisor:
             script = look.phase >= Phase.INIT and found.cause != work.CAUSE_NODE_FAULT
             cause = work.CAUSE_INIT_FAILED if script else work.CAUSE_NODE_FAULT
             self._not_ready(step, cause, found.message, _stderr_tail(worker), worker.process_number)
+        if step.given_up and not step.live:
+            # What the last worker was handed ahead has just come back: nobody here will run it.
+            self._flow.release_queued(step.step_id)
         say(
             logging.INFO,
             "worker ended",
