@@ -52,9 +52,13 @@ def test_everything_killed_at_once_is_cleared_up_by_the_same_command(workspace: 
     run = workspace.start("run", "job.yml")
     endpoint = wait_until(lambda: _published(workspace, "agent_pid"), "the run serves")
     run_folder = endpoint["address"].removeprefix("unix:").rpartition("/")[0]
+    # Stopped first, it starts nothing again; killed last, nobody sees its end.
+    run.send_signal(signal.SIGSTOP)
     for process in workspace.processes():
-        with contextlib.suppress(ProcessLookupError):
-            kill(process.pid)
+        if process.pid != run.pid:
+            with contextlib.suppress(ProcessLookupError):
+                kill(process.pid)
+    kill(run.pid)
     run.communicate()
     assert _exists(run_folder)
     workspace.gate.touch()
