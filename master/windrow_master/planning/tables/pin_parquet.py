@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pyarrow
@@ -33,7 +34,7 @@ class ParquetPinning:
                 f"{shown(file.name)} cannot be read as Parquet: {' '.join(str(error).split())}. "
                 "Take it out of the input, or write it anew."
             ) from error
-        repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+        repeated = [name for name, number in Counter(schema.names).items() if number > 1]
         if repeated:
             raise PlanningError(f'{shown(file.name)} has several columns named "{repeated[0]}"; rename them.')
         for field in schema:
