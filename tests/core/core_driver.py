@@ -25,9 +25,9 @@ from windrow_master.core.states import Cause, Verdict
 WALL_S = 1_700_000_000.0
 
 
-def checkpoint(count: int, done: bool) -> bytes:
+def checkpoint(count: int, done: bool, position: int = 0) -> bytes:
     """A planner's checkpoint."""
-    return json.dumps({"mini_batches": count, "done": done}, sort_keys=True).encode()
+    return json.dumps({"mini_batches": count, "done": done, "position": position}, sort_keys=True).encode()
 
 
 def records(first: int, item_counts: list[int]) -> bytes:

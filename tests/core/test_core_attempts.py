@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from core_driver import CoreDriver, completion
 from windrow_master.core import commands
+from windrow_master.core import effects as fx
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState, Verdict
 
@@ -183,6 +184,27 @@ def test_rows_shorter_than_announced_are_the_nodes_fault() -> None:
     assert driver.tables.mini_batches[1][0].state == MiniBatchState.QUEUED
 
 
+@pytest.mark.parametrize("name", ["staged-9-1.rows", "../../1-1.rows", "staged-{}-1/../../x", "1-1.rows"])
+def test_rows_staged_under_another_name_are_the_nodes_fault(name: str) -> None:
+    driver = CoreDriver()
+    step = driver.running([1])
+    driver.join()
+    (lease,) = driver.held()
+    name = name.format(lease.lease_id)
+    driver.complete("n1", completion(lease.lease_id, rows=b"", rows_length=8, staged_segment=name))
+    assert step.counters.failed_attempts == {str(int(Cause.NODE_FAULT)): 1}
+
+
+def test_rows_staged_for_the_lease_are_taken() -> None:
+    driver = CoreDriver()
+    step = driver.running([1])
+    driver.join()
+    (lease,) = driver.held()
+    name = f"staged-{lease.lease_id}-3.rows"
+    driver.complete("n1", completion(lease.lease_id, rows=b"", rows_length=8, staged_segment=name))
+    assert step.counters.output_bytes == 8 and step.counters.succeeded == 1
+
+
 def test_summary_only_counts_rows_but_keeps_none() -> None:
     driver = CoreDriver()
     step = driver.running([1], append_row=False)
@@ -259,7 +281,7 @@ def test_a_result_that_comes_after_its_node_was_given_up_is_superseded() -> None
     assert not driver.core.state.nodes
     driver.register()
     driver.open(held=driver.as_held(lease))
-    assert [effect.lease_ids for effect in driver.effects if hasattr(effect, "started_too")] == [[lease.lease_id]]
+    assert [effect.lease_ids for effect in driver.sent(fx.RevokeLeases)] == [[lease.lease_id]]
     assert driver.complete("n1", completion(lease.lease_id)) == {Verdict.SUPERSEDED: [lease.lease_id]}
     assert step.counters.succeeded == 0
 

@@ -36,6 +36,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.driver = CoreDriver()
         self.jobs = 0
         self.incarnations = 0
+        self.groups = 0
 
     def open_steps(self) -> list[int]:
         """Steps that have not ended."""
@@ -64,8 +65,9 @@ class CoreMachine(RuleBasedStateMachine):
         step = self.driver.step(data.draw(st.sampled_from(steps)))
         first = len(step.mini_batches)
         planned = step.planned
+        self.groups += 1
         group = commands.PlanGroup(
-            step.step_id, step.checkpoint, checkpoint(first + len(counts) + 1000 * (not counts), done), first,
+            step.step_id, step.checkpoint, checkpoint(first + len(counts), done, self.groups), first,
             records(first, counts), done, b"{}",
         )  # fmt: skip
         replies = self.driver.group(*[group] * (2 if twice else 1))

@@ -149,7 +149,7 @@ def test_no_progress_fails_the_step_but_waiting_for_a_node_does_not() -> None:
     driver.tick_alive(4, "n1")
     assert step.state == StepState.RUNNING
     driver.tick_alive(2, "n1")
-    assert step.state == StepState.FAILED and "No progress update in 5 seconds" in step.message
+    assert driver.step().state == StepState.FAILED and "No progress update in 5 seconds" in step.message
 
 
 # Thresholds
@@ -272,7 +272,7 @@ def test_finishing_needs_the_present_generation_and_state() -> None:
     driver.join()
     driver.finish_all()
     driver.do(commands.FinishStep(StepId(1), 2))
-    assert step.state == StepState.CONCATENATING
+    assert driver.step().state == StepState.CONCATENATING
     finish(driver)
     finish(driver)
     assert step.state == StepState.COMPLETED
@@ -320,7 +320,7 @@ def test_lost_rows_run_again_and_no_counter_drifts(counts: list[int], restart: b
     (lease,) = driver.held()
     assert (lease.mini_batch, lease.attempt) == (0, 2)
     driver.finish_all()
-    assert step.state == StepState.CONCATENATING
+    assert driver.step().state == StepState.CONCATENATING
     driver.assert_reload_equals_live()
     step.counters.retries = 0
     step.counters.failed_attempts.clear()

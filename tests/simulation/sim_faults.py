@@ -123,7 +123,7 @@ def two_completions_both_accepted() -> Iterator[None]:
             if lease is not None and lease.lease_id not in state.leases and lease.node_id in state.nodes:
                 step = state.steps[lease.step_id]
                 if step.state == StepState.RUNNING:
-                    state.add_lease(lease, state.nodes[lease.node_id], step)
+                    state.add_leases([lease], state.nodes[lease.node_id], step)
         before = dict(state.leases)
         reply = original(state, command, now)
         ended.update({at: lease for at, lease in before.items() if at not in state.leases})
@@ -297,7 +297,7 @@ def lost_node_not_stored() -> Iterator[None]:
 @fault
 def counters_left_behind() -> Iterator[None]:
     """Outcomes are committed, the step's row with its counters is not."""
-    with patch.object(attempts.CoreState, "touch_step", lambda self, step: None):
+    with patch.object(CoreState, "touch_step", lambda self, step: None):
         yield
 
 
@@ -345,11 +345,11 @@ def checksums_not_looked_at() -> Iterator[None]:
 def leased_twice() -> Iterator[None]:
     """A mini-batch is handed out again although it is leased."""
 
-    def grant(state: CoreState, step: Step, node: Node, mini_batch: int, now: Moment) -> Lease:
-        lease = original(state, step, node, mini_batch, now)
-        if not mini_batch % 7:
-            step.ready.put_back(mini_batch)
-        return lease
+    def grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], now: Moment) -> list[Lease]:
+        for mini_batch in mini_batches:
+            if not mini_batch % 7:
+                step.ready.put_back(mini_batch)
+        return original(state, step, node, mini_batches, now)
 
     original = scheduling._grant
     with patch.object(scheduling, "_grant", grant):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from windrow_master.core.counters import Counters
-from windrow_master.core.ids import StepId
+from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.mini_batches import PLAN_RECORD
 from windrow_master.core.records import (
     AttemptRow,
@@ -107,10 +107,8 @@ class MemoryTables:
                 raise ConstraintViolated(
                     f"step {planned.step_id}: mini-batch {planned.first_index} planned, {len(table)} exist"
                 )
-            table.extend(
-                MiniBatchRow(*record, planned.generation)  # type: ignore[misc]
-                for record in PLAN_RECORD.iter_unpack(planned.records)
-            )
+            for first, count, offset, length in PLAN_RECORD.iter_unpack(planned.records):
+                table.append(MiniBatchRow(first, count, offset, length, planned.generation))
         for outcome in dirty.outcomes:
             row = self.mini_batches[outcome.step_id][outcome.mini_batch]
             row.state, row.generation = outcome.state, outcome.generation
@@ -172,9 +170,9 @@ class MemoryTables:
             )
         return snapshot
 
-    def _open_attempts(self) -> dict[int, list[tuple[int, int, int, int, str]]]:
+    def _open_attempts(self) -> dict[int, list[tuple[int, LeaseId, int, int, str]]]:
         """Attempts of QUEUED mini-batches, by step, by lease id: in any order as far as incarnations go."""
-        found: dict[int, list[tuple[int, int, int, int, str]]] = {}
+        found: dict[int, list[tuple[int, LeaseId, int, int, str]]] = {}
         for _, attempt in sorted(self.attempts.items()):
             table = self.mini_batches[attempt.step_id]
             if table[attempt.mini_batch].state == MiniBatchState.QUEUED:

@@ -14,7 +14,7 @@ from sim_sqlite import SqliteTables
 from windrow_master.core.settings import StepSettings
 
 CHUNK = 10
-CHUNKS = 10
+CHUNKS = 8
 
 
 @pytest.mark.parametrize("first", range(0, CHUNK * CHUNKS, CHUNK))

@@ -49,6 +49,9 @@ MASTER_CAUSES = frozenset((Cause.NODE_LOST, Cause.ROWS_LOST, Cause.NODE_KILLER))
 INT64_MAX = (1 << 63) - 1
 """What a store takes; a peer's unsigned number may be larger."""
 
+SUCCEEDED, FAILED = int(MiniBatchState.SUCCEEDED), int(MiniBatchState.FAILED)
+"""Plain numbers for the hot path: looking up an enum's member costs more than the comparison."""
+
 MESSAGE_CHARS_MAX = 4096
 DETAIL_CHARS_MAX = 65536
 
@@ -63,23 +66,23 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
     node = state.nodes.get(command.node_id)
     leases, steps = state.leases, state.steps
     for result in command.results:
-        lease = leases.get(LeaseId(result.lease_id))
+        lease_id = result.lease_id
+        lease = leases.get(lease_id)  # type: ignore[call-overload]
         if lease is None or lease.node_id != command.node_id or node is None:
-            verdict = _judge_claim(state, node, result.lease_id)
+            verdict = _judge_claim(state, node, lease_id)
         else:
             step = steps[lease.step_id]
             touched[lease.step_id] = step
             state.drop_lease(lease, step)
+            verdict = Verdict.ACCEPTED
             if lease.generation != state.jobs[step.job_key].generation:
                 _give_back(state, step, lease, now)
                 verdict = Verdict.JOB_ENDED
+            elif result.cause:
+                _fail_attempt(state, node, step, lease, result, now)
             else:
-                if result.cause:
-                    _fail_attempt(state, node, step, lease, result, now)
-                else:
-                    _complete_attempt(state, node, step, lease, result, now)
-                verdict = Verdict.ACCEPTED
-        verdicts.setdefault(verdict, []).append(result.lease_id)
+                _complete_attempt(state, node, step, lease, result, now)
+        verdicts.setdefault(verdict, []).append(lease_id)
     for step in touched.values():
         step.progress_s = now.monotonic_s
         state.touch_step(step)
@@ -115,14 +118,23 @@ def _complete_attempt(
     state: CoreState, node: Node, step: Step, lease: Lease, result: AttemptResult, now: Moment
 ) -> None:
     """`run()` returned: the outcome counts, its rows go into the output."""
-    if not result.staged_segment and len(result.rows) != result.rows_length:
+    # Each access to a field of a protobuf message makes a new object: once is enough.
+    rows, rows_length, staged_segment, header = result.rows, result.rows_length, result.staged_segment, result.header
+    if staged_segment and (not staged_segment.startswith(f"staged-{lease.lease_id}-") or "/" in staged_segment):
         _fail_attempt(
             state, node, step, lease, result, now, Cause.NODE_FAULT,
-            f"The rows of this attempt arrived incomplete: {len(result.rows)} bytes of {result.rows_length}. "
+            f"The rows of this attempt were said to be in {staged_segment[:80]!r}, which is not where they were "
+            f"uploaded. Look into the agent's log on {node.node_id}.",
+        )  # fmt: skip
+        return
+    if len(rows) != rows_length and not staged_segment:
+        _fail_attempt(
+            state, node, step, lease, result, now, Cause.NODE_FAULT,
+            f"The rows of this attempt arrived incomplete: {len(rows)} bytes of {rows_length}. "
             f"Look into the agent's log on {node.node_id}.",
         )  # fmt: skip
         return
-    if result.header != step.header and result.header:
+    if header and header != step.header:
         if step.header is not None:
             _fail_attempt(
                 state, node, step, lease, result, now, Cause.BAD_RETURN,
@@ -130,40 +142,40 @@ def _complete_attempt(
                 f"expected {step.header!r}. Return the same columns in the same order from every mini-batch.",
             )  # fmt: skip
             return
-        step.header = result.header
+        step.header = header
     table, counters, mini_batch = step.mini_batches, step.counters, lease.mini_batch
     node.failures = 0
     if step.init_failures:
         step.init_failures.pop(node.node_id, None)  # a worker was ready
-    planned_items = table.item_counts[mini_batch]
+    planned_items, results = table.item_counts[mini_batch], result.result_count
     items = planned_items or result.item_count
-    ok = min(result.result_count, items)
-    short = items - ok
+    short = items - results if results < items else 0
+    ok = items - short
     if not planned_items:
         counters.items_total += items
     counters.items_ok += ok
-    counters.items_failed += short
-    failed = short > 0 and short_returns_fail(step)
-    if failed:
-        counters.failed += 1
-        outcome = MiniBatchState.FAILED
-    else:
+    outcome, message = SUCCEEDED, ""
+    if short:
+        counters.items_failed += short
+        message = f"run() returned {results} results for {items} items"
+        if short_returns_fail(step):
+            outcome = FAILED
+    if outcome is SUCCEEDED:
         counters.succeeded += 1
-        outcome = MiniBatchState.SUCCEEDED
-    message = f"run() returned {result.result_count} results for {items} items" if short else ""
-    block = -1
-    if step.settings.append_row and result.rows_length:
-        blocks = state.dirty.row_blocks
+    else:
+        counters.failed += 1
+    block, row_count = -1, 0
+    if rows_length and step.settings.append_row:
+        blocks, row_count = state.dirty.row_blocks, result.row_count
         block = len(blocks)
-        blocks.append(RowBlock(step.step_id, result.rows, result.staged_segment, result.rows_length, result.rows_crc32))
-        counters.rows += result.row_count
-        counters.output_bytes += result.rows_length
+        blocks.append(RowBlock(step.step_id, rows, staged_segment, rows_length, result.rows_crc32))
+        counters.rows += row_count
+        counters.output_bytes += rows_length
     table.states[mini_batch] = outcome
-    table.lease_ids[mini_batch] = lease.lease_id
+    table.lease_ids[mini_batch] = lease_id = lease.lease_id
     state.dirty.outcomes.append(
         OutcomeRow(
-            step.step_id, mini_batch, outcome, lease.generation, items, ok, lease.lease_id, block,
-            result.row_count if block >= 0 else 0, 0.0,
+            step.step_id, mini_batch, outcome, lease.generation, items, ok, lease_id, block, row_count, 0.0
         )
     )  # fmt: skip
     _store_result(state, node, lease, result, AttemptState.SUCCEEDED, 0, message, "")
@@ -174,8 +186,10 @@ def _complete_attempt(
                 message + "; which of them are missing is not known",
             )
         )  # fmt: skip
-    for misfit in result.misfits:
-        counters.add_misfits(misfit.column, misfit.count, misfit.example)
+    misfits = result.misfits
+    if misfits:
+        for misfit in misfits:
+            counters.add_misfits(misfit.column, misfit.count, misfit.example)
 
 
 def _fail_attempt(

@@ -173,7 +173,7 @@ def _adopt(
     attempt = table.attempts.get(mini_batch, 0) + 1
     lease = Lease(lease_id, step.step_id, mini_batch, generation, node.node_id, now.monotonic_s, attempt)
     table.states[mini_batch] = MiniBatchState.LEASED
-    state.add_lease(lease, node, step)
+    state.add_leases([lease], node, step)
     state.unstored.append(lease_id)
     return True
 

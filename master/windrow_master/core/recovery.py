@@ -112,7 +112,7 @@ def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapsh
         if table.states[lease.mini_batch] == MiniBatchState.QUEUED:
             table.states[lease.mini_batch] = MiniBatchState.LEASED
             lease.stored = True
-            state.add_lease(lease, state.nodes[lease.node_id], step)
+            state.add_leases([lease], state.nodes[lease.node_id], step)
     for start, stop in table.queued_ranges():
         step.ready.add_fresh(start, stop)
 

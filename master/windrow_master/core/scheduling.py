@@ -57,35 +57,33 @@ def _hand_out(state: CoreState, step: Step, serving: list[Node], now: Moment) ->
             break
         room = node.capacity[step_id] - held
         share = min(room, -(-ready // (len(wanting) - position)))
-        leases = [_grant(state, step, node, mini_batch, now) for mini_batch in step.ready.take(share, now.monotonic_s)]
+        leases = _grant(state, step, node, step.ready.take(share, now.monotonic_s), now)
         ready -= len(leases)
         state.effects.append(fx.SendAssignments(node.node_id, node.stream, step_id, leases))
 
 
-def _grant(state: CoreState, step: Step, node: Node, mini_batch: int, now: Moment) -> Lease:
+def _grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], now: Moment) -> list[Lease]:
+    """Lease mini-batches to a node; on the hot path, so what they have in common is looked up once."""
+    step_id, node_id, granted_s = step.step_id, node.node_id, now.monotonic_s
+    generation = state.jobs[step.job_key].generation
     table = step.mini_batches
-    before = table.attempts.get(mini_batch, 0)
-    tries = table.tries.get(mini_batch)
-    job = state.jobs[step.job_key]
-    lease = Lease(
-        state.next_lease_id(),
-        step.step_id,
-        mini_batch,
-        job.generation,
-        node.node_id,
-        now.monotonic_s,
-        before + 1,
-        tries is not None and tries.node_losses >= NODE_LOSSES_UNTIL_EXCLUSIVE,
-    )
-    table.states[mini_batch] = MiniBatchState.LEASED
-    if before:
-        step.counters.retries += 1
+    states, attempts, troubles, leased = table.states, table.attempts, table.tries, MiniBatchState.LEASED
+    leases: list[Lease] = []
+    for lease_id, mini_batch in zip(state.next_lease_ids(len(mini_batches)), mini_batches, strict=True):
+        lease = Lease(lease_id, step_id, mini_batch, generation, node_id, granted_s)
+        states[mini_batch] = leased
+        if mini_batch in attempts:
+            lease.attempt += attempts[mini_batch]
+            step.counters.retries += lease.attempt > 1
+        if mini_batch in troubles:
+            lease.exclusive = troubles[mini_batch].node_losses >= NODE_LOSSES_UNTIL_EXCLUSIVE
+        leases.append(lease)
     if step.start_time is None:
         step.start_time = now.wall_s
         state.touch_step(step)
-    state.add_lease(lease, node, step)
-    state.unstored.append(lease.lease_id)
-    return lease
+    state.add_leases(leases, node, step)
+    state.unstored.extend(lease.lease_id for lease in leases)
+    return leases
 
 
 def _recall(state: CoreState, step: Step, serving: list[Node]) -> None:

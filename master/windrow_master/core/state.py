@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import Counters
@@ -223,10 +225,11 @@ class CoreState:
     effects: list[Effect] = field(default_factory=list)
     scheduling_wanted: bool = False
 
-    def next_lease_id(self) -> LeaseId:
-        """A lease id that was never given before."""
-        self.lease_count += 1
-        return LeaseId(self.lease_prefix << LEASE_PREFIX_SHIFT | self.lease_count)
+    def next_lease_ids(self, count: int) -> Sequence[LeaseId]:
+        """Lease ids that were never given before."""
+        first = (self.lease_prefix << LEASE_PREFIX_SHIFT | self.lease_count) + 1
+        self.lease_count += count
+        return cast("Sequence[LeaseId]", range(first, first + count))
 
     def may_have_given(self, lease_id: int) -> bool:
         """Whether a peer may speak the truth when it says that a master gave it this lease."""
@@ -253,15 +256,19 @@ class CoreState:
         """Write down something worth telling later."""
         self.dirty.events.append(EventRow(now.wall_s, job_key, kind, message))
 
-    def add_lease(self, lease: Lease, node: Node, step: Step) -> None:
-        """Enter a lease everywhere (CoreState invariant 1)."""
-        self.leases[lease.lease_id] = lease
-        node.lease_ids.add(lease.lease_id)
-        node.held[lease.step_id] = node.held.get(lease.step_id, 0) + 1
-        step.lease_ids.add(lease.lease_id)
+    def add_leases(self, leases: list[Lease], node: Node, step: Step) -> None:
+        """Enter leases of one node and step everywhere (CoreState invariant 1)."""
+        if not leases:
+            return
+        entered = {lease.lease_id: lease for lease in leases}
+        self.leases.update(entered)
+        node.lease_ids.update(entered)
+        node.held[step.step_id] = node.held.get(step.step_id, 0) + len(leases)
+        step.lease_ids.update(entered)
         if not step.counters.leased:
-            step.progress_s = max(step.progress_s, lease.granted_s)  # waiting for a node is no lack of progress
-        step.counters.leased += 1
+            # Waiting for a node is no lack of progress.
+            step.progress_s = max(step.progress_s, leases[0].granted_s)
+        step.counters.leased += len(leases)
 
     def drop_lease(self, lease: Lease, step: Step) -> None:
         """Remove a lease everywhere (CoreState invariant 1)."""
