@@ -1,6 +1,6 @@
 """The writer's rules under a virtual clock: handle, pick, commit later, release after the commit.
 
-Every arrow of windrow_master/writer.py is an event of its own (handle, append, sync, commit, release), so that a master
+Every arrow of windrow_master/shell/writer.py is an event of its own (handle, append, sync, commit, release), so that a master
 can die between any two of them.
 """
 
@@ -14,25 +14,20 @@ from zlib import crc32
 from sim_disk import Disk, Segment
 from sim_tables import IncarnationSuperseded, SegmentRange
 from sim_world import Process
-from windrow_master.core import commands, invariants
+from windrow_master.core import invariants
 from windrow_master.core.core import Core
-from windrow_master.core.effects import Effect
+from windrow_master.core.effects import AFTER_COMMIT, Effect
 from windrow_master.core.records import Dirty
 from windrow_master.core.state import ENDED_STEPS
+from windrow_master.core.states import StepState
+from windrow_master.shell.writer import VOLATILE
 
 if TYPE_CHECKING:
     from sim_checkers import Checkers
     from sim_config import Config
 
-VOLATILE = (
-    commands.HeartbeatNode,
-    commands.OpenWork,
-    commands.CloseWork,
-    commands.SetCapacity,
-    commands.ReleaseLeases,
-    commands.Tick,
-)
 SEGMENT_BYTES_MAX = 2_000
+PATCHABLE = ENDED_STEPS | {StepState.WAITING, StepState.RUNNING}
 Reply = Callable[[Any], None]
 
 
@@ -143,7 +138,7 @@ class SimWriter:
             invariants.check(self.core.state)
         at_once: list[Effect] = []
         for effect in self.core.take_effects():
-            (self._owed if effect.after_commit else at_once).append(effect)
+            (self._owed if type(effect) in AFTER_COMMIT else at_once).append(effect)
         self._checkers.on_effects(self.core, at_once)
         self._carry_out(at_once)
         self._commit_if_idle()
@@ -152,7 +147,7 @@ class SimWriter:
         state = self.core.state
         if isinstance(command, PatchJob):
             job = state.jobs.get(state.job_keys.get(command.job_id, 0))  # type: ignore[call-overload]
-            if job is not None and all(step.state < 3 or step.state in ENDED_STEPS for step in job.steps):
+            if job is not None and all(step.state in PATCHABLE for step in job.steps):
                 job.generation += 1
                 state.touch_job(job)
             return None

@@ -16,8 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from windrow_master.core.budgets import budget_left, known_cause, tries_after
 from windrow_master.core.commands import (
     AttemptResult,
     CompleteAttempts,
@@ -28,23 +27,13 @@ from windrow_master.core.commands import (
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.leases import Lease
 from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, RowBlock
-from windrow_master.core.settings import (
-    CRASH_TRIES,
-    NODE_LOSSES_UNTIL_FAILED,
-    OOM_TRIES,
-)
+from windrow_master.core.settings import NODE_LOSSES_UNTIL_FAILED
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState, Verdict
 from windrow_master.core.steps import fail_step, settle_step, short_returns_fail
 
 NODE_SUSPECT_CAUSES = frozenset((Cause.CRASH, Cause.LOAD_FAILED, Cause.NODE_FAULT))
 """Causes that may lie with the node; many in a row quarantine it."""
-
-CHARGED_CAUSES = frozenset((Cause.EXCEPTION, Cause.TIMEOUT, Cause.BAD_RETURN, Cause.LOAD_FAILED))
-"""Causes that use up max_retries."""
-
-MASTER_CAUSES = frozenset((Cause.NODE_LOST, Cause.ROWS_LOST, Cause.NODE_KILLER))
-"""Causes that only the master finds; from a peer they count as exceptions."""
 
 INT64_MAX = (1 << 63) - 1
 """What a store takes; a peer's unsigned number may be larger."""
@@ -54,9 +43,6 @@ SUCCEEDED, FAILED = int(MiniBatchState.SUCCEEDED), int(MiniBatchState.FAILED)
 
 MESSAGE_CHARS_MAX = 4096
 DETAIL_CHARS_MAX = 65536
-
-FREE_CAUSES = frozenset((Cause.NODE_FAULT, Cause.PREEMPTED, Cause.CANCELLED, Cause.INIT_FAILED, Cause.ROWS_LOST))
-"""Causes charged to nobody."""
 
 
 def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Moment) -> dict[Verdict, list[int]]:
@@ -237,15 +223,6 @@ def _store_result(
     )  # fmt: skip
 
 
-def known_cause(number: int) -> Cause:
-    """A peer's cause; what we do not know, or no peer can know, counts as an exception."""
-    try:
-        cause = Cause(number)
-    except ValueError:
-        return Cause.EXCEPTION
-    return Cause.EXCEPTION if cause in MASTER_CAUSES else cause
-
-
 def _after_failure(
     state: CoreState,
     step: Step,
@@ -282,38 +259,6 @@ def _after_failure(
     state.dirty.item_outcomes.append(
         ItemOutcomeRow(step.step_id, mini_batch, table.item_firsts[mini_batch], items, cause, message)
     )
-
-
-def tries_after(step: Step, mini_batch: int, cause: Cause) -> int:
-    """Count one more failure of this cause; return how many its budget has seen."""
-    tries = step.tries_of(mini_batch)
-    if cause in CHARGED_CAUSES:
-        tries.charged += 1
-        return tries.charged
-    if cause == Cause.CRASH:
-        tries.crashes += 1
-        return tries.crashes
-    if cause == Cause.OOM:
-        tries.ooms += 1
-        return tries.ooms
-    if cause == Cause.NODE_LOST:
-        tries.node_losses += 1
-        return tries.node_losses
-    return 0
-
-
-def budget_left(step: Step, failures: int, cause: Cause) -> bool:
-    """Whether a mini-batch that failed so often for this cause may be tried again (architecture, failure policy)."""
-    if cause in FREE_CAUSES:
-        return True
-    limits: dict[Cause, Callable[[], int]] = {
-        Cause.CRASH: lambda: CRASH_TRIES,
-        Cause.OOM: lambda: OOM_TRIES,
-        Cause.NODE_LOST: lambda: NODE_LOSSES_UNTIL_FAILED,
-        Cause.INPUT_CHANGED: lambda: 0,
-    }
-    limit = limits.get(cause, lambda: step.settings.max_retries + 1)()
-    return failures < limit
 
 
 def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: float = 0.0) -> None:

@@ -1,115 +1,92 @@
-"""What the core wants done in the world. Verb first. `after_commit`: only when the group's dirty rows are durable."""
+"""What the core wants done in the world. Verb first. Those in AFTER_COMMIT wait until the group's rows are durable."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import NamedTuple
 
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 
 
-@dataclass(frozen=True, slots=True)
-class SendStep:
+class SendStep(NamedTuple):
     """Offer a step to an agent."""
 
-    after_commit: ClassVar[bool] = False
     node_id: NodeId
     stream: int
     step_id: StepId
 
 
-@dataclass(frozen=True, slots=True)
-class SendAssignments:
+class SendAssignments(NamedTuple):
     """Hand leases out. Never waits for the disk: leases are volatile."""
 
-    after_commit: ClassVar[bool] = False
     node_id: NodeId
     stream: int
     step_id: StepId
     leases: list[Lease]
 
 
-@dataclass(frozen=True, slots=True)
-class RevokeLeases:
+class RevokeLeases(NamedTuple):
     """Take leases away; `started_too` kills what runs, else only what has not started comes back."""
 
-    after_commit: ClassVar[bool] = False
     node_id: NodeId
     stream: int
     lease_ids: list[LeaseId]
     started_too: bool
 
 
-@dataclass(frozen=True, slots=True)
-class EndStep:
+class EndStep(NamedTuple):
     """Tell an agent that a step has ended."""
 
-    after_commit: ClassVar[bool] = True
     node_id: NodeId
     stream: int
     step_id: StepId
 
 
-@dataclass(frozen=True, slots=True)
-class SendDrain:
+class SendDrain(NamedTuple):
     """Ask an agent to leave."""
 
-    after_commit: ClassVar[bool] = False
     node_id: NodeId
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class CloseStream:
+class CloseStream(NamedTuple):
     """End a Work stream (a newer one of the node took its place, or the node was given up)."""
 
-    after_commit: ClassVar[bool] = False
     node_id: NodeId
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareStep:
+class PrepareStep(NamedTuple):
     """Resolve paths, make folders, start the planner from the checkpoint; StartStep, PlanGroup or FailStep follow."""
 
-    after_commit: ClassVar[bool] = True
     step_id: StepId
 
 
-@dataclass(frozen=True, slots=True)
-class StopPlanner:
+class StopPlanner(NamedTuple):
     """The step is over: its planner need not go on."""
 
-    after_commit: ClassVar[bool] = False
     step_id: StepId
 
 
-@dataclass(frozen=True, slots=True)
-class ConcatenateRows:
+class ConcatenateRows(NamedTuple):
     """Make the output from the committed rows, and the list of failed items.
 
     FinishStep, RequeueLostRows or FailStep follow.
     """
 
-    after_commit: ClassVar[bool] = True
     step_id: StepId
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReportFailures:
+class ReportFailures(NamedTuple):
     """List the failed items of a step that failed: there is no output to put the list beside."""
 
-    after_commit: ClassVar[bool] = True
     step_id: StepId
 
 
-@dataclass(frozen=True, slots=True)
-class NotifyJob:
+class NotifyJob(NamedTuple):
     """A job changed: wake who watches it."""
 
-    after_commit: ClassVar[bool] = True
     job_key: JobKey
     ended: bool
 
@@ -127,3 +104,6 @@ Effect = (
     | ReportFailures
     | NotifyJob
 )
+
+AFTER_COMMIT = frozenset((EndStep, PrepareStep, ConcatenateRows, ReportFailures, NotifyJob))
+"""Effects that wait until the dirty rows of their group are durable."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from windrow_master.core import effects as fx
-from windrow_master.core.attempts import tries_after
+from windrow_master.core.budgets import tries_after
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import NodeId

@@ -25,7 +25,7 @@ from typing import Any
 from windrow_master.core import commands
 from windrow_master.core.commands import Command, Moment
 from windrow_master.core.core import Core
-from windrow_master.core.effects import Effect
+from windrow_master.core.effects import AFTER_COMMIT, Effect
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import Dirty
 from windrow_master.crash_points import reach
@@ -128,7 +128,7 @@ class Writer:
         self.core.pick(now)
         at_once: list[Effect] = []
         for effect in self.core.take_effects():
-            (self._owed if effect.after_commit else at_once).append(effect)
+            (self._owed if type(effect) in AFTER_COMMIT else at_once).append(effect)
         if at_once:
             self._carry_out(at_once)
         self._idle.clear()

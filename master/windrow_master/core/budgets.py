@@ -1,0 +1,56 @@
+"""Causes of failure, told apart and budgeted apart: how often a mini-batch may fail for each before it is given up."""
+
+from __future__ import annotations
+
+from windrow_master.core.settings import CRASH_TRIES, NODE_LOSSES_UNTIL_FAILED, OOM_TRIES
+from windrow_master.core.state import Step
+from windrow_master.core.states import Cause
+
+CHARGED_CAUSES = frozenset((Cause.EXCEPTION, Cause.TIMEOUT, Cause.BAD_RETURN, Cause.LOAD_FAILED))
+"""Causes that use up max_retries."""
+
+MASTER_CAUSES = frozenset((Cause.NODE_LOST, Cause.ROWS_LOST, Cause.NODE_KILLER))
+"""Causes that only the master finds; from a peer they count as exceptions."""
+
+FREE_CAUSES = frozenset((Cause.NODE_FAULT, Cause.PREEMPTED, Cause.CANCELLED, Cause.INIT_FAILED, Cause.ROWS_LOST))
+"""Causes charged to nobody."""
+
+
+def known_cause(number: int) -> Cause:
+    """A peer's cause; what we do not know, or no peer can know, counts as an exception."""
+    try:
+        cause = Cause(number)
+    except ValueError:
+        return Cause.EXCEPTION
+    return Cause.EXCEPTION if cause in MASTER_CAUSES else cause
+
+
+def tries_after(step: Step, mini_batch: int, cause: Cause) -> int:
+    """Count one more failure of this cause; return how many its budget has seen."""
+    tries = step.tries_of(mini_batch)
+    if cause in CHARGED_CAUSES:
+        tries.charged += 1
+        return tries.charged
+    if cause == Cause.CRASH:
+        tries.crashes += 1
+        return tries.crashes
+    if cause == Cause.OOM:
+        tries.ooms += 1
+        return tries.ooms
+    if cause == Cause.NODE_LOST:
+        tries.node_losses += 1
+        return tries.node_losses
+    return 0
+
+
+def budget_left(step: Step, failures: int, cause: Cause) -> bool:
+    """Whether a mini-batch that failed so often for this cause may be tried again (architecture, failure policy)."""
+    if cause in FREE_CAUSES:
+        return True
+    limits = {
+        Cause.CRASH: CRASH_TRIES,
+        Cause.OOM: OOM_TRIES,
+        Cause.NODE_LOST: NODE_LOSSES_UNTIL_FAILED,
+        Cause.INPUT_CHANGED: 0,
+    }
+    return failures < limits.get(cause, step.settings.max_retries + 1)
