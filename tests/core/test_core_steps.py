@@ -185,6 +185,7 @@ def test_thresholds_compare_with_greater_than(settings: dict[str, Any], failing:
     assert (step.state == StepState.FAILED) == failed
     if failed:
         assert driver.job().state == JobState.FAILED and not driver.core.state.leases
+        assert driver.sent(fx.ReportFailures) == [fx.ReportFailures(StepId(1))]
         assert driver.complete("n1", completion(max(driver.leases))) == {Verdict.JOB_ENDED: [max(driver.leases)]}
     else:
         driver.finish_all()
@@ -275,7 +276,7 @@ def test_finishing_needs_the_present_generation_and_state() -> None:
     assert driver.step().state == StepState.CONCATENATING
     finish(driver)
     finish(driver)
-    assert step.state == StepState.COMPLETED
+    assert driver.step().state == StepState.COMPLETED
 
 
 def test_ended_jobs_are_forgotten_after_a_while() -> None:

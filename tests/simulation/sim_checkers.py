@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 from sim_disk import RowsLost
 from sim_tables import FINAL, SegmentRange
 from sim_view import assert_reload_equals_live
-from windrow_master.core import attempts, commands
+from windrow_master.core import commands
 from windrow_master.core import effects as fx
+from windrow_master.core.budgets import CHARGED_CAUSES
 from windrow_master.core.core import Core
 from windrow_master.core.effects import Effect
 from windrow_master.core.ids import NodeId
@@ -157,8 +158,8 @@ class Checkers:
                 continue
             cause = Cause(tables.item_outcomes[key][0].cause)
             failures = self.failures.get(key, Counter())
-            if cause in attempts.CHARGED_CAUSES:
-                seen = sum(failures[at] for at in attempts.CHARGED_CAUSES)
+            if cause in CHARGED_CAUSES:
+                seen = sum(failures[at] for at in CHARGED_CAUSES)
                 needed = self._sim.settings_of(outcome.step_id).max_retries + 1
             elif cause == Cause.NODE_KILLER:
                 lost = (at for at in tables.attempts.values() if (at.step_id, at.mini_batch) == key)

@@ -1,7 +1,7 @@
 """The writer's rules under a virtual clock: handle, pick, commit later, release after the commit.
 
-Every arrow of windrow_master/shell/writer.py is an event of its own (handle, append, sync, commit, release), so that a master
-can die between any two of them.
+Every arrow of windrow_master/shell/writer.py is an event of its own (handle, append, sync, commit, release), so that a
+master can die between any two of them.
 """
 
 from __future__ import annotations
