@@ -223,7 +223,7 @@ class CoreDriver:
     def assert_reload_equals_live(self) -> None:
         """The tables hold all that the core knows."""
         self.tables.check()
-        assert_reload_equals_live(self.tables.load, self.core.state, self.now)
+        assert_reload_equals_live(self.tables, self.core.state, self.now)
 
     def restart(self) -> None:
         """The master dies and starts again over the same tables."""

@@ -186,7 +186,7 @@ class Checkers:
             return
         self._quiet += 1
         if self._quiet % 40 == 1:
-            assert_reload_equals_live(tables.load, core.state, self._sim.world.moment)
+            assert_reload_equals_live(tables, core.state, self._sim.world.moment)
             tables.check()
 
     def on_restart(self) -> None:

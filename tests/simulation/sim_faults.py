@@ -15,7 +15,7 @@ from sim_disk import Disk, Segment
 from sim_run import Simulation
 from sim_tables import MemoryTables
 from sim_writer import SimSegments, SimWriter
-from windrow_master.core import attempts, commands, core, nodes, recovery, scheduling, steps
+from windrow_master.core import attempts, budgets, commands, core, nodes, recovery, scheduling, steps
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.leases import Lease
@@ -207,7 +207,7 @@ def node_loss_charged_to_retries() -> Iterator[None]:
     def left(step: Step, failures: int, cause: Cause) -> bool:
         return budget(step, failures, Cause.EXCEPTION if cause == Cause.NODE_LOST else cause)
 
-    original, budget = attempts.tries_after, attempts.budget_left
+    original, budget = budgets.tries_after, budgets.budget_left
     with (
         patch.object(attempts, "tries_after", tries_after),
         patch.object(recovery, "tries_after", tries_after),
