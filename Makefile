@@ -34,7 +34,7 @@ demo: setup ## Run an example end to end and show the first lines of its output
 
 .PHONY: test
 test: check-stubs lint ## Lint, types, import rules, stubs, and all tests
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 .PHONY: bench
 bench: setup ## Measure everything beside multiprocessing.Pool and concurrent.futures

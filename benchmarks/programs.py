@@ -82,9 +82,14 @@ def free_space(folder: Path) -> int:
 
 def peer(module: str, run: Path, options: dict[str, object], *, optional: bool, timeout_s: float = 600) -> Timeline:
     """Runs `benchmarks.peers.<module>` with options, `--output` and `--stamps` in the run's folder."""
-    stamps, output = run / "stamps", run / "rows.txt"
-    stamps.mkdir()
+    command = peer_command(module, run, options, optional=optional)
+    return run_program(command, stamps=run / "stamps", output=run / "rows.txt", cwd=run, timeout_s=timeout_s)
+
+
+def peer_command(module: str, run: Path, options: dict[str, object], *, optional: bool) -> list[str]:
+    """The command of a peer in the run's folder, in which this makes the folder of stamps."""
+    (run / "stamps").mkdir()
     command = [peers_python if optional else sys.executable, "-m", f"benchmarks.peers.{module}"]
-    for key, value in (options | {"output": output, "stamps": stamps}).items():
+    for key, value in (options | {"output": run / "rows.txt", "stamps": run / "stamps"}).items():
         command += [f"--{key}", str(value)]
-    return run_program(command, stamps=stamps, output=output, cwd=run, timeout_s=timeout_s)
+    return command

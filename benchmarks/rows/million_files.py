@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.measurement import Contender, Metric, Outcome, Row
+from benchmarks.programs import peer
 from benchmarks.rows.file_work import make_files, million_files
 from benchmarks.windrow_job import RunningJob, files_job
 
@@ -40,7 +42,23 @@ def _contenders(folder: Path) -> list[Contender]:
         assert len(paths) == len(names)
         return Outcome({"beyond": time.perf_counter() - start})
 
-    return [Contender("Windrow", windrow), Contender("sorted os.scandir, nothing else", listing)]
+    def other(module: str) -> Callable[[Path], Outcome]:
+        def run_peer(run: Path) -> Outcome:
+            firsts = []
+            for name, source, size in (("one", folder / "one", 1), ("million", files, BATCH)):
+                (run / name).mkdir()
+                options: dict[str, object] = {"work": "noop", "folder": source, "batch-size": size}
+                firsts.append(peer(module, run / name, options, optional=False).first_run or 0.0)
+            return Outcome({"beyond": firsts[1] - firsts[0], "first_run": firsts[1]})
+
+        return run_peer
+
+    return [
+        Contender("Windrow", windrow),
+        Contender("sorted os.scandir, nothing else", listing),
+        Contender("multiprocessing.Pool", other("pool")),
+        Contender("concurrent.futures", other("futures")),
+    ]
 
 
 ROW = Row(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 from windrow.rpc.v1 import job_service_pb2, job_service_pb2_grpc
 
 from benchmarks.measurement import Contender, Metric, Outcome, Row
+from benchmarks.programs import ROOT, peer_command, timeline
 from benchmarks.rows.file_work import check_rows, million_files
 from benchmarks.windrow_job import RunningJob, files_job
 
@@ -49,7 +53,29 @@ def _contenders(folder: Path) -> list[Contender]:
             }
         )
 
-    return [Contender("Windrow", windrow)]
+    def other(module: str) -> Callable[[Path], Outcome]:
+        def run_peer(run: Path) -> Outcome:
+            options: dict[str, object] = {"work": "noop", "folder": files, "batch-size": 1}
+            command = peer_command(module, run, options, optional=False)
+            start_ns = time.time_ns()
+            memory_mb = 0.0
+            process = psutil.Popen(command, cwd=run, env=os.environ | {"PYTHONPATH": str(ROOT)})
+            while process.poll() is None:
+                with contextlib.suppress(psutil.Error):
+                    memory_mb = max(memory_mb, process.memory_info().rss / 1e6)
+                time.sleep(PAUSE_S)
+            times = timeline(start_ns, time.time_ns(), process.returncode, run / "stamps", run / "rows.txt", "")
+            check_rows(run / "rows.txt", names)
+            assert times.after_start is not None
+            return Outcome({"memory": memory_mb, "rate": len(names) / times.after_start}, "its parent process")
+
+        return run_peer
+
+    return [
+        Contender("Windrow", windrow),
+        Contender("multiprocessing.Pool", other("pool")),
+        Contender("concurrent.futures", other("futures")),
+    ]
 
 
 def _connect(running: RunningJob) -> tuple[job_service_pb2_grpc.JobServiceStub, str]:

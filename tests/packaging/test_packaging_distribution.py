@@ -55,7 +55,9 @@ def clean_python(distributions: dict[str, Path], tmp_path_factory: pytest.TempPa
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder, with_pip=True)
     python = folder / "bin/python"
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", distributions["wheel"])
+    run(
+        python, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", distributions["wheel"]
+    )
     return python
 
 
@@ -129,7 +131,17 @@ def test_a_job_runs_beside_protobuf(clean_python: Path, tmp_path: Path, major: i
     # Newest of its major; 5 has to be new enough for the stubs.
     wanted = "protobuf==5.29.*" if major == 5 else f"protobuf=={major}.*"
     grpc_packages = ["grpcio", "grpcio-status", "grpcio-health-checking", "grpcio-reflection"]
-    install = [clean_python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", overlay]
+    install = [
+        clean_python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-compile",
+        "--disable-pip-version-check",
+        "--target",
+        overlay,
+    ]
     run(*install, wanted, *grpc_packages)
     told = run(clean_python, "-c", "import google.protobuf as p; print(p.__version__)", path=str(overlay)).strip()
     assert told.startswith(f"{major}.")
