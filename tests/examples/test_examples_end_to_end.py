@@ -176,3 +176,12 @@ def test_job_file_of_the_reference_page_is_valid(tmp_path: Path) -> None:
     (tmp_path / "images/one").write_text("")
     run(BIN / "windrow", "run", "job.yml", cwd=tmp_path)
     assert (tmp_path / "scores.csv").read_text() == f"{tmp_path}/images/one\n"
+
+
+def test_readme_shows_what_make_demo_prints(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "digits", tmp_path / "digits", ignore=shutil.ignore_patterns("output"))
+    told = run(BIN / "windrow", "run", "digits/job.yml", cwd=tmp_path).stdout
+    text = (ROOT / "README.md").read_text()
+    assert "".join((tmp_path / "digits/output/digits.csv").read_text().splitlines(keepends=True)[:5]) in text
+    completed = next(line for line in told.splitlines() if line.startswith("Completed"))
+    assert completed.partition(" KB), ")[0] in text
