@@ -80,14 +80,24 @@ class Supervisor:
         return True
 
     def _not_ready(
-        self, step: Step, cause: work.Cause.ValueType, message: str, detail: str, process_number: int
+        self,
+        step: Step,
+        cause: work.Cause.ValueType,
+        message: str,
+        detail: str,
+        process_number: int,
+        *,
+        hopeless: bool = False,
     ) -> None:
-        """A worker that could not be made ready: counted and told; too many of them are the end of trying."""
+        """A worker that could not be made ready: counted and told; too many of them are the end of trying.
+
+        ``hopeless``: so is this one.
+        """
         step.failures += 1
-        if step.failures >= step.failures_max and not step.given_up:
+        if (hopeless or step.failures >= step.failures_max) and not step.given_up:
             step.given_up = True
-            message += (
-                f". This node starts no more workers for this step: {step.failures} in a row could not be made ready"
+            message += ". This node starts no more workers for this step" + (
+                "" if hopeless else f": {step.failures} in a row could not be made ready"
             )
         say(logging.WARNING, "worker not ready", step=step.step_id, process=process_number, why=message)
         self._upward.fail(completions.worker_failure(step.step_id, cause, message, detail, process_number))
@@ -219,7 +229,8 @@ class Supervisor:
         worker.kill()
 
     def kill_and_release(self, worker: WorkerProcess, why: str) -> None:
-        """Ends a worker; what it has is given back, charged to nobody."""
+        """Ends a worker; what it has is given back, charged to nobody, and its end is nobody's failure."""
+        worker.retiring = True
         for lease in self._ledger.of_worker(worker.key).values():
             lease.revoked = True
         self.kill(worker, why)
@@ -254,9 +265,11 @@ class Supervisor:
             # One that has done something and then died between two mini-batches is replaced without a word.
             step.state is not StepState.ENDING and (look.completed == 0 or not worker.ready)
         ):
+            # Reference 5.4: all stuck for so long is the end; more tries would be waited for in vain.
+            stuck = worker.overrun is not None and not any(other.ready for other in step.live)
             script = look.phase >= Phase.INIT and found.cause != work.CAUSE_NODE_FAULT
             cause = work.CAUSE_INIT_FAILED if script else work.CAUSE_NODE_FAULT
-            self._not_ready(step, cause, found.message, _stderr_tail(worker), worker.process_number)
+            self._not_ready(step, cause, found.message, _stderr_tail(worker), worker.process_number, hopeless=stuck)
         if step.given_up and not step.live:
             # What the last worker was handed ahead has just come back: nobody here will run it.
             self._flow.release_queued(step.step_id)

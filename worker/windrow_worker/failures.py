@@ -22,6 +22,8 @@ INIT_FAILED = "init_failed"
 NODE_FAULT = "node_fault"
 
 _OURS = os.path.dirname(os.path.abspath(__file__))
+_IMPORTING = ("<frozen importlib", os.path.join(os.path.dirname(os.__file__), "importlib", ""))
+"""What stands between the host and a script that is being imported."""
 
 
 def encode_failure(cause: str, message: str, detail: str) -> bytes:
@@ -68,7 +70,7 @@ def _place(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
-        if not path.startswith(_OURS) and "site-packages" not in path and not path.startswith("<"):
+        if not _is_ours(path) and "site-packages" not in path and not path.startswith("<"):
             found = f"{os.path.basename(path)}, line {trace.tb_lineno}"
         trace = trace.tb_next
     return found
@@ -76,9 +78,13 @@ def _place(error: BaseException) -> str:
 
 def _without_host(trace: Optional[TracebackType]) -> Optional[TracebackType]:
     """The traceback from the script's first frame on."""
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+    while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace
+
+
+def _is_ours(path: str) -> bool:
+    return path.startswith(_OURS) or path.startswith(_IMPORTING)
 
 
 def traceback_of(error: BaseException) -> str:

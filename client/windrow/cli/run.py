@@ -159,6 +159,7 @@ class _Run:
 
     def _tell_end(self, job: Job, document: dict[str, Any]) -> int:
         from windrow.cli.display import summary
+        from windrow.embedded import state_folder
 
         code = summary.exit_code(job, strict=self._options.strict)
         if self._options.output == "json":
@@ -167,7 +168,9 @@ class _Run:
             places = summary.output_places(job, document) if job.state.succeeded else []
             emit("end", job=job.to_dict(), outputs=places, exit_code=code)
         else:
-            summary.print_summary(job, document)
+            state = self._options.state
+            options = "" if state == state_folder.DEFAULT else f" --state {shlex.quote(state)}"
+            summary.print_summary(job, document, options=options)
         return code
 
     def _say(self, message: str) -> None:

@@ -353,7 +353,8 @@ def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
         fail_step(
             state,
             step,
-            f"no worker could be made ready ({failures} tries on {len(present)} nodes): {example.get('message', '')}",
+            f"no worker could be made ready ({failures} tries on {len(present)} "
+            f"node{'s' * (len(present) > 1)}): {example.get('message', '')}",
             now,
         )
 

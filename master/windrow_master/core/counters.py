@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from windrow_master.core.states import Cause
+
 EXAMPLE_DETAIL_MAX = 8192
 MISFIT_COLUMNS_MAX = 200
 MISFIT_CHARS_MAX = 512
@@ -61,6 +63,13 @@ class Counters:
                 "node_id": node_id,
                 "process_number": process,
             }
+
+    def main_failure(self) -> str:
+        """The cause of most failed attempts and its first message, for people; empty where none failed."""
+        if not self.failed_attempts:
+            return ""
+        key = max(self.failed_attempts, key=lambda cause: self.failed_attempts[cause])
+        return f"{Cause(int(key)).name.lower()}: {self.examples.get(key, {}).get('message', '')}"
 
     def add_misfits(self, column: str, count: int, example: str) -> None:
         """Count values that did not fit a column's pinned type."""

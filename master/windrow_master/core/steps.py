@@ -138,7 +138,8 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
         fail_step(
             state,
             step,
-            f"{counters.items_failed} items failed, more than error_threshold allows ({settings.error_threshold}).",
+            f"{counters.items_failed} item{'s' * (counters.items_failed != 1)} failed, "
+            f"more than error_threshold allows ({settings.error_threshold}).",
             now,
         )
         return
@@ -169,7 +170,11 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
             state,
             step,
             "no succeeded mini batch item returned from run(): append_row has nothing to write. "
-            "Return a list or a pandas DataFrame with one element for each item.",
+            + (
+                f"Most attempts failed by {counters.main_failure()}"
+                if counters.failed_attempts
+                else "Return a list or a pandas DataFrame with one element for each item."
+            ),
             now,
         )
         return

@@ -66,8 +66,11 @@ def failed_items_files(job: Job, places: Sequence[str]) -> list[str]:
     return found
 
 
-def print_summary(job: Job, document: Mapping[str, Any]) -> None:
-    """How it ended; the last line says where the output is, or why there is none."""
+def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "") -> None:
+    """How it ended; the last line says where the output is, or why there is none.
+
+    `options`: what later commands about this job need to be told, as in ` --state folder`.
+    """
     places = output_places(job, document) if job.state.succeeded else []
     for step in job.steps:
         _print_failures(step)
@@ -104,6 +107,7 @@ def print_summary(job: Job, document: Mapping[str, Any]) -> None:
                 )
             )
         case _:
+            _out(f"What the script printed and its errors: windrow job logs {job.job_id}{options}")
             why = job.message or next((f"step {step.name}: {step.message}" for step in job.steps if step.message), "")
             _out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
 
@@ -111,11 +115,12 @@ def print_summary(job: Job, document: Mapping[str, Any]) -> None:
 def _print_failures(step: Step) -> None:
     for example in step.failure_examples:
         count = step.failed_attempts.get(example.cause, 0)
-        where = f"mini-batch {example.mini_batch_index}"
+        # A worker that never was ready had no mini-batch.
+        where = [] if example.cause == "init_failed" else [f"mini-batch {example.mini_batch_index}"]
         if example.node_id:
-            where += f", {example.node_id} process{example.process_number:03d}"
+            where.append(f"{example.node_id} process{example.process_number:03d}")
         times = f"{counted(count, 'attempt')} " if count else ""
-        head = f"{step.name}: {times}{example.cause}, first in {where}: {example.message}"
+        head = f"{step.name}: {times}{example.cause}, first in {', '.join(where)}: {example.message}"
         _out(coloured(" ".join(head.split()), YELLOW, sys.stdout))
         lines = example.detail.rstrip().splitlines()[-DETAIL_LINES:]
         if lines and lines != [example.message]:
