@@ -91,7 +91,9 @@ class MasterService:
         submissions = Submissions(jobs, artifacts, embedded=config.embedded, datastores=config.datastores)
         server = grpc.aio.server(options=SERVER_OPTIONS)
         address = self._bind(server)
-        agents = AgentService(writer, carrier, WorkerLogs(carrier.logs_of), [address], config.join_token(), log)
+        agents = AgentService(
+            writer, carrier, WorkerLogs(carrier.logs_of), [address], config.join_token(), log, embedded=config.embedded
+        )
         agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
         artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactService(artifacts), server)
         job_service_pb2_grpc.add_JobServiceServicer_to_server(

@@ -53,6 +53,8 @@ class Link:
         """Raises OSError when the file of certificates cannot be read."""
         self.address = address
         self.credential = ""
+        self.takes_rows_files = False
+        """The master copies large rows from a file by itself."""
         if tls_ca_file is not None and not address.startswith("unix:"):
             credentials = grpc.ssl_channel_credentials(tls_ca_file.read_bytes())
             self._channel = grpc.aio.secure_channel(address, credentials, options=_OPTIONS)

@@ -131,6 +131,7 @@ class Session:
             await link.close()
             raise
         link.credential = response.node_credential
+        link.takes_rows_files = response.takes_rows_files
         self._master_incarnation = response.master_incarnation
         if response.message_bytes_max:
             self._message_bytes = response.message_bytes_max

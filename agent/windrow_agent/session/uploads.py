@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import zlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -78,7 +79,9 @@ class Uploads:
             link = await self._link()
             try:
                 async with link.guard():
-                    response = await link.agent.UploadRows(_requests(lease.lease_id, rows), metadata=link.metadata)
+                    response = await link.agent.UploadRows(
+                        _requests(lease.lease_id, rows, by_name=link.takes_rows_files), metadata=link.metadata
+                    )
             except LinkLost as lost:
                 say(logging.INFO, "rows not uploaded yet", lease=lease.lease_id, why=str(lost))
             except grpc.aio.AioRpcError as error:
@@ -114,7 +117,10 @@ class _Refused(Exception):
     pass
 
 
-async def _requests(lease_id: int, rows: Path) -> AsyncIterator[rpc.UploadRowsRequest]:
+async def _requests(lease_id: int, rows: Path, *, by_name: bool) -> AsyncIterator[rpc.UploadRowsRequest]:
+    if by_name:
+        yield rpc.UploadRowsRequest(lease_id=lease_id, rows_file=os.fsencode(rows))
+        return
     first = True
     with rows.open("rb") as file:  # read in a thread
         while True:

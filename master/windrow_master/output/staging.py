@@ -27,6 +27,7 @@ from windrow_master.crash_points import reach
 from windrow_master.output.files import Files
 
 PARTIAL = ".partial"
+READ_BYTES = 1 << 20
 STAGED_NAME = re.compile(r"staged-(\d+)-(\d+)\.rows")
 SEGMENT_NAME = re.compile(r"(\d+)-(\d+)\.rows")
 
@@ -62,6 +63,21 @@ class StagedSegment:
         self._files.write(self._descriptor, [chunk])
         self.length += len(chunk)
         self.crc32 = zlib.crc32(chunk, self.crc32)
+        reach("staging.written")
+
+    def take(self, rows: Path) -> None:
+        """Append all of a plain file, inside the kernel where it can. Raises OSError; then close the upload."""
+        source = os.open(rows, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            length = os.fstat(source).st_size
+            self._files.copy(source, 0, length, self._descriptor)
+            with self._partial.open("rb") as copied:
+                copied.seek(self.length)
+                while chunk := copied.read(READ_BYTES):
+                    self.crc32 = zlib.crc32(chunk, self.crc32)
+        finally:
+            os.close(source)
+        self.length += length
         reach("staging.written")
 
     def finish(self) -> None:

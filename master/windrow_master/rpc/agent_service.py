@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -54,9 +55,18 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
     """Thin: turns requests into commands for the writer."""
 
     def __init__(
-        self, writer: Writer, sessions: Sessions, logs: WorkerLogs, addresses: list[str], join_token: str, log: Any
+        self,
+        writer: Writer,
+        sessions: Sessions,
+        logs: WorkerLogs,
+        addresses: list[str],
+        join_token: str,
+        log: Any,
+        *,
+        embedded: bool,
     ) -> None:
-        """`join_token` "": whoever reaches the socket may join (embedded mode)."""
+        """`join_token` "": whoever reaches the socket may join. `embedded`: agents are of this machine and user."""
+        self._embedded = embedded
         self._writer = writer
         self._sessions = sessions
         self._logs = logs
@@ -111,6 +121,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             master_addresses=self._addresses,
             message_bytes_max=RESPONSE_BYTES_MAX,
             inline_rows_bytes_max=INLINE_ROWS_BYTES_MAX,
+            takes_rows_files=self._embedded,
         )
         response.heartbeat_interval.FromMilliseconds(int(timing.heartbeat_s * 1000))
         response.lease_ttl.FromMilliseconds(int(timing.lease_ttl_s * 1000))
@@ -251,6 +262,8 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                             f"Lease {lease_id:#x} is not (any more) one of node {node_id}. Drop its rows.",
                         )
                     staged = await loop.run_in_executor(None, StagedSegment, folder, lease_id)
+                    if request.rows_file and self._embedded:
+                        await loop.run_in_executor(None, staged.take, Path(os.fsdecode(request.rows_file)))
                 if request.chunk:
                     await loop.run_in_executor(None, staged.write, request.chunk)
             if staged is None:

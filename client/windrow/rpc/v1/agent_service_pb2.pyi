@@ -132,6 +132,7 @@ class RegisterResponse(google.protobuf.message.Message):
     LEASE_TTL_FIELD_NUMBER: builtins.int
     MESSAGE_BYTES_MAX_FIELD_NUMBER: builtins.int
     INLINE_ROWS_BYTES_MAX_FIELD_NUMBER: builtins.int
+    TAKES_ROWS_FILES_FIELD_NUMBER: builtins.int
     node_credential: builtins.str
     """Secret of this node incarnation, for the metadata of all further calls."""
     master_incarnation: builtins.int
@@ -140,6 +141,8 @@ class RegisterResponse(google.protobuf.message.Message):
     """Soft bound for one message of Work, in bytes; only a single item that is larger may pass it (hard bound: 64 MiB)."""
     inline_rows_bytes_max: builtins.int
     """Rows up to this many bytes travel inside the completion; larger ones by UploadRows."""
+    takes_rows_files: builtins.bool
+    """Master and agents share one machine and one user (embedded mode): UploadRows may name a file instead of sending it."""
     @property
     def master_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Every address under which a master may be found, best first; gRPC targets."""
@@ -162,9 +165,10 @@ class RegisterResponse(google.protobuf.message.Message):
         lease_ttl: google.protobuf.duration_pb2.Duration | None = ...,
         message_bytes_max: builtins.int = ...,
         inline_rows_bytes_max: builtins.int = ...,
+        takes_rows_files: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_ttl", b"lease_ttl"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["heartbeat_interval", b"heartbeat_interval", "inline_rows_bytes_max", b"inline_rows_bytes_max", "lease_ttl", b"lease_ttl", "master_addresses", b"master_addresses", "master_incarnation", b"master_incarnation", "message_bytes_max", b"message_bytes_max", "node_credential", b"node_credential"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["heartbeat_interval", b"heartbeat_interval", "inline_rows_bytes_max", b"inline_rows_bytes_max", "lease_ttl", b"lease_ttl", "master_addresses", b"master_addresses", "master_incarnation", b"master_incarnation", "message_bytes_max", b"message_bytes_max", "node_credential", b"node_credential", "takes_rows_files", b"takes_rows_files"]) -> None: ...
 
 global___RegisterResponse = RegisterResponse
 
@@ -468,17 +472,23 @@ class UploadRowsRequest(google.protobuf.message.Message):
 
     LEASE_ID_FIELD_NUMBER: builtins.int
     CHUNK_FIELD_NUMBER: builtins.int
+    ROWS_FILE_FIELD_NUMBER: builtins.int
     lease_id: builtins.int
     """In the first message: the lease whose rows these are."""
     chunk: builtins.bytes
     """At most 1 MiB."""
+    rows_file: builtins.bytes
+    """In the first message, instead of all chunks, where RegisterResponse.takes_rows_files allows it: the file that holds the rows.
+    The master copies it; the agent removes it.
+    """
     def __init__(
         self,
         *,
         lease_id: builtins.int = ...,
         chunk: builtins.bytes = ...,
+        rows_file: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["chunk", b"chunk", "lease_id", b"lease_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["chunk", b"chunk", "lease_id", b"lease_id", "rows_file", b"rows_file"]) -> None: ...
 
 global___UploadRowsRequest = UploadRowsRequest
 
