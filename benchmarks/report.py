@@ -10,8 +10,10 @@ import platform
 import subprocess
 from pathlib import Path
 
+from benchmarks import programs
 from benchmarks.measurement import Line, Table
-from benchmarks.programs import ROOT, peers_python
+from benchmarks.programs import ROOT
+from benchmarks.rows import ROWS
 
 README = ROOT / "benchmarks" / "README.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -49,6 +51,7 @@ def table(measured: Table) -> str:
             spread = [_number(value, compared.decimals) for value in line.spread] if line.spread else []
             cells.insert(2 if with_ratio else 1, " – ".join(spread))
         lines.append(f"| {line.name} | " + " | ".join(cells) + f" | {line.note} |")
+    lines += ["", f"{datetime.date.today()}, commit {_commit()}, load {os.getloadavg()[0]:.1f} after."]
     return "\n".join(lines) + "\n"
 
 
@@ -62,12 +65,11 @@ def _ratio(line: Line, key: str, base: float | None) -> str:
 
 
 def machine() -> str:
-    """What it was measured on: date, commit, machine, versions."""
+    """What it was measured on: machine and versions."""
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in DISTRIBUTIONS)
     return (
-        f"Measured on {datetime.date.today()} at commit {_commit()}: "
-        f"{len(os.sched_getaffinity(0))} processors ({_processor()}), load {os.getloadavg()[0]:.1f} before, "
+        f"Measured on {len(os.sched_getaffinity(0))} processors ({_processor()}), "
         f"{memory_gb:.0f} GiB of memory, Linux {platform.release()}, Python {platform.python_version()}, {versions}. "
         f"Peers: {_peer_versions() or 'none of the optional ones'}.\n"
     )
@@ -94,14 +96,17 @@ def _peer_versions() -> str:
         "    try: found[name] = m.version(name)\n"
         "    except m.PackageNotFoundError: pass\nprint(json.dumps(found))"
     )
-    result = subprocess.run([peers_python, "-c", program], capture_output=True, text=True, check=False)
+    result = subprocess.run([programs.peers_python, "-c", program], capture_output=True, text=True, check=False)
     return ", ".join(f"{name} {version}" for name, version in json.loads(result.stdout or "{}").items())
 
 
 def write(tables: list[Table]) -> None:
-    """Puts the tables between the marks of README.md; rows that were not measured now are gone from it."""
+    """Puts the tables between the marks of README.md; those of rows that were not measured now stay as they are."""
     text = README.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    body = machine() + "\n" + "\n".join(table(measured) for measured in tables)
+    found = rest.split(END)[0].split("\n### ")[1:]
+    sections = {section.splitlines()[0]: f"### {section.strip()}\n" for section in found}
+    sections |= {measured.row.title: table(measured) for measured in tables}
+    body = "\n".join([machine(), *(sections[row.title] for row in ROWS if row.title in sections)])
     README.write_text(f"{before}{BEGIN}\n{body}{END}{after}")
