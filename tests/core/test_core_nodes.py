@@ -240,6 +240,17 @@ def test_a_node_that_fails_again_and_again_is_quarantined_while_another_serves()
     assert driver.node("n1").state == NodeState.READY and driver.node("n1").message == ""
 
 
+def test_a_script_that_crashes_everywhere_sends_no_node_away() -> None:
+    driver = CoreDriver()
+    driver.running([1] * 60, max_retries=0)
+    driver.join("n1", 30)
+    driver.join("n2", 30)
+    for _ in range(12):
+        crash_often(driver, "n1", 1)
+        crash_often(driver, "n2", 1)
+    assert {driver.node(name).state for name in ("n1", "n2")} == {NodeState.READY}
+
+
 def test_one_success_or_one_failure_of_the_scripts_own_clears_the_suspicion() -> None:
     driver = CoreDriver()
     driver.running([1] * 60, max_retries=9)

@@ -360,11 +360,18 @@ def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
 
 
 def _suspect_node(state: CoreState, node: Node, message: str, now: Moment) -> None:
-    """Quarantine a node that fails again and again, as long as another one serves."""
-    if node.failures < state.timing.quarantine_failures or node.state != NodeState.READY:
+    """Quarantine a node that fails again and again, as long as another one serves without such a series.
+
+    Where all fail, it is the script, and the budgets of its mini-batches see to that.
+    """
+    limit = state.timing.quarantine_failures
+    if node.failures < limit or node.state != NodeState.READY:
         return
-    others = [other for other in state.nodes.values() if other is not node and other.state == NodeState.READY]
-    if others:
+    if any(
+        other.state == NodeState.READY and 2 * other.failures < limit
+        for other in state.nodes.values()
+        if other is not node
+    ):
         node.state = NodeState.QUARANTINED
         node.quarantined_until_s = now.monotonic_s + state.timing.quarantine_s
         node.message = f"{node.failures} attempts in a row failed here, the last: {message}"

@@ -237,6 +237,14 @@ class LostRows(NamedTuple):
     rows_length: int
 
 
+class PostponeFinish(NamedTuple):
+    """A step's output cannot be written at the moment; it is tried again. `message` says why. Reply: None."""
+
+    step_id: StepId
+    generation: int
+    message: str
+
+
 class RequeueLostRows(NamedTuple):
     """Reply: None."""
 
@@ -277,6 +285,7 @@ Command = (
     | FailStep
     | StartStep
     | FinishStep
+    | PostponeFinish
     | RequeueLostRows
     | Tick
 )

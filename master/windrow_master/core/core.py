@@ -27,6 +27,7 @@ HANDLERS: dict[type, Handler] = {
     commands.PlanGroup: steps.on_plan_group,
     commands.FailStep: steps.on_fail_step,
     commands.FinishStep: steps.on_finish_step,
+    commands.PostponeFinish: steps.on_postpone_finish,
     commands.RequeueLostRows: steps.on_requeue_lost_rows,
     commands.RegisterNode: nodes.on_register_node,
     commands.HeartbeatNode: nodes.on_heartbeat_node,

@@ -33,6 +33,7 @@ from windrow_master.core.commands import (
     Moment,
     PauseJob,
     PlanGroup,
+    PostponeFinish,
     Refused,
     RequeueLostRows,
     StartStep,
@@ -200,6 +201,16 @@ def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
     _end_step(state, step, StepState.COMPLETED, now)
     begin_steps(state, job, now)
     _settle_job(state, job, now)
+
+
+def on_postpone_finish(state: CoreState, command: PostponeFinish, now: Moment) -> None:
+    """The output of a step waits for something (room on its disk): said wherever the job is shown."""
+    step = state.steps.get(command.step_id)
+    if step is None or step.state != StepState.CONCATENATING or step.message == command.message:
+        return
+    if command.generation == state.jobs[step.job_key].generation:
+        step.message = command.message
+        state.touch_step(step)
 
 
 def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment) -> None:
