@@ -150,7 +150,7 @@ class Agent:
         while self.session.connected and time.monotonic() < deadline:
             if self._idle() and self.upward.empty:
                 try:
-                    await asyncio.wait_for(self.logs.push(), _LAST_LOGS_S)
+                    await asyncio.wait_for(self.logs.push_all(), _LAST_LOGS_S)
                 except (grpc.aio.AioRpcError, LinkLost, OSError, TimeoutError):
                     pass
                 break

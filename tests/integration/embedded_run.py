@@ -142,6 +142,22 @@ class EmbeddedRun:
         return found
 
 
+def check_counts(run: EmbeddedRun) -> dict[str, int]:
+    """In = ok + failed + cancelled, of items and of mini-batches; returns the counters."""
+    (counters,) = run.counters()
+    assert counters["planned"] == counters["succeeded"] + counters["failed"] + counters["cancelled"]
+    assert counters["items_total"] == counters["items_ok"] + counters["items_failed"] + counters["items_cancelled"]
+    return counters
+
+
+def check_words(text: str, words: list[str]) -> None:
+    """All of them are there, and no traceback of ours (one of the script's own is welcome)."""
+    missing = [word for word in words if word not in text]
+    assert not missing, f"{missing} not in:\n{text}"
+    for ours in ("windrow_worker/", "windrow_agent/", "windrow_master/", "client/windrow/"):
+        assert ours not in text, text
+
+
 def _command_line(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

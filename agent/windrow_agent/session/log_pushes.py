@@ -79,6 +79,12 @@ class LogPushes:
             budget -= size
         await self._drop_settled()
 
+    async def push_all(self) -> None:
+        """Pushes until the master has all that there is: when no worker writes any more. Raises as `push` does."""
+        while not self.settled:
+            await self.push()
+        await self._drop_settled()
+
     @property
     def settled(self) -> bool:
         """Whether the master has all logs of workers that have ended."""

@@ -61,6 +61,7 @@ class Follower:
         raised.
         """
         last: Job | None = None
+        told: dict[str, str] = {}
         while True:
             try:
                 event = self.events.get(timeout=TICK_S)
@@ -75,6 +76,11 @@ class Follower:
                 display.show(event)
                 if event.state.ended or event.state is JobState.PAUSED:
                     return event
+                for step in event.steps:
+                    # What an unfinished step has to say is why it waits.
+                    if step.message and told.get(step.name) != step.message:
+                        told[step.name] = step.message
+                        display.notice(f"{step.name}: {step.message}")
             elif isinstance(event, _Fleet):
                 display.show_nodes(event.nodes)
             elif isinstance(event, str):

@@ -30,7 +30,7 @@ def refuse_foreign(target: Path, outputs_at: Callable[[str], Sequence[OutputRow]
     if not stat.S_ISREG(status.st_mode):
         raise TargetForeign(
             f"The output {target} cannot be written: something that is no plain file stands there. "
-            f"Move it away, or give the output another path; then retry the job."
+            f"Move it away, or give the output another path; then run the job again."
         )
     if status.st_size == 0:
         return
@@ -43,7 +43,7 @@ def refuse_foreign(target: Path, outputs_at: Callable[[str], Sequence[OutputRow]
     raise TargetForeign(
         f"The output {target} exists already and "
         + ("was changed since Windrow wrote it" if known else "was not written by Windrow from this state folder")
-        + "; it is left alone. Move it away, or give the output another path; then retry the job."
+        + "; it is left alone. Move it away, or give the output another path; then run the job again."
     )
 
 

@@ -20,6 +20,7 @@ from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import Job, Step
+from windrow_master.output.errors import TargetForeign
 from windrow_master.rpc.step_spec import step_spec
 from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.finishing import Finish, Finisher
@@ -230,7 +231,8 @@ class Carrier:
         folder = self._folder_of(step)
         try:
             make_folders(effective, paths, folder)
-        except PreparationFailed as error:
+            self._finisher.refuse_foreign(paths)
+        except (PreparationFailed, TargetForeign) as error:
             self._submit(commands.FailStep(step.step_id, str(error)))
             return
         self._submit(commands.StartStep(step.step_id, paths.to_json()))
@@ -280,7 +282,7 @@ class Carrier:
         )
 
     async def _finish(self, work: Finish) -> None:
-        self._submit(await self._finisher.finish(work))
+        self._submit(await self._finisher.finish(work, self._submit))
 
     def _notify_job(self, effect: fx.NotifyJob) -> None:
         self._watchers.notify(effect.job_key)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windrow_master.core.commands import FailStep, FinishStep, LostRows, RequeueLostRows
+from windrow_master.core.commands import FailStep, FinishStep, LostRows, PostponeFinish, RequeueLostRows
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.output.concatenation import (
     ConcatenationError,
@@ -22,6 +22,7 @@ from windrow_master.output.concatenation import (
     concatenate,
 )
 from windrow_master.output.staging import remove_orphans
+from windrow_master.output.target import refuse_foreign
 from windrow_master.reports.failed_items import FILE_NAME, describer, write_failed_items
 from windrow_master.shell.preparation import StepPaths
 from windrow_master.store.errors import StoreError, StorePostponed
@@ -63,14 +64,25 @@ class Finisher:
         self._threads = ThreadPoolExecutor(THREADS, "finisher")
         self._stop = threading.Event()
 
-    async def finish(self, work: Finish) -> FinishStep | RequeueLostRows | FailStep:
-        """Finish a step; the command says how it went. Waits as long as the output's disk is full."""
+    def refuse_foreign(self, paths: StepPaths) -> None:
+        """Raise TargetForeign, before any work is done, where the output must not be written."""
+        if paths.append_row is not None:
+            refuse_foreign(Path(paths.append_row), self._reader.outputs_at)
+
+    async def finish(
+        self, work: Finish, postpone: Callable[[PostponeFinish], object]
+    ) -> FinishStep | RequeueLostRows | FailStep:
+        """Finish a step; the command says how it went.
+
+        Waits as long as the output's disk is full, and has that told by `postpone`.
+        """
         loop = asyncio.get_running_loop()
         while True:
             try:
                 return await loop.run_in_executor(self._threads, self._finish_once, work)
             except (OutputFull, RowsUnreadable, StorePostponed) as error:
                 self._log.warning("the output waits", step=work.step_id, reason=str(error))
+                postpone(PostponeFinish(work.step_id, work.generation, str(error)))
                 await asyncio.sleep(RETRY_S)
             except ConcatenationError as error:
                 return FailStep(work.step_id, str(error))

@@ -1,0 +1,28 @@
+"""Fixtures of the integration tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from embedded_run import EmbeddedRun, wait_until
+
+Make = Callable[..., EmbeddedRun]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Makes runs; at the end none of their processes may be left."""
+    made: list[EmbeddedRun] = []
+
+    def make_run(script: str, files: int = 4, *, size: int = 1, settings: str = "") -> EmbeddedRun:
+        made.append(EmbeddedRun(tmp_path / f"job{len(made)}", script, files, size=size, settings=settings))
+        return made[-1]
+
+    yield make_run
+    for run in made:
+        if run.process is not None and run.process.poll() is None:
+            run.process.kill()
+            run.process.communicate()
+        wait_until(lambda run=run: not run.strays(), f"no stray process: {run.strays()}")  # type: ignore[misc]
