@@ -43,6 +43,8 @@ class Follower:
         self._job_id = job_id
         self._after_seq = after_seq
         self._closing = threading.Event()
+        self.last: Job | None = None
+        """The newest moment that was shown."""
         threading.Thread(target=self._watch_job, name="watch-job", daemon=True).start()
         threading.Thread(target=self._watch_fleet, args=(with_nodes,), name="watch-fleet", daemon=True).start()
 
@@ -60,7 +62,6 @@ class Follower:
         `failure` is asked with each tick for an error that ends the following. Raises that, or what the connection
         raised.
         """
-        last: Job | None = None
         told: dict[str, str] = {}
         while True:
             try:
@@ -72,7 +73,7 @@ class Follower:
                 display.tick()
                 continue
             if isinstance(event, Job):
-                last = event
+                self.last = event
                 display.show(event)
                 if event.state.ended or event.state is JobState.PAUSED:
                     return event
@@ -87,8 +88,8 @@ class Follower:
                 display.notice(event)
             elif isinstance(event, Exception):
                 raise event
-            elif last is not None:
-                return last
+            elif self.last is not None:
+                return self.last
 
     def _watch_job(self) -> None:
         try:

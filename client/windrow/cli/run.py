@@ -152,9 +152,10 @@ class _Run:
         if session.supervisor is not None:
             session.supervisor.listen(follower.tell)
         try:
-            self._job = follower.run(self._display, session.failure)
-            return self._job, client.document(job_id)
+            job = follower.run(self._display, session.failure)
+            return job, client.document(job_id)
         finally:
+            self._job = follower.last or self._job
             follower.close()
 
     def _tell_end(self, job: Job, document: dict[str, Any]) -> int:
