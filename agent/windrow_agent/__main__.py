@@ -36,15 +36,16 @@ def main(arguments: list[str]) -> int:
 
 def _serve(config: AgentConfig) -> int:
     # Imported when the configuration is known to be good.
+    from windrow.journal import log, open_journal
+
     from windrow_agent.agent import Agent
-    from windrow_agent.journal import log, open_journal
     from windrow_agent.node import kernel
     from windrow_agent.node.identity import FolderInUse, Identity
 
     kernel.forbid_dumps()
     try:
         identity = Identity(config.folder)
-        open_journal(config.folder, config.log_level)
+        open_journal(config.folder / "agent.log", "agent", config.log_level, served=config.served)
     except (FolderInUse, OSError, ValueError) as error:
         print(f"windrow agent: {error}", file=sys.stderr)
         return 1

@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 
 import grpc
+from windrow.journal import log, say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import artifact_service_pb2
@@ -31,7 +32,6 @@ from windrow.rpc.v1 import artifact_service_pb2
 from windrow_agent.code_cache import CodeCache, CodeUnavailable
 from windrow_agent.config import AgentConfig
 from windrow_agent.dispatch import TICK_S, Dispatcher
-from windrow_agent.journal import log, say
 from windrow_agent.node import kernel, resources
 from windrow_agent.node.identity import Identity
 from windrow_agent.pool import Node, Pool

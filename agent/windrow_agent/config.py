@@ -40,6 +40,7 @@ class AgentConfig:
     - ``give_up_after_s``: end the agent when no master has been reachable for so long; null: never.
     - ``passed_environment``: further variables of the agent's environment that workers may see.
     - ``node_rank``: AZUREML_CR_NODE_RANK of the workers.
+    - ``served``: started by somebody for good (`windrow agent`), not by `windrow run`: the log goes to stderr, too.
     - ``memory_rows_bytes_max``: unacknowledged inline rows in memory; more goes to disk.
     - ``held_rows_bytes_max``: unacknowledged rows in all (staged ones included); beyond it nothing new is started.
     """
@@ -59,6 +60,7 @@ class AgentConfig:
     passed_environment: tuple[str, ...] = ()
     node_rank: int = 0
     log_level: str = "INFO"
+    served: bool = False
     memory_rows_bytes_max: int = 64 << 20
     held_rows_bytes_max: int = 4 << 30
 
@@ -92,6 +94,8 @@ class AgentConfig:
         for name in ("slots", "gpu_count", "node_rank", "memory_rows_bytes_max", "held_rows_bytes_max"):
             if name in values and _typed(name, values[name], int) < 0:
                 raise BadConfig(f"{name} is {values[name]}; it cannot be negative")
+        if "served" in values:
+            _typed("served", values["served"], bool)
         for name in ("drain_grace_s", "give_up_after_s"):
             if name in values:
                 values[name] = float(_typed(name, values[name], (int, float)))

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from windrow.journal import say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2 as node_messages
 from windrow.rpc.v1 import work_pb2 as work
@@ -17,7 +18,6 @@ from windrow.rpc.v1 import work_pb2 as work
 from windrow_agent import completions
 from windrow_agent.code_cache import CodeUnavailable
 from windrow_agent.flow import Flow
-from windrow_agent.journal import say
 from windrow_agent.leases.holding import worth_telling
 from windrow_agent.leases.ledger import Lease, Ledger
 from windrow_agent.node.resources import UsageMeter

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from windrow.journal import say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.config import AgentConfig
-from windrow_agent.journal import say
 from windrow_agent.leases.allot import Demand, allot
 from windrow_agent.node import strays
 from windrow_agent.steps import Step, StepState

@@ -13,12 +13,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from windrow.journal import say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions
 from windrow_agent.flow import Flow
-from windrow_agent.journal import say
 from windrow_agent.leases.ledger import Lease
 from windrow_agent.pool import Pool, now_ns
 from windrow_agent.session.upward import Upward

@@ -12,6 +12,8 @@ def main() -> int:
     """Run a master; return its exit code."""
     config = parse(sys.argv[1:])
     guard_process()
+    from windrow.journal import open_journal
+
     from windrow_master.service import MasterService
     from windrow_master.store.protocol import StoreError
 
@@ -20,6 +22,7 @@ def main() -> int:
 
     try:
         config.state.mkdir(parents=True, exist_ok=True)
+        open_journal(config.state / "master.log", "master", served=not config.embedded)
         # Switching threads often keeps the committer from waiting for the event loop a whole interval per call.
         sys.setswitchinterval(0.001)
         return asyncio.run(run())

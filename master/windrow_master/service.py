@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import grpc
+from windrow.journal import say
 from windrow.rpc.v1 import agent_service_pb2_grpc, artifact_service_pb2_grpc, job_service_pb2_grpc
 
 from windrow_master.artifacts import ArtifactFolder
@@ -19,7 +20,6 @@ from windrow_master.config import MasterConfig
 from windrow_master.core.commands import Tick
 from windrow_master.core.core import Core
 from windrow_master.jobs import Jobs
-from windrow_master.log import open_log
 from windrow_master.output.segments import SegmentWriter
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.agent_service import AgentService
@@ -55,7 +55,6 @@ class MasterService:
 
     def __init__(self, config: MasterConfig) -> None:
         self._config = config
-        self._log: Any = open_log(config.state / "master.log")
         self._stop = asyncio.Event()
         self._fatal: BaseException | None = None
 
@@ -67,10 +66,10 @@ class MasterService:
             return await self._serve(store)
         finally:
             store.close()
-            self._log.info("master ended", exit_code=1 if self._fatal else 0)
+            say(logging.INFO, "master ended", exit_code=1 if self._fatal else 0)
 
     async def _serve(self, store: SqliteStore) -> int:
-        config, log = self._config, self._log
+        config = self._config
         core = Core(store.incarnation, store.lease_prefix)
         now = moment()
         core.load(store.load(), settings_of, now)
@@ -82,9 +81,9 @@ class MasterService:
             return step_folder(config.state, state.jobs[step.job_key].job_id, step_id) / "segments"
 
         segments = SegmentWriter(store.incarnation, segments_of)
-        finisher = Finisher(store.reader(), store.record_output, store.incarnation, log)
-        carrier = Carrier(core, config.state, config.outputs, finisher, watchers, log)
-        writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die, log=log)
+        finisher = Finisher(store.reader(), store.record_output, store.incarnation)
+        carrier = Carrier(core, config.state, config.outputs, finisher, watchers)
+        writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit)
         jobs = Jobs(core, store.reader())
         artifacts = ArtifactFolder(config.state / "artifacts")
@@ -92,7 +91,7 @@ class MasterService:
         server = grpc.aio.server(options=SERVER_OPTIONS)
         address = self._bind(server)
         agents = AgentService(
-            writer, carrier, WorkerLogs(carrier.logs_of), [address], config.join_token(), log, embedded=config.embedded
+            writer, carrier, WorkerLogs(carrier.logs_of), [address], config.join_token(), embedded=config.embedded
         )
         agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
         artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactService(artifacts), server)
@@ -113,12 +112,12 @@ class MasterService:
         writer.start()
         await server.start()
         store.record_address(address)
-        log.info("master serves", address=address, incarnation=store.incarnation, pid=os.getpid())
+        say(logging.INFO, "master serves", address=address, incarnation=store.incarnation, pid=os.getpid())
         print(json.dumps({"ready": True, "address": address, "incarnation": store.incarnation}), flush=True)
         self._handle_signals()
         ticker = asyncio.create_task(self._tick(writer))
         await self._stop.wait()
-        log.info("master stops")
+        say(logging.INFO, "master stops")
         ticker.cancel()
         await server.stop(STOP_GRACE_S)
         await carrier.close()
@@ -174,7 +173,7 @@ class MasterService:
 
     def _die(self, error: BaseException) -> None:
         """Nothing may be acknowledged any more: end, and let the next incarnation recover from what is on disk."""
-        self._log.error("the state could not be written; the master ends, start it again", error=repr(error))
+        say(logging.ERROR, "the state could not be written; the master ends, start it again", error=repr(error))
         print(
             f"windrow master: the state in {self._config.state} could not be written: {error}. "
             f"The master ends; start it again when the cause is mended. Nothing acknowledged is lost.",

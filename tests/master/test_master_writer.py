@@ -40,14 +40,6 @@ class GatedCommitter:
         self.committed.append(dirty)
 
 
-class Log:
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def __getattr__(self, level: str) -> Callable[..., None]:
-        return lambda event, **fields: self.events.append(event)
-
-
 def submit_job(name: str) -> commands.SubmitJob:
     return commands.SubmitJob(name, f"request-{name}", b"{}", "digest", (StepSettings("score"),))
 
@@ -60,7 +52,7 @@ class Bench:
         self.carried: list[Effect] = []
         self.fatal: list[BaseException] = []
         self.ended = asyncio.Event()
-        self.writer = Writer(Core(1, 1), self.committer, self.carried.extend, on_fatal=self.end, log=Log())
+        self.writer = Writer(Core(1, 1), self.committer, self.carried.extend, on_fatal=self.end)
 
     def end(self, error: BaseException) -> None:
         """What the service does: no more work."""

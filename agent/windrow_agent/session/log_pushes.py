@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable
 
 import grpc
+from windrow.journal import say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.dispatch import Dispatcher
-from windrow_agent.journal import say
 from windrow_agent.session.link import Link, LinkLost
 from windrow_agent.steps import Step
 

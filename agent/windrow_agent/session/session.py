@@ -25,13 +25,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import grpc
+from windrow.journal import say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2 as node
 
 from windrow_agent.config import AgentConfig
 from windrow_agent.dispatch import Dispatcher
-from windrow_agent.journal import say
 from windrow_agent.node.identity import Identity
 from windrow_agent.node.resources import UsageMeter
 from windrow_agent.session.link import Link, WorkCall, socket_missing

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import grpc
+from windrow.journal import say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions
-from windrow_agent.journal import say
 from windrow_agent.leases.ledger import Lease
 from windrow_agent.session.link import Link, LinkLost
 

@@ -91,6 +91,7 @@ def agent(
         "drain_grace_s": drain_grace,
         "on_master_lost": on_master_lost,
         "passed_environment": pass_environment or [],
+        "served": True,
     }
     # Not in the arguments, which everybody on the machine may read.
     descriptor = os.memfd_create("windrow-agent-config")

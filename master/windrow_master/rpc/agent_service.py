@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 import os
 import secrets
 import time
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 
 import grpc
 from google.protobuf import json_format
+from windrow.journal import say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as pb
 from windrow.rpc.v1 import agent_service_pb2_grpc, node_pb2, work_pb2
@@ -61,7 +63,6 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         logs: WorkerLogs,
         addresses: list[str],
         join_token: str,
-        log: Any,
         *,
         embedded: bool,
     ) -> None:
@@ -72,7 +73,6 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         self._logs = logs
         self._addresses = addresses
         self._join_token = join_token
-        self._log = log
         self._streams = itertools.count(1)
         self._credentials: dict[str, tuple[NodeId, str]] = {}
         self._heartbeats: dict[NodeId, tuple[pb.HeartbeatRequest, float]] = {}
@@ -82,7 +82,9 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
     ) -> pb.RegisterResponse:
         """Admit a node."""
         if self._join_token and not secrets.compare_digest(request.join_token, self._join_token):
-            self._log.warning("a node with a wrong join token was refused", node=request.node_id, peer=context.peer())
+            say(
+                logging.WARNING, "a node with a wrong join token was refused", node=request.node_id, peer=context.peer()
+            )
             await errors.abort(
                 context,
                 grpc.StatusCode.UNAUTHENTICATED,
@@ -113,7 +115,13 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             if owner[0] == node_id:
                 del self._credentials[known]
         self._credentials[credential] = (node_id, request.node_incarnation)
-        self._log.info("node registered", node=node_id, cpus=request.resources.cpu_count, slots=request.resources.slots)
+        say(
+            logging.INFO,
+            "node registered",
+            node=node_id,
+            cpus=request.resources.cpu_count,
+            slots=request.resources.slots,
+        )
         timing = self._writer.core.state.timing
         response = pb.RegisterResponse(
             node_credential=credential,
@@ -237,7 +245,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     lost.append(completion.lease_id)
         if not lost:
             return completions
-        self._log.warning("staged rows are not here; their mini-batches run again", node=node_id, leases=lost)
+        say(logging.WARNING, "staged rows are not here; their mini-batches run again", node=node_id, leases=lost)
         self._writer.submit(commands.ReleaseLeases(node_id, lost))
         return completions
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windrow.journal import log
 from windrow.rpc.v1 import work_pb2
 from windrow.spec.effective import EffectiveJob, EffectiveStep
 
@@ -43,14 +44,13 @@ class Carrier:
     """Knows every open stream, planner and recipes file. `attach` must be called before the first effect."""
 
     def __init__(
-        self, core: Core, state_folder: Path, outputs_root: Path, finisher: Finisher, watchers: Watchers, log: Any
+        self, core: Core, state_folder: Path, outputs_root: Path, finisher: Finisher, watchers: Watchers
     ) -> None:
         self._core = core
         self._state_folder = state_folder
         self._outputs_root = outputs_root
         self._finisher = finisher
         self._watchers = watchers
-        self._log = log
         self._submit: Submit
         self._sessions: dict[NodeId, WorkSession] = {}
         self._planners: dict[StepId, PlanningDriver] = {}
@@ -81,7 +81,7 @@ class Carrier:
             try:
                 self._handlers[type(effect)](effect)
             except Exception as error:
-                self._log.exception("an effect could not be carried out", effect=repr(effect)[:500])
+                log.exception("an effect could not be carried out", extra={"fields": {"effect": repr(effect)[:500]}})
                 step_id = getattr(effect, "step_id", None)
                 if step_id is not None:
                     message = f"{type(effect).__name__} could not be carried out by the master: {error!r}"
@@ -242,7 +242,6 @@ class Carrier:
                 planning_request(effective, paths, folder),
                 lambda: step.checkpoint,
                 self._submit,
-                self._log,
             )
             self._planners[step.step_id] = driver
             driver.start()

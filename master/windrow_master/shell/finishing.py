@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from windrow.journal import say
 
 from windrow_master.core.commands import FailStep, FinishStep, LostRows, PostponeFinish, RequeueLostRows
 from windrow_master.core.ids import JobKey, StepId
@@ -55,12 +57,11 @@ class Finish:
 class Finisher:
     """Concatenates in threads of its own, again and again until it succeeds or can not."""
 
-    def __init__(self, reader: StoreReader, record: Callable[[OutputRow], None], incarnation: int, log: Any) -> None:
+    def __init__(self, reader: StoreReader, record: Callable[[OutputRow], None], incarnation: int) -> None:
         """`record` makes an OutputRow durable (Store.record_output)."""
         self._reader = reader
         self._record = record
         self._incarnation = incarnation
-        self._log = log
         self._threads = ThreadPoolExecutor(THREADS, "finisher")
         self._stop = threading.Event()
 
@@ -81,7 +82,7 @@ class Finisher:
             try:
                 return await loop.run_in_executor(self._threads, self._finish_once, work)
             except (OutputFull, RowsUnreadable, StorePostponed) as error:
-                self._log.warning("the output waits", step=work.step_id, reason=str(error))
+                say(logging.WARNING, "the output waits", step=work.step_id, reason=str(error))
                 postpone(PostponeFinish(work.step_id, work.generation, str(error)))
                 await asyncio.sleep(RETRY_S)
             except ConcatenationError as error:
@@ -96,7 +97,7 @@ class Finisher:
             work.logs.mkdir(parents=True, exist_ok=True)
             await loop.run_in_executor(self._threads, self._list_failures, work, work.logs / FILE_NAME)
         except (OSError, StoreError) as error:
-            self._log.warning("the failed items could not be listed", step=work.step_id, reason=str(error))
+            say(logging.WARNING, "the failed items could not be listed", step=work.step_id, reason=str(error))
 
     def close(self) -> None:
         """Stop what runs: the next master does it again."""
@@ -120,7 +121,7 @@ class Finisher:
             try:
                 concatenate(wanted, self._reader, self._record, stop=self._stop)
             except RowsLost as error:
-                self._log.error("committed rows are lost", step=work.step_id, reason=str(error))
+                say(logging.ERROR, "committed rows are lost", step=work.step_id, reason=str(error))
                 lost = tuple(
                     LostRows(row.mini_batch, row.lease_id, row.item_count, row.ok_count, row.row_count, row.length)
                     for row in error.lost

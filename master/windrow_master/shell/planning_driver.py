@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import struct
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
+
+from windrow.journal import say
 
 from windrow_master.core.commands import FailStep, PlanGroup
 from windrow_master.core.ids import StepId
@@ -32,14 +35,12 @@ class PlanningDriver:
         request: dict[str, Any],
         checkpoint: Callable[[], bytes | None],
         submit: Callable[[Any], Awaitable[Any]],
-        log: Any,
     ) -> None:
         """`request` as in docs/contracts.md, section 3, without checkpoint; `checkpoint()` is the stored one."""
         self._step_id = step_id
         self._request = request
         self._checkpoint = checkpoint
         self._submit = submit
-        self._log = log
         self._task: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -59,7 +60,12 @@ class PlanningDriver:
             ended, tail = await self._plan_once()
             if ended:
                 return
-            self._log.warning("the planner ended before its work did; it starts again", step=self._step_id, stderr=tail)
+            say(
+                logging.WARNING,
+                "the planner ended before its work did; it starts again",
+                step=self._step_id,
+                stderr=tail,
+            )
         await self._submit(
             FailStep(
                 self._step_id,

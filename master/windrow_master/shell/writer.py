@@ -16,11 +16,14 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from windrow.journal import say
 
 from windrow_master.core import commands
 from windrow_master.core.commands import Command, Moment
@@ -65,7 +68,6 @@ class Writer:
         carry_out: Callable[[list[Effect]], None],
         *,
         on_fatal: Callable[[BaseException], None],
-        log: Any,
     ) -> None:
         """`carry_out` takes effects in order and must not raise or block; `on_fatal` must end the process."""
         self.core = core
@@ -73,7 +75,6 @@ class Writer:
         self._committer = committer
         self._carry_out = carry_out
         self._on_fatal = on_fatal
-        self._log = log
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "committer")
         self._arrived: list[tuple[Command, asyncio.Future[Any]]] = []
@@ -136,7 +137,8 @@ class Writer:
 
     def _contain(self, command: Command, error: Exception, future: asyncio.Future[Any], now: Moment) -> None:
         """A command raised: write down all there is, pause its job, and live."""
-        self._log.error(
+        say(
+            logging.ERROR,
             "a command raised inside the core: please report this",
             command=type(command).__name__,
             content=repr(command)[:4000],
@@ -184,7 +186,7 @@ class Writer:
         error = done.exception()
         if isinstance(error, CommitPostponed):
             if self.read_only_reason != str(error):
-                self._log.error("nothing can be acknowledged at the moment", reason=str(error))
+                say(logging.ERROR, "nothing can be acknowledged at the moment", reason=str(error))
             self.read_only_reason = str(error)
             self._loop.call_later(RETRY_COMMIT_S, self._commit, dirty, replies, owed)
             return
@@ -192,7 +194,7 @@ class Writer:
             self._on_fatal(error)
             return
         if self.read_only_reason:
-            self._log.info("writing again", after=self.read_only_reason)
+            say(logging.INFO, "writing again", after=self.read_only_reason)
             self.read_only_reason = ""
         self._in_flight = None
         self._release(replies, owed)
