@@ -41,6 +41,7 @@ def _serve(config: AgentConfig) -> int:
     from windrow_agent.agent import Agent
     from windrow_agent.node import kernel
     from windrow_agent.node.identity import FolderInUse, Identity
+    from windrow_agent.session.session import NotAdmitted
 
     kernel.forbid_dumps()
     try:
@@ -57,6 +58,9 @@ def _serve(config: AgentConfig) -> int:
 
     try:
         return asyncio.run(run())
+    except NotAdmitted as error:
+        print(f"windrow agent: {error}", file=sys.stderr)
+        return 2
     except Exception as error:
         log.exception("the agent failed")
         print(f"windrow agent: failed: {error!r}. See {config.folder / 'agent.log'}", file=sys.stderr)

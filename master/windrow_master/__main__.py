@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 
 from windrow_master.config import guard_process, parse
 
@@ -21,7 +22,7 @@ def main() -> int:
         return await MasterService(config).run()
 
     try:
-        config.state.mkdir(parents=True, exist_ok=True)
+        _make(config.state)
         open_journal(config.state / "master.log", "master", served=not config.embedded)
         # Switching threads often keeps the committer from waiting for the event loop a whole interval per call.
         sys.setswitchinterval(0.001)
@@ -29,6 +30,16 @@ def main() -> int:
     except (OSError, StoreError) as error:
         print(f"windrow master: {error}", file=sys.stderr)
         return 2
+
+
+def _make(state: Path) -> None:
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = "it, or a part of its path, is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise OSError(
+            f"The state folder {state} cannot be made: {what}. Name another folder with --state DIR."
+        ) from error
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 PR_SET_DUMPABLE = 4
+_LISTEN = re.compile(r"unix:.+|.*:[0-9]{1,5}", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ def parse(arguments: list[str]) -> MasterConfig:
     )
     parser.add_argument("--join-token-file", type=Path, help="agents must bring what this file holds")
     given = parser.parse_args(arguments)
+    if not _LISTEN.fullmatch(given.listen):
+        parser.error(f"--listen {given.listen}: say HOST:PORT (as in 127.0.0.1:8470) or unix:/PATH")
     datastores: dict[str, Path] = {}
     for item in given.datastore:
         name, _, path = item.partition("=")

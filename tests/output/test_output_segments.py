@@ -138,7 +138,7 @@ def test_after_an_error_the_group_goes_to_a_new_segment(
         [place] = made.append([block(b"good")])
         segments += made.sync()
         expected.append((b"good", place))
-    with pytest.raises(error, match=r"The segment .* could not be") as caught:
+    with pytest.raises(error, match=r"could not be") as caught:
         made.append([block(b"lost" * 10)])
         made.sync()
     assert isinstance(caught.value, SegmentFull) == (error is SegmentFull)

@@ -47,6 +47,15 @@ _HEARTBEAT_TIMEOUT_S = 3.0
 _MESSAGES_BYTES_DEFAULT = 1 << 20
 
 
+_REFUSALS = (errors.JOIN_TOKEN_INVALID, errors.NODE_INVALID)
+"""What no repetition mends. A node that was admitted once goes on trying: its master may be in the middle of a change.
+"""
+
+
+class NotAdmitted(Exception):
+    """The master refuses this node for good; the text says why."""
+
+
 class SessionLost(Exception):
     """The session has to begin anew; the text says why."""
 
@@ -91,7 +100,7 @@ class Session:
         return asyncio.shield(self._link)
 
     async def run(self) -> None:
-        """Never returns."""
+        """Never returns. Raises NotAdmitted."""
         while True:
             link: Link | None = None
             try:
@@ -101,6 +110,8 @@ class Session:
                 self._say_lost(str(lost))
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
+                if failure.reason in _REFUSALS and not self._master_incarnation:
+                    raise NotAdmitted(failure.message) from error
                 reason = f" ({failure.reason})" if failure.reason else ""
                 self._say_lost(f"{failure.code.name}{reason}: {failure.message}")
             except OSError as error:

@@ -221,7 +221,8 @@ class SegmentWriter:
 
 
 def _failed(what: str, path: Path, error: OSError) -> SegmentError:
-    text = f"The segment {path} could not be {what}: {error.strerror}."
     if error.errno in FULL_ERRORS:
+        # Without the segment's name: each try has another, and the same trouble should be told once.
+        text = f"Rows could not be {what} in {path.parent}: {error.strerror}."
         return SegmentFull(f"{text} Make room on that disk: work goes on by itself.")
-    return SegmentError(text)
+    return SegmentError(f"The segment {path} could not be {what}: {error.strerror}.")

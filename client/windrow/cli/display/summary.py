@@ -98,7 +98,10 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "") -
                 )
             )
         case JobState.CANCELLED:
-            ended = f"Cancelled: {items.ended:,} of {counted(items.total, 'item')} had an outcome. {job.message}"
+            ended = (
+                f"Cancelled: of {counted(items.total, 'item')} {items.ok:,} ok, {items.failed:,} failed, "
+                f"{items.cancelled:,} cancelled. {job.message}"
+            )
             _out(coloured(ended.rstrip(), YELLOW, sys.stdout))
         case JobState.PAUSED:
             _out(
