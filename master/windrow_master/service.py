@@ -70,7 +70,7 @@ class MasterService:
 
     async def _serve(self, store: SqliteStore) -> int:
         config = self._config
-        core = Core(store.incarnation, store.lease_prefix)
+        core = Core(store.incarnation, store.lease_prefix, held=config.embedded)
         now = moment()
         core.load(store.load(), settings_of, now)
         watchers = Watchers()

@@ -159,8 +159,14 @@ def test_a_changed_run_is_refused_until_told_what_to_do(workspace: Workspace) ->
     assert refused.returncode == 2
     assert "--restart" in refused.stderr
     assert "--keep-rows" in refused.stderr
+    (job,) = json.loads(workspace.run("job", "list", "-o", "json").stdout)
+    assert job["state"] == "running", "a refused command has run nothing"
     kept = workspace.run("run", "job.yml", "--keep-rows")
     assert kept.returncode == 0, kept.stderr
+    assert workspace.rows.read_text() == workspace.expected(["a", "wait"])
+    nothing_left = workspace.run("run", "job.yml", "--keep-rows")
+    assert nothing_left.returncode == 2
+    assert "no unfinished run" in nothing_left.stderr
     assert workspace.rows.read_text() == workspace.expected(["a", "wait"])
 
 

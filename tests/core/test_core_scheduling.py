@@ -138,3 +138,13 @@ def test_the_ready_queue_is_a_set_with_an_order(operations: list[tuple[str, int]
         else:
             now += number
         assert len(queue) == len(inside)
+
+
+def test_a_held_core_plans_and_admits_but_leases_nothing_before_it_is_told_to_begin() -> None:
+    driver = CoreDriver()
+    driver.core.state.held = True
+    driver.running([1] * 4)
+    driver.join("n1", 4)
+    assert driver.held("n1") == []
+    driver.do(commands.BeginWork())
+    assert len(driver.held("n1")) == 4

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from windrow.errors import NotFound, RequestRefused, RunChanged
+from windrow.errors import NotFound, RequestRefused, RunChanged, UsageError
 from windrow.job import Job, JobState
 from windrow.rpc.errors import JOB_EXISTS
 
@@ -51,6 +51,11 @@ def begin(client: Client, loaded: LoadedJob, *, restart: bool = False, keep_rows
             return Begun(chosen, True, tuple(job for job in unfinished if job.job_id != chosen.job_id))
         if going:
             raise _changed(going[0], effective.job_file)
+        if keep_rows:
+            raise UsageError(
+                f"--keep-rows: there is no unfinished run of {effective.job_file} to go on with. "
+                "Without --keep-rows a new run begins."
+            )
     return Begun(_submit_new(client, effective), False, tuple(others))
 
 

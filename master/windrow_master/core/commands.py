@@ -100,6 +100,10 @@ class PauseJob(NamedTuple):
     message: str
 
 
+class BeginWork(NamedTuple):
+    """Somebody wants work done: a core that was held hands leases out from now on. Reply: None."""
+
+
 class RegisterNode(NamedTuple):
     """Reply: None, or Refused (NODE_ALREADY_LIVE)."""
 
@@ -272,6 +276,7 @@ Command = (
     SubmitJob
     | CancelJob
     | PauseJob
+    | BeginWork
     | RegisterNode
     | HeartbeatNode
     | OpenWork

@@ -23,6 +23,7 @@ HANDLERS: dict[type, Handler] = {
     commands.SubmitJob: steps.on_submit_job,
     commands.CancelJob: steps.on_cancel_job,
     commands.PauseJob: steps.on_pause_job,
+    commands.BeginWork: steps.on_begin_work,
     commands.StartStep: steps.on_start_step,
     commands.PlanGroup: steps.on_plan_group,
     commands.FailStep: steps.on_fail_step,
@@ -45,9 +46,11 @@ HANDLERS: dict[type, Handler] = {
 class Core:
     """The state machine of one master incarnation."""
 
-    def __init__(self, incarnation: int, lease_prefix: int, timing: Timing | None = None) -> None:
-        """`lease_prefix`: 31 bits, distinct from those of all earlier incarnations."""
-        self.state = CoreState(incarnation, lease_prefix, timing or Timing())
+    def __init__(
+        self, incarnation: int, lease_prefix: int, timing: Timing | None = None, *, held: bool = False
+    ) -> None:
+        """`lease_prefix`: 31 bits, distinct from those of all earlier incarnations. `held`: until BeginWork."""
+        self.state = CoreState(incarnation, lease_prefix, timing or Timing(), held=held)
 
     def load(self, snapshot: Snapshot, settings_of: recovery.SettingsOf, now: Moment) -> None:
         """Start from what an earlier incarnation left."""

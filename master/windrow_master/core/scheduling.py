@@ -13,7 +13,7 @@ from windrow_master.core.states import MiniBatchState, NodeState
 
 def pick(state: CoreState, now: Moment) -> None:
     """Offer steps to nodes and hand out leases: by priority, then age; among nodes evenly, the emptiest first."""
-    if not state.scheduling_wanted or not _settled(state, now):
+    if state.held or not state.scheduling_wanted or not _settled(state, now):
         return
     state.scheduling_wanted = False
     serving = [node for node in state.nodes.values() if node.state == NodeState.READY and node.stream]

@@ -216,6 +216,8 @@ class CoreState:
     job_key_last: int = 0
     step_id_last: int = 0
     lease_count: int = 0
+    held: bool = False
+    """No lease is handed out before BeginWork: so a command that is refused has run nothing (embedded mode)."""
     settle_until_s: float = 0.0
     tick_s: float | None = None
     dirty: Dirty = field(default_factory=Dirty)

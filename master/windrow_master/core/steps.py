@@ -27,6 +27,7 @@ import json
 
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import (
+    BeginWork,
     CancelJob,
     FailStep,
     FinishStep,
@@ -286,6 +287,12 @@ def fail_step(state: CoreState, step: Step, message: str, now: Moment) -> None:
                 other.message = f"Step {step.settings.name!r} failed."
                 _end_step(state, other, StepState.CANCELLED, now)
     _settle_job(state, job, now)
+
+
+def on_begin_work(state: CoreState, command: BeginWork, now: Moment) -> None:
+    """Hand leases out from now on."""
+    state.held = False
+    state.scheduling_wanted = True
 
 
 def on_cancel_job(state: CoreState, command: CancelJob, now: Moment) -> JobKey | Refused:

@@ -67,6 +67,7 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
         """Submit a job; the same request_id again brings the first answer."""
+        self._begin_work()
         try:
             command = self._submissions.command(request.request_id, request.document)
         except SubmissionInvalid as error:
@@ -99,6 +100,7 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
         """The job now and whenever it changes, until it has ended."""
         job, steps = await self._find(request.job_id, context)
         seq = request.after_seq
+        self._begin_work()
         with self._watchers.watch(job.job_key) as changed:
             while True:
                 changed.clear()
@@ -218,6 +220,11 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
             embedded=self._embedded,
             datastores={name: str(path) for name, path in self._datastores.items()},
         )
+
+    def _begin_work(self) -> None:
+        """An embedded master runs nothing before a client submits or follows a job: see `CoreState.held`."""
+        if self._writer.core.state.held:
+            self._writer.submit(commands.BeginWork())
 
     async def _job(self, job_id: str, context: Context) -> job_pb2.Job:
         return job_message(*await self._find(job_id, context))

@@ -35,6 +35,7 @@ from windrow_master.crash_points import reach
 from windrow_master.shell.committer import CommitPostponed, Committer
 
 VOLATILE = (
+    commands.BeginWork,
     commands.HeartbeatNode,
     commands.OpenWork,
     commands.CloseWork,
