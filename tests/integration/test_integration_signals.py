@@ -1,0 +1,131 @@
+"""Signals: an orderly end keeps the state, the same command goes on, and who stands still a while loses nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+
+import pytest
+from embedded_run import EmbeddedRun, check_counts, check_words, wait_until
+
+Make = Callable[..., EmbeddedRun]
+
+SEEN = (
+    "import os, time\n"
+    "def run(mini_batch):\n"
+    "    time.sleep({seconds})\n"
+    "    name = os.path.basename(mini_batch[0])\n"
+    "    with open(os.path.join(os.environ['SEEN'], name), 'ab') as seen:\n"
+    "        seen.write(b'x')\n"
+    "    return [name]\n"
+)
+
+
+def slow_run(make: Make, files: int, seconds: float) -> EmbeddedRun:
+    """A run whose script notes each execution."""
+    run = make(SEEN.format(seconds=seconds), files=files)
+    seen = run.folder / "seen"
+    seen.mkdir()
+    job = run.folder / "job.yml"
+    job.write_text(
+        job.read_text().replace("    task:\n", f"    environment_variables: {{SEEN: '{seen}'}}\n    task:\n")
+    )
+    return run
+
+
+def executions(run: EmbeddedRun) -> int:
+    return sum(path.stat().st_size for path in (run.folder / "seen").iterdir())
+
+
+def check_output(run: EmbeddedRun, files: int) -> None:
+    assert run.output.read_text() == "".join(f"f{number:05d}\n" for number in range(files))
+    assert check_counts(run)["items_ok"] == files
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_drains_and_the_same_command_goes_on(make: Make, number: signal.Signals) -> None:
+    run = slow_run(make, 60, 0.05)
+    process = run.start()
+    wait_until(lambda: run.committed() >= 10, "some of the job")
+    process.send_signal(number)
+    code, text = run.finish()
+    assert code == 130, text
+    check_words(text, ["Interrupted.", "of 60 items are done", "The state is kept in .windrow", "windrow run job.yml"])
+    assert run.strays() == []
+    done = run.committed()
+    assert 10 <= done < 60
+    # What ran when the signal came was finished and counted.
+    assert executions(run) == done
+    assert not run.output.exists()
+    code, text = run.run()
+    assert code == 0, text
+    check_words(text, [f"{done} mini-batches done before"])
+    check_output(run, 60)
+    assert executions(run) == 60
+
+
+def test_a_second_signal_ends_at_once(make: Make) -> None:
+    run = slow_run(make, 6, 600.0)
+    process = run.start()
+    wait_until(lambda: len(run.pids("worker")) == 2, "workers")
+    process.send_signal(signal.SIGINT)
+    wait_until(lambda: "draining" in (run.state / "agent" / "agent.log").read_text(), "the agent drains")
+    process.send_signal(signal.SIGINT)
+    code, text = run.finish()
+    assert code == 130, text
+    check_words(text, ["Ctrl-C again ends at once", "Interrupted."])
+    assert run.strays() == []
+
+
+@pytest.mark.parametrize("role", ["master", "agent"])
+def test_standing_still_for_three_seconds_costs_nothing(make: Make, role: str) -> None:
+    run = slow_run(make, 40, 0.05)
+    run.start()
+    wait_until(lambda: run.committed() >= 10, "some of the job")
+    (pid,) = run.pids(role)
+    stop_for(pid, 3.2)
+    code, text = run.finish()
+    assert code == 0, text
+    check_output(run, 40)
+    assert executions(run) == 40
+    assert check_counts(run)["retries"] == 0
+
+
+def test_results_of_an_agent_that_was_away_too_long_are_refused(make: Make) -> None:
+    """It stood still for longer than its leases live: they are others' by then, and count once."""
+    run = slow_run(make, 30, 0.2)
+    run.start()
+    wait_until(lambda: run.committed() >= 4, "some of the job")
+    (pid,) = run.pids("agent")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: "Silent for longer" in lost_nodes(run), "the master gives the node up")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    code, text = run.finish()
+    assert code == 0, text
+    check_output(run, 30)
+    assert "completions not counted" in (run.state / "agent" / "agent.log").read_text()
+    # The lost node is charged to nobody.
+    counters = check_counts(run)
+    assert set(counters["failed_attempts"]) <= {"10"}  # type: ignore[call-overload]
+
+
+def lost_nodes(run: EmbeddedRun) -> str:
+    """The events of lost nodes that the store holds."""
+    with contextlib.closing(sqlite3.connect(f"file:{run.state / 'windrow.db'}?mode=ro", uri=True)) as connection:
+        rows = connection.execute("SELECT message FROM event WHERE kind = 'node_lost'").fetchall()
+    return " ".join(row[0] if isinstance(row[0], str) else row[0].decode() for row in rows)
+
+
+def stop_for(pid: int, seconds: float) -> None:
+    """SIGSTOP, and SIGCONT after so long: the time itself is what is tested."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(seconds)
+    finally:
+        os.kill(pid, signal.SIGCONT)
