@@ -6,11 +6,13 @@ import contextlib
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
 import pytest
-from embedded_run import EmbeddedRun, check_counts, check_words, wait_until
+from embedded_run import WINDROW, EmbeddedRun, check_counts, check_words, wait_until
 
 Make = Callable[..., EmbeddedRun]
 
@@ -64,6 +66,29 @@ def test_a_signal_drains_and_the_same_command_goes_on(make: Make, number: signal
     code, text = run.run()
     assert code == 0, text
     check_words(text, [f"{done} mini-batches done before"])
+    check_output(run, 60)
+    assert executions(run) == 60
+
+
+def test_a_closed_terminal_drains_and_the_same_command_goes_on(make: Make) -> None:
+    run = slow_run(make, 60, 0.1)
+    # Whoever holds the terminal's other end is killed: the kernel hangs the terminal up.
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import pty, sys; pty.spawn(sys.argv[1:])", WINDROW, "run", "job.yml"],
+        cwd=run.folder,
+        env={**os.environ, "TERM": "xterm"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    wait_until(lambda: run.committed() >= 10, "some of the job")
+    holder.kill()
+    holder.wait()
+    wait_until(lambda: not run.strays(), "no process is left")
+    done = run.committed()
+    assert 10 <= done < 60
+    assert executions(run) == done, "what ran was finished"
+    code, text = run.run()
+    assert code == 0, text
     check_output(run, 60)
     assert executions(run) == 60
 

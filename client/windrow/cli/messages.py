@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -26,6 +27,20 @@ def coloured(text: str, colour: str, stream: object) -> str:
 def say(text: str) -> None:
     """A word to the user beside the output proper. Bytes that are no text (in file names) do not stop it."""
     print(printable(text, sys.stderr.encoding), file=sys.stderr, flush=True)
+
+
+def leave_closed_terminal() -> None:
+    """Let words go nowhere where the terminal is gone: they would fail, and keep what has to be ended from its end."""
+    import termios
+
+    for descriptor in (1, 2):
+        try:
+            termios.tcgetattr(descriptor)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, descriptor)
+                os.close(null)
 
 
 def printable(text: str, encoding: str | None) -> str:

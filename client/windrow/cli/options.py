@@ -114,4 +114,5 @@ def open_client(master: str | None, state: Path | None, *, live: bool = False) -
             f"Use `windrow run JOB_FILE --state {state}`, or start a master and give its address with --master."
         )
     with Client(master if state is None else None, state=state) as client:
+        client.connection.on_wait = say
         yield client

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import sys
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from windrow.cli import exit_codes
 from windrow.cli.early import RunOptions, absolute_python
 from windrow.cli.interrupts import Interrupts
-from windrow.cli.messages import YELLOW, coloured, is_colourful, report, say
+from windrow.cli.messages import YELLOW, coloured, is_colourful, leave_closed_terminal, report, say
 
 if TYPE_CHECKING:
     from windrow.cli.display import Display
@@ -25,7 +26,12 @@ def run_command(options: RunOptions, session: Session | None) -> int:
     try:
         try:
             return run.run()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, OSError) as error:
+            # A closed terminal shows as SIGHUP or as a failed write, whichever comes first.
+            if isinstance(error, OSError) and error.errno != errno.EIO:
+                raise
+            interrupts.disarm()
+            leave_closed_terminal()
             return run.interrupted()
         finally:
             interrupts.disarm()
@@ -61,12 +67,14 @@ class _Run:
 
     def close(self) -> None:
         """End what was started. Repeatable."""
-        if self._display is not None:
-            self._display.end()
-        if self._session is not None:
-            # Without a job of ours nothing is worth waiting for.
-            self._session.close(now=self._job is None, hurry=lambda: self._interrupts.hurried)
-            self._session = None
+        try:
+            if self._display is not None:
+                self._display.end()
+        finally:
+            if self._session is not None:
+                # Without a job of ours nothing is worth waiting for.
+                self._session.close(now=self._job is None, hurry=lambda: self._interrupts.hurried)
+                self._session = None
 
     def interrupted(self) -> int:
         """The first Ctrl-C: let what runs end, keep the state, say how to go on."""

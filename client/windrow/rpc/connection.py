@@ -21,6 +21,7 @@ CALL_TIMEOUT_S: Final = 30.0
 """One try of one unary call; a master answers in milliseconds unless its disk stalls."""
 RETRY_PAUSE_S: Final = 0.05
 RETRY_PAUSE_MAX_S: Final = 1.0
+TELL_AFTER_S: Final = 1.0
 MESSAGE_BYTES_MAX: Final = 64 << 20
 
 _NOT_FOUND = {
@@ -62,6 +63,8 @@ class Connection:
         self.patience_s = patience_s
         self.why_gone: Callable[[], WindrowError | None] = lambda: None
         """Asked before each new try: an error that makes waiting useless (a private master that cannot be started)."""
+        self.on_wait: Callable[[str], None] = lambda message: None
+        """Told, once for each run of failures that goes on for TELL_AFTER_S, what is waited for and how long."""
         self.channel = grpc.insecure_channel(
             grpc_target(address),
             options=[
@@ -103,10 +106,12 @@ class Patience:
         self._connection = connection
         self._since: float | None = None
         self._pause = RETRY_PAUSE_S
+        self._told = False
 
     def answered(self) -> None:
         """The master is there."""
         self._since = None
+        self._told = False
         self._pause = RETRY_PAUSE_S
 
     def wait_or_raise(self, error: grpc.RpcError) -> None:
@@ -121,6 +126,12 @@ class Patience:
             raise gone from error
         if now - self._since >= self._connection.patience_s:
             raise unreachable(self._connection.address, failure) from error
+        if now - self._since >= TELL_AFTER_S and not self._told:
+            self._told = True
+            self._connection.on_wait(
+                f"No master answers at {self._connection.address}. Waiting for it, {self._connection.patience_s:g} s "
+                f"in all (Ctrl-C stops)."
+            )
         time.sleep(self._pause * random.uniform(0.5, 1.0))
         self._pause = min(2 * self._pause, RETRY_PAUSE_MAX_S)
 
