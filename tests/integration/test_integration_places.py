@@ -269,3 +269,34 @@ def test_out_of_memory_is_told_apart(make: Make) -> None:
         wait_until(lambda: not run.strays(), "no stray process")
         wait_until(lambda: not (group / "cgroup.procs").read_text(), "the group is empty")
         group.rmdir()
+
+
+UNREADABLE: dict[str, tuple[str, int, list[str]]] = {
+    "job_file": ("job.yml", 2, ["job.yml", "cannot be read", "Permission denied"]),
+    "code_folder": ("code", 2, ["job.yml", "entry.py", "Permission denied"]),
+    "script": ("code/entry.py", 2, ["code/entry.py", "Permission denied"]),
+    "input_folder": ("data", 1, ["data of the input cannot be read", "Permission denied", "chmod a+rx"]),
+    "item": ("data/f00001", 1, ["1 item failed", "PermissionError", "data/f00001"]),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_what_may_not_be_read_is_told(make: Make, what: str) -> None:
+    path, code, words = UNREADABLE[what]
+    run = make(
+        "def run(mini_batch):\n    return [open(path).read() for path in mini_batch]\n", settings="error_threshold: 0"
+    )
+    command = [WINDROW, "run", "job.yml", "--no-progress"]
+    if os.geteuid() == 0:
+        # Root reads everything, unless the capability for that is taken away.
+        command = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", *command]
+        if subprocess.call([*command[:3], "true"], stderr=subprocess.DEVNULL) != 0:
+            pytest.skip("root reads everything here")
+    (run.folder / path).chmod(0)
+    try:
+        done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True, timeout=90, check=False)
+    finally:
+        (run.folder / path).chmod(0o755)
+    assert done.returncode == code, done.stdout + done.stderr
+    check_words(done.stdout + done.stderr, words)
+    assert not run.output.exists()

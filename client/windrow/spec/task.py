@@ -165,7 +165,11 @@ def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context
         module = os.path.join(code_folder, *script.split("."))
         candidates = [module + ".py", os.path.join(module, "__init__.py")]
     if not any(map(os.path.isfile, candidates)):
-        there = sorted(name for name in os.listdir(code_folder) if name.endswith(".py"))
+        try:
+            there = sorted(name for name in os.listdir(code_folder) if name.endswith(".py"))
+        except OSError as error:
+            context.problems.error(node, key, f"{shown(node)} cannot be looked for in {code_folder}: {error.strerror}.")
+            return script
         context.problems.error(
             node, key, f"{shown(node)} does not exist in {code_folder}.{did_you_mean(script, there)}"
         )
