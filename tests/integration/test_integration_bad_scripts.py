@@ -176,3 +176,17 @@ def marked(mark: str) -> list[int]:
             except OSError:
                 continue
     return found
+
+
+def test_an_init_that_never_returns_fails_the_job_after_one_deadline(make: Make) -> None:
+    """The limit is 3 x the run timeout + 30 s (reference 5.4): waited for once, not for three tries of every worker."""
+    run = make(
+        "import time\ndef init():\n    time.sleep(1000)\n" + ECHO,
+        settings="retry_settings: {max_retries: 0, timeout: 1}",
+    )
+    code, text = run.run()
+    assert code == 1, text
+    check_words(text, ["init() took longer than 33 s", "raise retry_settings.timeout", "no worker could be made ready"])
+    errors = [path for path in run.state.rglob("*") if path.match("user/stdout/*/*.stdout.txt")]
+    assert len(errors) <= 2, "one worker a slot was tried"
+    assert check_counts(run)["cancelled"] == 4

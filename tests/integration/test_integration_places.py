@@ -300,3 +300,27 @@ def test_what_may_not_be_read_is_told(make: Make, what: str) -> None:
     assert done.returncode == code, done.stdout + done.stderr
     check_words(done.stdout + done.stderr, words)
     assert not run.output.exists()
+
+
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2> /dev/full"])
+def test_closed_or_full_streams_do_not_stop_a_run(make: Make, streams: str) -> None:
+    run = make(ECHO)
+    done = subprocess.run(
+        ["sh", "-c", f"exec {WINDROW} run job.yml {streams}"],
+        cwd=run.folder,
+        capture_output=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert run.output.read_text() == EXPECTED
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_current_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"cd {gone} && rmdir {gone} && exec {WINDROW} run {tmp_path / 'job.yml'}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 2, done.stderr
+    check_words(done.stderr, ["current folder does not exist any more", "Go to one that does"])

@@ -21,6 +21,14 @@ MODULES = {"master": "windrow_master"}
 def main() -> None:
     """The console entry point. Always ends the process, with an exit code of `windrow.cli.exit_codes`."""
     arguments = sys.argv[1:]
+    open_standard_streams()
+    try:
+        os.getcwd()  # noqa: PTH109  pathlib costs milliseconds here
+    except FileNotFoundError:
+        print(
+            "windrow: The current folder does not exist any more. Go to one that does, and try again.", file=sys.stderr
+        )
+        sys.exit(2)
     # gRPC's own messages (a connection lost, found again) are not for people; errors reach them through ours.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if arguments and arguments[0] in MODULES and "_WINDROW_COMPLETE" not in os.environ:
@@ -34,6 +42,20 @@ def main() -> None:
     from windrow.cli.app import run_app
 
     sys.exit(run_app())
+
+
+def open_standard_streams() -> None:
+    """Where the caller has closed them (`>&-`): else the next file or socket of ours would be taken for one of them."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(descriptor, True)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115  for the life of the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def become(role: str, arguments: list[str]) -> None:

@@ -26,7 +26,12 @@ def coloured(text: str, colour: str, stream: object) -> str:
 
 def say(text: str) -> None:
     """A word to the user beside the output proper. Bytes that are no text (in file names) do not stop it."""
-    print(printable(text, sys.stderr.encoding), file=sys.stderr, flush=True)
+    try:
+        print(printable(text, sys.stderr.encoding), file=sys.stderr, flush=True)
+    except OSError as error:
+        # A full disk under `2> log` is no reason to end a run; a reader or terminal that is gone is.
+        if error.errno in (errno.EPIPE, errno.EIO):
+            raise
 
 
 def leave_closed_terminal() -> None:
