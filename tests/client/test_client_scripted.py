@@ -220,6 +220,14 @@ def test_a_full_disk_is_told_while_a_job_is_followed(
     assert any("STORAGE_FULL" in event.get("message", "") for event in events)
 
 
+def test_a_stream_that_the_master_cancelled_is_opened_again(script: Script, address: str) -> None:
+    """What an ending master does with its streams is no end of the job's."""
+    script.failures = [grpc.StatusCode.CANCELLED, grpc.StatusCode.CANCELLED]
+    script.moments = [[job_pb2.Job(job_id="j", seq=1, state=job_pb2.JOB_STATE_COMPLETED)]]
+    with Client(address, patience_s=30) as client:
+        assert [job.seq for job in client.progress("j")] == [1]
+
+
 def test_progress_of_a_job_that_has_ended_before(script: Script, address: str) -> None:
     script.moments = [[]]
     with Client(address) as client:

@@ -61,6 +61,7 @@ class Connection:
     def __init__(self, address: str, *, patience_s: float) -> None:
         self.address = address
         self.patience_s = patience_s
+        self.closed = False
         self.why_gone: Callable[[], WindrowError | None] = lambda: None
         """Asked before each new try: an error that makes waiting useless (a private master that cannot be started)."""
         self.on_wait: Callable[[str], None] = lambda message: None
@@ -88,6 +89,7 @@ class Connection:
 
     def close(self) -> None:
         """End the channel; streams that run on it end too."""
+        self.closed = True
         self.channel.close()
 
     @contextlib.contextmanager
@@ -117,7 +119,9 @@ class Patience:
     def wait_or_raise(self, error: grpc.RpcError) -> None:
         """Pause before the next try; raises WindrowError when another try is useless or the patience is over."""
         failure = errors.read_failure(error)
-        if not is_transient(failure):
+        # A master that ends cancels its streams; only what we have closed ourselves is not tried again.
+        left = failure.code == grpc.StatusCode.CANCELLED and not self._connection.closed
+        if not (is_transient(failure) or left):
             raise refusal(failure, self._connection.address) from error
         now = time.monotonic()
         self._since = now if self._since is None else self._since
