@@ -84,3 +84,12 @@ def test_elements_of_lists_go_by_number(workspace: Workspace) -> None:
     assert "a, c" in workspace.only_problem(changes, "jobs.score.partition_keys.1=c").message
     problems = workspace.step_problems(changes, "jobs.score.partition_keys.2=c")
     assert "is a list of 2" in problems[0].message
+
+
+def test_null_leaves_a_step_out(workspace: Workspace) -> None:
+    text = workspace.job_of(more="") + "  prepare: {type: command, command: ls}\n"
+    (problem,) = workspace.problems(text)
+    assert "--set jobs.prepare=null" in problem.message
+    assert [step.name for step in workspace.job(text, "jobs.prepare=null").job.steps] == ["score"]
+    assert workspace.problems(text, "jobs.prepare=null", "jobs.score=null")[0].message.startswith("holds no step")
+    assert 'Did you mean "prepare"?' in workspace.problems(text, "jobs.prepar=null")[0].message

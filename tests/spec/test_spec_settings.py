@@ -190,6 +190,7 @@ def test_an_error_points_at_the_value(workspace: Workspace) -> None:
         (TASK + "  environment: {image: x, conda_file: {a: 1}}", "", "jobs.score.task.environment", "--python"),
         ("mini_batch_size: 10kb", "", "jobs.score.mini_batch_size", "10240 files"),
         ("output_data: ${{outputs.scores}}", "", "jobs.score.output_data", "append_row_to"),
+        ("tags: {owner: me, preview: ''}", "", "jobs.score.tags", "use the pipeline's tags"),
     ],
 )  # fmt: skip
 def test_what_is_unknown_or_has_no_effect_is_a_warning_by_name(

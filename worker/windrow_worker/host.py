@@ -26,7 +26,7 @@ from windrow_worker.channels import AgentGone, ChannelClosed, ResultChannel, Wai
 from windrow_worker.configuration import BadConfiguration, read_configuration
 from windrow_worker.context import MiniBatchContext
 from windrow_worker.figures import Figures
-from windrow_worker.loading import InputChanged, make_loader
+from windrow_worker.loading import InputChanged, MissingLibrary, make_loader
 from windrow_worker.rows import BadReturn, RowWriter, ScratchFailed
 
 TYPE_CHECKING = False
@@ -147,7 +147,7 @@ class Host:
 
     def _start_failure(self, error: BaseException, stage: str) -> bytes:
         """The side document of an INIT_FAILED frame."""
-        if isinstance(error, script.BadScript):
+        if isinstance(error, (script.BadScript, MissingLibrary)):
             return failures.encode_failure(failures.INIT_FAILED, str(error), str(error))
         message = stage.format(script=self._name, python=sys.executable) + failures.describe(error)
         if isinstance(error, ModuleNotFoundError):

@@ -20,6 +20,10 @@ class InputChanged(Exception):
     """A file is no longer what it was when it was listed. The message names the file and what differs."""
 
 
+class MissingLibrary(ImportError):
+    """The interpreter lacks what the input's format needs. The message says what, where, and what to do."""
+
+
 class Loaded:
     """A loaded mini-batch.
 
@@ -72,7 +76,8 @@ class NothingLoader:
 def make_loader(reader: Dict[str, Any]) -> Loader:
     """The loader for a step's reader document.
 
-    Imports pandas where the reader is of kind "table". Raises ImportError if that fails, ValueError for another kind.
+    Imports pandas where the reader is of kind "table". Raises MissingLibrary where it is not installed, what the
+    import raises where it does not work, ValueError for another kind.
     """
     kind = reader.get("kind")
     if kind == "files":

@@ -65,7 +65,7 @@ class Components:
         written_type = step.entries.get("type")
         step_type = written_type.text.strip().casefold() if isinstance(written_type, Scalar) else ""
         if step_type and step_type != "parallel":
-            context.problems.error(written_type or step, f"{key}.type", _other_type(step_type))
+            context.problems.error(written_type or step, f"{key}.type", _other_type(step_type, key))
             return None
         if not step_type and is_null(component_node):
             context.problems.error(step, f"{key}.type", 'is missing; a step needs "type: parallel".')
@@ -152,16 +152,17 @@ class Components:
         written_type = component.entries.get("type")
         component_type = written_type.text.strip().casefold() if isinstance(written_type, Scalar) else "parallel"
         if component_type != "parallel":
-            self._context.problems.error(written_type or component, f"{key}.type", _other_type(component_type))
+            what = _other_type(component_type, key.removesuffix(".component"))
+            self._context.problems.error(written_type or component, f"{key}.type", what)
             return None
         check_keys(component, COMPONENT, key, self._context)
         return component
 
 
-def _other_type(step_type: str) -> str:
+def _other_type(step_type: str, key: str) -> str:
     if step_type in ("command", "sweep", "automl", "spark", "pipeline", "import", "data_transfer", "finetuning"):
         return (
-            f'steps of type "{step_type}" are not carried out yet, only "parallel"; run that step by '
-            "hand and give its result as an input."
+            f'steps of type "{step_type}" are not carried out yet, only "parallel"; do its work by hand, leave it out '
+            f"with --set {key}=null, and give the steps that read its outputs a path of their own."
         )
     return f'"{step_type}" is no step type; use "parallel".'

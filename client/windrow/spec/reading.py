@@ -68,7 +68,10 @@ def check_keys(mapping: Mapping, table: dict[str, Field], key: str, context: Con
             hint = f" It belongs to {elsewhere}." if elsewhere else did_you_mean(name, table)
             context.problems.warn(mapping.key_places[name], path, f"is unknown here and has no effect.{hint}")
         elif known.effect and not is_null(node):
-            if known.kind != "node" and read_scalar(node, known, path, context) in (None, False):
+            if known.kind == "map":
+                if not read_text_map(node, path, context):
+                    continue
+            elif known.kind != "node" and read_scalar(node, known, path, context) in (None, False):
                 continue
             what = f"{shown(node)} has" if isinstance(node, Scalar) else "has"
             context.problems.warn(node, path, f"{what} no effect: {known.effect}.")

@@ -19,8 +19,8 @@ def apply_sets(nodes: Node, sets: Sequence[str], problems: Problems, source: Sou
     """The tree with each of `path=value` put in, in order; `nodes` itself is not changed.
 
     A path is the dotted path of a setting, `jobs.score.resources.instance_count`; the value is read as YAML. Mappings
-    on the way are made where the file has none. A path that no job file could have is an error. Relative paths in
-    values start at `source.folder`, that of the job file.
+    on the way are made where the file has none. `jobs.<step>=null` leaves a step out. A path that no job file could
+    have is an error. Relative paths in values start at `source.folder`, that of the job file.
     """
     for text in sets:
         set_source = Source("--set", f"--set {text}", source.folder)
@@ -38,11 +38,23 @@ def apply_sets(nodes: Node, sets: Sequence[str], problems: Problems, source: Sou
         if complaint:
             problems.error(place, path.strip(), complaint)
             continue
+        if steps[0] == "jobs" and len(steps) == 2 and is_null(value):
+            nodes = _without_step(nodes, steps[1])
+            continue
         try:
             nodes = _put(nodes, steps, value, place, "")
         except ValueError as error:
             problems.error(place, path.strip(), str(error))
     return nodes
+
+
+def _without_step(nodes: Node, step: str) -> Node:
+    """The pipeline without one of its steps."""
+    jobs = nodes.entries.get("jobs") if isinstance(nodes, Mapping) else None
+    if not isinstance(nodes, Mapping) or not isinstance(jobs, Mapping):
+        return nodes
+    kept = {name: node for name, node in jobs.entries.items() if name != step}
+    return nodes._replace(entries={**nodes.entries, "jobs": jobs._replace(entries=kept)})
 
 
 def _put(node: Node | None, path: Sequence[str], value: Node, place: Place, done: str) -> Node:

@@ -7,6 +7,10 @@ package brings neither pandas nor pyarrow; making a loader does.
 
 from __future__ import annotations
 
+import sys
+
+from windrow_worker.loading import MissingLibrary
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict
@@ -17,15 +21,14 @@ if TYPE_CHECKING:
 def make_loader(reader: Dict[str, Any]) -> Loader:
     """The loader for a reader document of kind ``table``.
 
-    Raises ImportError where pandas (for Parquet: pyarrow) is missing, ValueError for a format that is not known.
+    Raises MissingLibrary where pandas (for Parquet: also pyarrow) is not installed, what the import raises where it
+    does not work, ValueError for a format that is not known.
     """
     made = reader["format"]
     try:
         import pandas  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "a table needs pandas in the Python that runs the script (pip install pandas): %s" % error
-        ) from error
+    except ModuleNotFoundError as error:
+        raise _missing("pandas", "A table", error) from error
     if made == "delimited":
         from windrow_worker.tables.delimited import DelimitedLoader
 
@@ -39,9 +42,14 @@ def make_loader(reader: Dict[str, Any]) -> Loader:
     if made == "parquet":
         try:
             from windrow_worker.tables.parquet import ParquetLoader
-        except ImportError as error:
-            raise ImportError(
-                "a Parquet table needs pyarrow in the Python that runs the script (pip install pyarrow): %s" % error
-            ) from error
+        except ModuleNotFoundError as error:
+            raise _missing("pyarrow", "A Parquet table", error) from error
         return ParquetLoader(reader)
     raise ValueError("unknown table format %r; known: delimited, json_lines, parquet" % made)
+
+
+def _missing(library: str, what: str, error: ModuleNotFoundError) -> MissingLibrary:
+    return MissingLibrary(
+        "%s as input needs %s in the Python that runs the script, %s: %s. Install it there (%s -m pip install %s), or "
+        "let scripts run in another Python (--python)" % (what, library, sys.executable, error, sys.executable, library)
+    )
