@@ -1,0 +1,102 @@
+"""A folder with a job as somebody brings it from Azure ML, and the real command run on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+WINDROW = str(Path(sys.executable).with_name("windrow"))
+DEADLINE_S = 100
+
+
+class CompatibilityJob:
+    """Writes files, runs `windrow run`, and shows what became of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / ".windrow"
+
+    def write(self, name: str, text: str) -> Path:
+        """A text file, without the indentation that all its lines share."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text).lstrip("\n"))
+        return path
+
+    def write_job(self, input_type: str, path: str, *, settings: str = "", rows: str = "./rows.txt") -> None:
+        """The plainest job file: one step that divides `path` and runs `code/score.py`."""
+        self.write(
+            "job.yml",
+            f"""
+            type: pipeline
+            jobs:
+              score:
+                type: parallel
+                inputs:
+                  data: {{type: {input_type}, path: {path}}}
+                outputs:
+                  rows: {{type: uri_file, path: {rows}}}
+                input_data: ${{{{inputs.data}}}}
+                task:
+                  type: run_function
+                  code: ./code
+                  entry_script: score.py
+                  append_row_to: ${{{{outputs.rows}}}}
+            """,
+        )
+        with (self.folder / "job.yml").open("a") as file:
+            file.write(textwrap.indent(textwrap.dedent(settings).strip("\n"), "    ") + "\n")
+
+    def run(self, *options: str, file: str = "job.yml", **environment: str) -> tuple[int, str]:
+        """The command to its end: (exit code, everything it printed)."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("VIRTUAL_ENV", "CONDA_PREFIX") and not name.startswith(("WINDROW_", "PYTHON"))
+        }
+        result = subprocess.run(
+            [WINDROW, "run", file, "--no-progress", *options],
+            cwd=self.folder,
+            env={**kept, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        return result.returncode, result.stdout
+
+    def completed(self, *options: str, **more: str) -> str:
+        """Runs a job that must complete; returns what was printed."""
+        code, text = self.run(*options, **more)
+        assert code == 0, text
+        return text
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The steps of the latest job, as `windrow job show -o json` tells them."""
+        listed = self._json("list")
+        shown: dict[str, Any] = self._json("show", listed[0]["job_id"])
+        return list(shown["steps"])
+
+    def _json(self, *arguments: str) -> Any:
+        result = subprocess.run(
+            [WINDROW, "job", *arguments, "--state", str(self.state), "-o", "json"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=True,
+        )
+        return json.loads(result.stdout)
+
+
+def output_of(text: str) -> Path:
+    """The file that the last line of a run names."""
+    (line,) = [line for line in text.splitlines() if line.startswith("Output: ")]
+    return Path(line.removeprefix("Output: "))

@@ -1,0 +1,27 @@
+"""The tests of this folder wait for installations, so in a whole run they begin early, beside the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from compatibility_job import CompatibilityJob
+from foreign_environments import Environments
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: HERE not in item.path.parents)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> CompatibilityJob:
+    """An empty folder for a job."""
+    return CompatibilityJob(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def environments(pytestconfig: pytest.Config) -> Environments:
+    """Virtual environments of the user's, kept from one test run to the next."""
+    return Environments(Path(pytestconfig.cache.mkdir("foreign-environments")))

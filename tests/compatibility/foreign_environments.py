@@ -1,0 +1,92 @@
+"""Python environments as users have them: bare, with versions that are not ours, of other minor versions."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+# Older than what Windrow itself runs with, and installable without a compiler, by minor version of Python. The first
+# set has pyarrow; the second has not.
+OLDER: dict[int, tuple[dict[str, str], dict[str, str]]] = {
+    11: (
+        {"protobuf": "4.25.3", "grpcio": "1.60.1", "numpy": "1.26.4", "pandas": "2.2.3", "pyarrow": "15.0.2"},
+        {"protobuf": "3.20.3", "grpcio": "1.51.3", "numpy": "1.25.2", "pandas": "2.0.3"},
+    ),
+    12: (
+        {"protobuf": "4.25.3", "grpcio": "1.60.1", "numpy": "1.26.4", "pandas": "2.2.3", "pyarrow": "15.0.2"},
+        {"protobuf": "4.25.3", "grpcio": "1.60.1", "numpy": "1.26.4", "pandas": "2.1.4"},
+    ),
+    13: (
+        {"protobuf": "4.25.8", "grpcio": "1.67.1", "numpy": "2.1.3", "pandas": "2.2.3", "pyarrow": "18.1.0"},
+        {"protobuf": "4.25.8", "grpcio": "1.67.1", "numpy": "2.1.3", "pandas": "2.2.3"},
+    ),
+}
+
+
+class Environments:
+    """Virtual environments below one folder, made once and found again by later test runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def bare(self) -> Path:
+        """The Python of an environment without any package, not even pip."""
+        return self._made("bare", ["--without-pip"], [])
+
+    def older(self, variant: int) -> tuple[Path, dict[str, str]]:
+        """The Python of an environment with older packages than ours, and their versions.
+
+        `variant` 0 has pyarrow, 1 has not. Skips the test for a Python for which no such wheels are known.
+        """
+        minor = sys.version_info[1]
+        if minor not in OLDER:
+            pytest.skip(f"no older packages are known for Python 3.{minor}")
+        versions = OLDER[minor][variant]
+        wanted = [f"{name}=={version}" for name, version in versions.items()]
+        return self._made(f"older-{variant}", [], wanted), versions
+
+    def _made(self, name: str, options: Sequence[str], wanted: Sequence[str]) -> Path:
+        what = "\n".join([sys.executable, sys.version, *options, *wanted])
+        folder = self._folder / f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
+        python, ready = folder / "bin" / "python", folder / "ready"
+        with (self._folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another worker of this test run may be making it
+            if not ready.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                _run(sys.executable, "-m", "venv", *options, str(folder))
+                if wanted:
+                    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+                    _run(*pip, "--only-binary=:all:", *wanted)
+                ready.touch()
+        return python
+
+
+def other_interpreters() -> dict[str, str]:
+    """Pythons of this machine of other minor versions than ours, from 3.8 on, without their packages."""
+    found: dict[str, str] = {}
+    names = [shutil.which(f"python3.{minor}") for minor in range(8, 20)]
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for python in [*filter(None, names), *map(str, sorted(root.glob("versions/3.*/bin/python")))]:
+        told = subprocess.run(
+            [python, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True, check=False
+        )
+        if told.returncode == 0 and int(told.stdout) >= 8 and int(told.stdout) != sys.version_info[1]:
+            found.setdefault(f"3.{int(told.stdout)}", python)
+    return found
+
+
+def _run(*command: str) -> None:
+    # Without what the tests' own environment says: pip must look at the new one alone.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    result = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}\n{result.stderr}"
