@@ -206,3 +206,22 @@ def test_abbreviations_are_those_of_argparse(written: str) -> None:
 def test_values_are_never_taken_for_names() -> None:
     found = list(find_runtime_arguments(["error_threshold", "--error_threshold", "--", "--error_threshold", "1"]))
     assert [(one.name, one.value) for one in found] == [("error_threshold", None)]
+
+
+@pytest.mark.parametrize(
+    ("script", "changes", "seen"),
+    [
+        ('add("--logging_level")', "logging_level: debug", ("--logging_level=DEBUG",)),
+        ("add('--run_max_try'); add('--error_threshold')", "", ("--error_threshold=-1", "--run_max_try=3")),
+        ('add("--process_count_per_node")', "", ()),  # not set: nothing to tell
+        ('add("--model"); add("--output")', "", ()),  # the script's own
+        ("logging_level = 1", "", ()),
+        ("add('--mini_batch_size')", with_arguments("--mini_batch_size 7"), ("--mini_batch_size", "7")),
+        ("add('--mini_batch_size')", with_arguments("--mini_batch_s=7"), ("--mini_batch_s=7",)),
+    ],
+)
+def test_a_script_gets_the_settings_it_reads_from_its_arguments(
+    workspace: Workspace, script: str, changes: str, seen: tuple[str, ...]
+) -> None:
+    workspace.write("src/score.py", script)
+    assert workspace.step(changes).arguments == seen

@@ -76,6 +76,16 @@ def _place(error: BaseException) -> str:
     return found
 
 
+def passed_through(error: BaseException, file: str) -> bool:
+    """Whether code of a file of this name raised the exception, or called what did."""
+    trace = error.__traceback__
+    while trace is not None:
+        if os.path.basename(trace.tb_frame.f_code.co_filename) == file:
+            return True
+        trace = trace.tb_next
+    return False
+
+
 def _without_host(trace: Optional[TracebackType]) -> Optional[TracebackType]:
     """The traceback from the script's first frame on."""
     while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):

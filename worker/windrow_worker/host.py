@@ -152,6 +152,11 @@ class Host:
         message = stage.format(script=self._name, python=sys.executable) + failures.describe(error)
         if isinstance(error, ModuleNotFoundError):
             message += f". Install it for {sys.executable}, or let scripts run in another Python (--python)"
+        if isinstance(error, SystemExit) and failures.passed_through(error, "argparse.py"):
+            message += (
+                ". Its argument parser refused the arguments, and told so on stderr. Arguments of the runtime stay among "
+                "them: parse with parse_known_args(), which leaves alone what it does not know"
+            )
         return failures.encode_failure(failures.INIT_FAILED, message, failures.traceback_of(error))
 
     # Work ------------------------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ They are read here and stay visible to the script. Reference: parallel-job.md, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from windrow.spec.fields import INT_MAX, Field, threshold, timeout
 
@@ -114,3 +115,25 @@ def full_name(written: str) -> str | None:
         return written
     matches = [name for table in (RUNTIME_ARGUMENTS, EXACT_ONLY) for name in table if name.startswith(written)]
     return matches[0] if written and len(matches) == 1 and matches[0] in RUNTIME_ARGUMENTS else None
+
+
+_READ_BY_SCRIPT = re.compile(rb"""["']--([a-z_]+)["']""")
+
+
+def runtime_values(script: bytes, arguments: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+    """What a script reads of the step's settings though `arguments` do not hold it, as `--name=value`.
+
+    Azure ML's runtime hands all its arguments on, so scripts read settings that way (reference 2.4). Here only those
+    come along that the script's source names, so that a script which knows no other arguments than its own may be
+    strict about them. `settings` are the effective ones; what is not set is left out.
+    """
+    named = {name.decode() for name in _READ_BY_SCRIPT.findall(script)}
+    given = {found.name for found in find_runtime_arguments(arguments)}
+    if "max_retries" in settings:
+        settings = {**settings, "run_max_try": settings["max_retries"] + 1}
+    values = {
+        name: settings.get(argument.sets)
+        for name, argument in RUNTIME_ARGUMENTS.items()
+        if name in named - given and argument.sets
+    }
+    return [f"--{name}={value}" for name, value in values.items() if value is not None]

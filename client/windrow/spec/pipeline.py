@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from windrow.spec.arguments import runtime_values
 from windrow.spec.bindings import Bindings
 from windrow.spec.components import Components, StepNodes
 from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, LiteralInput, OutputInput, Rows, StepOutput
@@ -222,7 +223,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         depends_on=tuple(dict.fromkeys(given.step for given in inputs.values() if isinstance(given, OutputInput))),
         code_digest=_UNPACKED,
         entry_script=task.entry_script,
-        arguments=tuple(task.arguments),
+        arguments=(*task.arguments, *runtime_values(task.entry_source, task.arguments, values)),
         environment_variables=variables,
         inputs=inputs,
         outputs=outputs,

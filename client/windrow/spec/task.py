@@ -31,6 +31,7 @@ from windrow.spec.schema import TASK
 
 SETTINGS_FILE = "parallel_run_step.settings.json"
 _SETTINGS_BYTES_MAX = 1024 * 1024
+_SOURCE_BYTES_MAX = 1024 * 1024
 
 
 class Task:
@@ -39,6 +40,7 @@ class Task:
     def __init__(self) -> None:
         self.code_folder = ""
         self.entry_script = ""
+        self.entry_source = b""
         self.arguments: list[str] = []
         self.arguments_place: Place | None = None
         self.append_row_to: str | None = None
@@ -69,7 +71,7 @@ def read_task(
     _check_type(mapping, key, context)
     entries = mapping.entries
     task.code_folder = _code_folder(mapping, key, context)
-    task.entry_script = _entry_script(mapping, task.code_folder, key, context)
+    task.entry_script, task.entry_source = _entry_script(mapping, task.code_folder, key, context)
     task.append_row_to = _append_row_to(entries.get("append_row_to"), outputs, f"{key}.append_row_to", context)
     arguments = entries.get("program_arguments")
     if not is_null(entries.get("args")):
@@ -139,13 +141,14 @@ def _code_folder(mapping: Mapping, key: str, context: Context) -> str:
     return folder
 
 
-def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context) -> str:
+def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context) -> tuple[str, bytes]:
+    """The script as named, and its source, as far as it can be read."""
     node, key = mapping.entries.get("entry_script"), f"{key}.entry_script"
     if node is None or is_null(node):
         context.problems.error(
             mapping, key, "is missing; name the script with init and run, relative to the code folder."
         )
-        return ""
+        return "", b""
     script = (read_text(node, key, context) or "").strip()
     while script.startswith("./"):
         script = script[2:].lstrip("/")
@@ -156,24 +159,30 @@ def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context
             f"{shown(node)} is neither a .py file inside the code folder (such as score.py) nor a "
             "dotted module (such as package.main).",
         )
-        return ""
+        return "", b""
     if not code_folder:
-        return script
+        return script, b""
     if script.endswith(".py"):
         candidates = [os.path.join(code_folder, script)]
     else:
         module = os.path.join(code_folder, *script.split("."))
         candidates = [module + ".py", os.path.join(module, "__init__.py")]
-    if not any(map(os.path.isfile, candidates)):
+    found = next(filter(os.path.isfile, candidates), None)
+    if found is None:
         try:
             there = sorted(name for name in os.listdir(code_folder) if name.endswith(".py"))
         except OSError as error:
             context.problems.error(node, key, f"{shown(node)} cannot be looked for in {code_folder}: {error.strerror}.")
-            return script
+            return script, b""
         context.problems.error(
             node, key, f"{shown(node)} does not exist in {code_folder}.{did_you_mean(script, there)}"
         )
-    return script
+        return script, b""
+    try:
+        with open(found, "rb") as file:
+            return script, file.read(_SOURCE_BYTES_MAX)
+    except OSError:
+        return script, b""  # packing the code folder will tell
 
 
 def _append_row_to(node: Node | None, outputs: dict[str, StepOutput], key: str, context: Context) -> str | None:
