@@ -324,3 +324,17 @@ def test_a_current_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 2, done.stderr
     check_words(done.stderr, ["current folder does not exist any more", "Go to one that does"])
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_words_that_cannot_be_written_end_without_a_traceback(tmp_path: Path, unbuffered: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec {WINDROW} --help > /dev/full"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr and "No space left on device" in done.stderr

@@ -12,8 +12,13 @@ Where to look:
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 MODULES = {"master": "windrow_master"}
 
@@ -38,10 +43,36 @@ def main() -> None:
 
         options = early.parse(arguments[1:])
         if options is not None:
-            sys.exit(early.run(options))
+            leave(early.run(options))
     from windrow.cli.app import run_app
 
-    sys.exit(run_app())
+    try:
+        code = run_app()
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        from windrow.cli.messages import report
+
+        code = report(error, "text")
+    leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """End with an exit code, also where the last words cannot be written (a full disk behind `> list` or `2> log`).
+
+    The interpreter would try them once more at its end, and make of its failure an exit code of its own.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
+            if stream is sys.stdout and code == 0 and error.errno != errno.EPIPE:
+                print(f"windrow: what there was to say could not be written: {error.strerror}.", file=sys.stderr)
+                code = 1
+    sys.exit(code)
 
 
 def open_standard_streams() -> None:
