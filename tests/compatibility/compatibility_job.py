@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -98,5 +99,5 @@ class CompatibilityJob:
 
 def output_of(text: str) -> Path:
     """The file that the last line of a run names."""
-    (line,) = [line for line in text.splitlines() if line.startswith("Output: ")]
-    return Path(line.removeprefix("Output: "))
+    (path,) = re.findall(r"\bOutput: (.+)$", text, re.MULTILINE)
+    return Path(path)

@@ -154,8 +154,8 @@ class Host:
             message += f". Install it for {sys.executable}, or let scripts run in another Python (--python)"
         if isinstance(error, SystemExit) and failures.passed_through(error, "argparse.py"):
             message += (
-                ". Its argument parser refused the arguments, and told so on stderr. Arguments of the runtime stay among "
-                "them: parse with parse_known_args(), which leaves alone what it does not know"
+                ". Its argument parser refused the arguments, as stderr tells. The runtime's own stay there: parse "
+                "with parse_known_args(), which leaves alone what it does not know"
             )
         return failures.encode_failure(failures.INIT_FAILED, message, failures.traceback_of(error))
 

@@ -1,0 +1,101 @@
+"""What cannot be carried out is refused before anything starts, by name, with what to do instead."""
+
+from __future__ import annotations
+
+import pytest
+from compatibility_job import CompatibilityJob
+
+V1_PIPELINE = """
+pipeline:
+  name: sample
+  default_compute: cpu
+  steps:
+    score:
+      type: ParallelRunStep
+      name: score
+      parallel_run_config: ./config.yml
+"""
+
+V1_CONFIG = """
+parallel_run_config:
+  entry_script: score.py
+  source_directory: ./code
+  mini_batch_size: 5
+  error_threshold: 10
+  output_action: append_row
+"""
+
+STANDALONE = """
+type: parallel
+inputs:
+  data: {type: uri_folder, path: ./data}
+"""
+
+
+def write(job: CompatibilityJob, settings: str = "") -> None:
+    job.write("data/a", "1")
+    job.write("code/score.py", "def run(mini_batch):\n    return mini_batch\n")
+    job.write_job("uri_folder", "./data", settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("partition_keys: [Store, Brand]", ["jobs.score.partition_keys", "Store, Brand", "mini_batch_size"]),
+        ("partition_keys: '[\"Store\"]'", ["jobs.score.partition_keys", "Store", "mini_batch_size"]),
+    ],
+)
+def test_of_a_step(job: CompatibilityJob, settings: str, said: list[str]) -> None:
+    write(job, settings)
+    check_refused(job, said)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("task.type=model", ["jobs.score.task.type", "run_function"]),
+        ("task.code=azureml:code:1", ["jobs.score.task.code", "azureml:code:1"]),
+        ("task.code=git+https://github.com/a/b", ["jobs.score.task.code", "github.com"]),
+        ("component=azureml:batch_score:1.0.0", ["azureml:batch_score:1.0.0", "no registry of components", "path"]),
+        ("component=azureml://registries/azureml/components/x/versions/1", ["azureml://registries", "no registry"]),
+        ("inputs.data=azureml:images@latest", ["jobs.score.inputs.data", "azureml:images@latest", "local"]),
+        ("inputs.data=azureml:images:2", ["jobs.score.inputs.data", "azureml:images:2", "local"]),
+        ("inputs.data=azureml://datastores/d/paths/x", ["azureml://datastores/d/paths/x", "local"]),
+        ("inputs.data=https://account.blob.core.windows.net/c/x.csv", ["https://account.blob", "local"]),
+        ("inputs.data=wasbs://c@account.blob.core.windows.net/x", ["wasbs://", "local"]),
+        ("inputs.data=abfss://c@account.dfs.core.windows.net/x", ["abfss://", "local"]),
+        ("inputs.data=s3://bucket/x", ["s3://", "local"]),
+        ("task.program_arguments=--rank_mini_batch_count 3", ["--rank_mini_batch_count 3", "input_data"]),
+        ("task.program_arguments=--amlbi_async_mode True", ["--amlbi_async_mode", "enqueue()", "run()"]),
+        ("task.program_arguments=--amlbi_file_format jsonl", ["--amlbi_file_format", "read_json_lines"]),
+        ("type=sweep", ["jobs.score.type", "sweep", "--set jobs.score=null"]),
+        ("type=command", ["jobs.score.type", "command", "--set jobs.score=null"]),
+    ],
+)  # fmt: skip
+def test_of_a_setting(job: CompatibilityJob, setting: str, said: list[str]) -> None:
+    write(job)
+    check_refused(job, said, "--set", f"jobs.score.{setting}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (V1_PIPELINE, ["Azure ML v1 (ParallelRunStep)", "type: parallel"]),
+        (V1_CONFIG, ["Azure ML v1 (ParallelRunStep)", "type: parallel"]),
+        (STANDALONE, ["exists only as a step", "type: pipeline", "component"]),
+    ],
+    ids=["v1 pipeline", "v1 configuration", "no pipeline"],
+)
+def test_of_a_file_of_another_kind(job: CompatibilityJob, text: str, said: list[str]) -> None:
+    write(job)
+    job.write("job.yml", text)
+    check_refused(job, said)
+
+
+def check_refused(job: CompatibilityJob, said: list[str], *options: str) -> None:
+    code, text = job.run(*options)
+    assert code == 2, text
+    for word in said:
+        assert word in text, (word, text)
+    assert "Traceback" not in text
+    assert not (job.folder / "rows.txt").exists()

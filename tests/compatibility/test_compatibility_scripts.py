@@ -1,0 +1,144 @@
+"""Entry scripts as they were written for ParallelRunStep (v1) and for parallel jobs (v2), through the whole command."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from compatibility_job import CompatibilityJob
+
+LOGGING = """
+    import os
+    from azureml_user.parallel_run import EntryScript
+
+    def init():
+        entry_script = EntryScript()
+        logger = entry_script.logger
+        logger.info("init() is called.")
+        logger.debug("only with DEBUG")
+        os.makedirs(entry_script.log_dir, exist_ok=True)
+
+    def run(input_data):
+        logger = EntryScript().logger
+        logger.info("run() is called with: {}.".format(input_data))
+        return [EntryScript().agent_name + " " + os.path.basename(path) for path in input_data]
+"""
+
+CONTEXT = """
+    import os
+
+    # A partition's values, the data set and the index, as scripts of v1 and of published components read them.
+    def run(mini_batch, mini_batch_context):
+        print(f"run method start: {__file__}, run({mini_batch}, {mini_batch_context})")
+        print(f"partition_key_value = {mini_batch_context.partition_key_value}")
+        print(f"dataset = {mini_batch_context.dataset}")
+        index = mini_batch_context.minibatch_index
+        first = mini_batch_context.global_row_index_lower_bound
+        return [",".join(map(str, (os.path.basename(path), index, first + place)))
+                for place, path in enumerate(mini_batch)]
+"""
+
+STRICT = """
+    import argparse
+
+    def init():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--word")
+        global args
+        args = parser.parse_args()
+
+    def run(mini_batch):
+        return [args.word for _ in mini_batch]
+"""
+
+
+def write(job: CompatibilityJob, script: str, *, settings: str = "", files: int = 3) -> None:
+    for number in range(files):
+        job.write(f"data/f{number}", str(number))
+    job.write("code/score.py", script)
+    job.write_job("uri_folder", "./data", settings=f"mini_batch_size: 2\nmax_concurrency_per_instance: 1\n{settings}")
+
+
+def rows(job: CompatibilityJob) -> list[str]:
+    return (job.folder / "rows.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("level", ["INFO", "DEBUG", "warning"])
+def test_the_entry_script_s_logger_obeys_the_level(job: CompatibilityJob, level: str) -> None:
+    write(job, LOGGING, settings=f"logging_level: {level}")
+    job.completed()
+    assert rows(job) == ["process000 f0", "process000 f1", "process000 f2"]
+    texts = [path.read_text() for path in job.state.glob("jobs/*/logs/*/user/entry_script_log/*/process000.log.txt")]
+    logged = "".join(texts)
+    assert ("init() is called." in logged) == (level != "warning")
+    assert ("only with DEBUG" in logged) == (level == "DEBUG")
+
+
+def test_the_context_is_there_without_partitions(job: CompatibilityJob) -> None:
+    write(job, CONTEXT, files=5)
+    job.completed()
+    assert rows(job) == ["f0,0,0", "f1,0,1", "f2,1,2", "f3,1,3", "f4,2,4"]
+    printed = "".join(path.read_text() for path in job.state.glob("jobs/*/logs/*/user/stdout/*/*.stdout.txt"))
+    assert "partition_key_value = None\n" in printed
+    assert "dataset = None\n" in printed
+
+
+def test_the_code_folder_holds_modules_and_files_beside_the_script(job: CompatibilityJob) -> None:
+    write(job, "", settings="")
+    job.write("code/embeddings/__init__.py", "")
+    job.write("code/embeddings/names.json", json.dumps({"f0": "zero"}))
+    job.write("code/helping.py", "def last(path):\n    return path.rsplit('/', 1)[-1]\n")
+    job.write(
+        "code/embeddings/embed_prs.py",
+        """
+        import json
+        import os
+        from helping import last
+
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "names.json")) as file:
+            NAMES = json.load(file)
+
+        def run(mini_batch):
+            assert __name__ != "__main__"
+            return tuple(NAMES.get(last(path), last(path)) for path in mini_batch)
+        """,
+    )
+    for entry_script in ("embeddings/embed_prs.py", "embeddings.embed_prs"):
+        job.completed("--set", f"jobs.score.task.entry_script={entry_script}")
+        assert rows(job) == ["zero", "f1", "f2"]
+
+
+def test_a_strict_parser_is_fine_with_its_own_arguments_alone(job: CompatibilityJob) -> None:
+    write(job, STRICT)
+    job.completed("--set", "jobs.score.task.program_arguments=--word yes")
+    assert rows(job) == ["yes"] * 3
+    code, text = job.run("--set", "jobs.score.task.program_arguments=--word yes --error_threshold 3")
+    assert code == 1
+    assert "parse_known_args()" in text
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ("None", "NoneType"),
+        ("'a text'", "str"),
+        ("{'a': 1}", "dict"),
+        ("len(mini_batch)", "int"),
+        ("(path for path in mini_batch)", "generator"),
+    ],
+)
+def test_a_return_of_another_type_is_named(job: CompatibilityJob, returned: str, said: str) -> None:
+    write(job, f"def run(mini_batch):\n    return {returned}\n", settings="retry_settings: {max_retries: 0}")
+    code, text = job.run()
+    assert code == 1  # no item succeeded, and rows were to be gathered (reference 5.3)
+    assert "should return a list or a pandas DataFrame" in text
+    assert said in text
+
+
+def test_a_module_that_is_missing_is_named_with_the_interpreter(job: CompatibilityJob) -> None:
+    """Scripts that load a registered model by the vendor's package need another way to it: an input."""
+    write(job, "from azureml.core.model import Model\n\ndef run(mini_batch):\n    return mini_batch\n")
+    code, text = job.run()
+    assert code == 1
+    assert "No module named 'azureml'" in text
+    assert "--python" in text
