@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
@@ -70,16 +71,30 @@ class Environments:
 
 
 def other_interpreters() -> dict[str, str]:
-    """Pythons of this machine of other minor versions than ours, from 3.8 on, without their packages."""
-    found: dict[str, str] = {}
-    names = [shutil.which(f"python3.{minor}") for minor in range(8, 20)]
+    """Pythons of this machine of other minor versions than ours, from 3.8 on, by version."""
+    return {
+        f"{major}.{minor}": python
+        for (major, minor), python in _interpreters().items()
+        if (major, minor) >= (3, 8) and (major, minor) != sys.version_info[:2]
+    }
+
+
+def too_old_interpreters() -> dict[str, str]:
+    """Pythons of this machine before 3.7, by version."""
+    return {f"{major}.{minor}": python for (major, minor), python in _interpreters().items() if (major, minor) < (3, 7)}
+
+
+@functools.cache
+def _interpreters() -> dict[tuple[int, int], str]:
+    found: dict[tuple[int, int], str] = {}
+    names = [shutil.which(name) for name in ("python2.7", *(f"python3.{minor}" for minor in range(4, 20)))]
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    for python in [*filter(None, names), *map(str, sorted(root.glob("versions/3.*/bin/python")))]:
-        told = subprocess.run(
-            [python, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True, check=False
-        )
-        if told.returncode == 0 and int(told.stdout) >= 8 and int(told.stdout) != sys.version_info[1]:
-            found.setdefault(f"3.{int(told.stdout)}", python)
+    for python in [*filter(None, names), *map(str, sorted(root.glob("versions/*/bin/python")))]:
+        code = "import sys; sys.stdout.write('%d.%d' % sys.version_info[:2])"
+        told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+        if told.returncode == 0:  # a shim of pyenv may lead nowhere
+            major, minor = told.stdout.split(".")
+            found.setdefault((int(major), int(minor)), python)
     return found
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from compatibility_job import CompatibilityJob
-from foreign_environments import Environments, other_interpreters
+from foreign_environments import Environments, other_interpreters, too_old_interpreters
 
 pytestmark = pytest.mark.timeout(600)  # installations, on slow lines too
 
@@ -67,24 +67,20 @@ def test_without_an_active_environment_it_is_our_own(job: CompatibilityJob) -> N
     assert (job.folder / "rows.txt").read_text() == rows_of(Path(sys.prefix))
 
 
-@pytest.mark.parametrize(
-    ("input_type", "data", "said"),
-    [
-        ("mltable", "./table.csv", "A table as input needs pandas"),
-        ("mltable", "./table.jsonl", "A table as input needs pandas"),
-    ],
-)
+@pytest.mark.parametrize("data", ["./table.csv", "./table.jsonl"])
 def test_a_table_without_pandas_there_says_where_and_what_to_do(
-    job: CompatibilityJob, environments: Environments, input_type: str, data: str, said: str
+    job: CompatibilityJob, environments: Environments, data: str
 ) -> None:
     python = environments.bare()
     job.write("code/score.py", "def run(mini_batch):\n    return mini_batch\n")
     job.write("table.csv", "a,b\n1,2\n")
     job.write("table.jsonl", '{"a": 1}\n')
-    job.write_job(input_type, data)
+    job.write_job("mltable", data)
     code, text = job.run("--python", str(python))
     assert code == 1
-    assert f"{said} in the Python that runs the script, {python}: No module named 'pandas'" in text
+    assert (
+        f"A table as input needs pandas in the Python that runs the script, {python}: No module named 'pandas'" in text
+    )
     assert f"({python} -m pip install pandas)" in text
     assert "--python" in text
     assert "Traceback" not in text
@@ -214,3 +210,22 @@ def test_other_versions_of_python_serve_files(job: CompatibilityJob, python: str
     job.completed("--python", python)
     prefix = subprocess.run([python, "-c", "import sys; print(sys.prefix)"], capture_output=True, text=True, check=True)
     assert (job.folder / "rows.txt").read_text() == rows_of(Path(prefix.stdout.strip()))
+
+
+OLD_INTERPRETERS = {"pretended": "", **too_old_interpreters()}
+
+
+@pytest.mark.parametrize("python", OLD_INTERPRETERS.values(), ids=OLD_INTERPRETERS.keys())
+def test_a_python_that_is_too_old_is_told_from_one_that_is_broken(job: CompatibilityJob, python: str) -> None:
+    if not python:
+        pretend = "import sys; sys.version_info = (3, 6, 0); sys.argv = sys.argv[1:]; exec(open(sys.argv[0]).read())"
+        wrapper = job.write("python3.6", f'#!/bin/sh\nexec {sys.executable} -c "{pretend}" "$@"\n')
+        wrapper.chmod(0o755)
+        python = str(wrapper)
+    job.write("code/score.py", WHO)
+    write_files(job)
+    code, text = job.run("--python", python)
+    assert code == 1
+    assert "too old; Python 3.8 or newer is needed" in text
+    assert "--python PATH" in text
+    assert "Traceback" not in text

@@ -10,9 +10,10 @@ from windrow.rpc.v1 import work_pb2 as work
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.page import Phase
 
+TOO_OLD = 194
 HOST_FAULT = 193
 CHANNEL_CLOSED = 192
-"""Exit codes of the worker's host (worker/windrow_worker/exits.py)."""
+"""Exit codes of the worker's host (worker/windrow_worker/exits.py); the first is ``launch.py``'s."""
 
 _DOING = {
     Phase.NONE: "while the interpreter started",
@@ -80,6 +81,12 @@ def explain(exit_: Exit, phase: Phase, *, overrun: Overrun | None, oom: bool, ki
             work.CAUSE_CRASH,
             f"The script has closed or replaced file descriptors that are not its own ({doing}); "
             "results could not be sent. Close only what the script has opened itself",
+        )
+    if exit_.code == TOO_OLD and phase is Phase.NONE:
+        return Death(
+            work.CAUSE_NODE_FAULT,
+            "The Python that is to run the script is too old; Python 3.8 or newer is needed. Name such a one with "
+            "--python PATH, or activate its environment",
         )
     if exit_.code == HOST_FAULT:
         return Death(work.CAUSE_NODE_FAULT, f"The worker process met a fault of its own {doing}; its stderr says which")

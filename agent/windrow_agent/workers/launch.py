@@ -1,17 +1,22 @@
+# ruff: noqa: I002, UP036
 """First code of a worker process, in the user's interpreter (Python 3.8 or newer, standard library only).
 
 ``<python> launch.py <boot.py> <config.json> <pid of the agent>``: ties the worker's life to the agent's, then becomes
 ``boot.py``. This is done here and not between fork and exec, because Python code in a forked child of a process
 that runs gRPC's threads can lock up.
-"""
 
-from __future__ import annotations
+Written so that even Python 2 can read it, to tell an interpreter that is too old from one that is broken.
+"""
 
 import os
 import sys
 
+TOO_OLD = 194
+"""Exit code for an interpreter that cannot read the worker's code (``death.py``)."""
 
-def _die_with(agent_pid: int) -> None:
+
+def _die_with(agent_pid):
+    # type: (int) -> None
     """Asks the kernel to kill this process when the agent dies.
 
     Where it cannot (no ctypes, no prctl), the closed work channel must do.
@@ -27,7 +32,11 @@ def _die_with(agent_pid: int) -> None:
         os._exit(1)
 
 
-def _main() -> None:
+def _main():
+    # type: () -> None
+    if sys.version_info < (3, 7):
+        sys.stderr.write(sys.executable + " is Python " + sys.version.split()[0] + "; scripts need 3.8 or newer.\n")
+        sys.exit(TOO_OLD)
     boot, config, agent_pid = sys.argv[1:4]
     sys.path[0] = os.path.dirname(boot)  # noqa: PTH120
     _die_with(int(agent_pid))
