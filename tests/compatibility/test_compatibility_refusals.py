@@ -99,3 +99,29 @@ def check_refused(job: CompatibilityJob, said: list[str], *options: str) -> None
         assert word in text, (word, text)
     assert "Traceback" not in text
     assert not (job.folder / "rows.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("filter: 'col(\"a\") > 1'", ["filter", "not carried out yet", "run()"]),
+        ("keep_columns: [a]", ["keep_columns", "not carried out yet", "run()"]),
+        ("take: 3", ["take", "not carried out yet"]),
+        (
+            "extract_columns_from_partition_format: {partition_format: '{Store}/{file_name}.{extension}'}",
+            ["extract_columns_from_partition_format", "not carried out yet"],
+        ),
+    ],
+)
+def test_of_a_step_in_an_mltable_file(job: CompatibilityJob, table: str, said: list[str]) -> None:
+    """Found when the input is read, in the job's first moments."""
+    write(job)
+    job.write("table/t.csv", "a\n1\n")
+    job.write("table/MLTable", "paths:\n  - file: ./t.csv\ntransformations:\n  - read_delimited: {delimiter: ','}\n")
+    with (job.folder / "table/MLTable").open("a") as file:
+        file.write(f"  - {table}\n")
+    code, text = job.run("--set", "jobs.score.inputs.data={type: mltable, path: ./table}")
+    assert code == 1
+    for word in ["table/MLTable:5", *said]:
+        assert word in text, (word, text)
+    assert not (job.folder / "rows.txt").exists()
