@@ -62,7 +62,8 @@ def leave(code: int) -> NoReturn:
 
     The interpreter would try them once more at its end, and make of its failure an exit code of its own.
     """
-    for stream in (sys.stdout, sys.stderr):
+    # None: who read it is gone, and nothing is owed any more.
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
         except OSError as error:
