@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 WINDROW = str(Path(sys.executable).with_name("windrow"))
 DEADLINE_S = 100
@@ -79,22 +80,11 @@ class CompatibilityJob:
         assert code == 0, text
         return text
 
-    def steps(self) -> list[dict[str, Any]]:
-        """The steps of the latest job, as `windrow job show -o json` tells them."""
-        listed = self._json("list")
-        shown: dict[str, Any] = self._json("show", listed[0]["job_id"])
-        return list(shown["steps"])
-
-    def _json(self, *arguments: str) -> Any:
-        result = subprocess.run(
-            [WINDROW, "job", *arguments, "--state", str(self.state), "-o", "json"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=True,
-        )
-        return json.loads(result.stdout)
+    def counters(self) -> dict[str, int]:
+        """The stored counters of the only step of the latest job: items and mini-batches by outcome."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.state}/windrow.db?mode=ro", uri=True)) as connection:
+            *_, (counters,) = connection.execute("SELECT counters FROM step ORDER BY step_id")
+        return dict(json.loads(counters))
 
 
 def output_of(text: str) -> Path:

@@ -138,8 +138,7 @@ def test_a_component_writes_its_own_files(job: CompatibilityJob, note: str) -> N
     assert arguments[:2] == ["--job_output_path", str(result)]
     expected = ["--factor", "10.99", "--nodes-count", "2", "--process_count_per_node", "2", "--retrain", "True"]
     assert arguments[2:] == [*expected, *(["--note", note] if note else []), "--logging_level=WARNING"]
-    (step,) = job.steps()
-    assert int(step["mini_batches"]["total"]) == 3
+    assert job.counters()["planned"] == 3
     assert "program_arguments" in printed  # `args` is its old name
 
 
@@ -209,8 +208,7 @@ def test_a_training_job_returns_nothing_for_its_partitions(job: CompatibilityJob
         """,
     )
     job.completed()
-    (step,) = job.steps()
-    count = int(step["mini_batches"]["succeeded"])
+    count = job.counters()["succeeded"]
     models = sorted((job.folder / "models").glob("*/model"))
     assert len(models) == count == -(-(job.folder / "sales.csv").stat().st_size // 500)
     assert sum(int(model.read_text()) for model in models) == 200 * 6

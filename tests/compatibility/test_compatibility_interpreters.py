@@ -193,9 +193,8 @@ def test_older_packages_serve_tables_byte_equal_to_their_own_pandas(
     job.write("expected.py", EXPECTED)
     expected = subprocess.run([python, job.folder / "expected.py", table], capture_output=True, check=True).stdout
     assert (job.folder / "rows.txt").read_bytes() == expected
-    (step,) = job.steps()
-    assert int(step["items"]["ok"]) == rows
-    assert int(step["mini_batches"]["total"]) == -(-table.stat().st_size // (60 * 1024))
+    assert job.counters()["items_ok"] == rows
+    assert job.counters()["planned"] == -(-table.stat().st_size // (60 * 1024))
 
 
 INTERPRETERS = other_interpreters() or {"none": ""}

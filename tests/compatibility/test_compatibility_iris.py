@@ -175,9 +175,8 @@ def test_a_table_is_scored_as_in_the_iris_sample(job: CompatibilityJob, place: s
 
     assert output_of(printed).name == file
     assert output_of(printed).read_text() == expected_flowers()
-    (step,) = job.steps()
-    assert int(step["items"]["ok"]) == 74
-    assert int(step["mini_batches"]["total"]) == mini_batches_of(table)
+    assert job.counters()["items_ok"] == 74
+    assert job.counters()["planned"] == mini_batches_of(table)
     told = [line for line in printed.splitlines() if line.startswith("warning: ")]
     for name in (
         "settings.default_compute",
