@@ -204,7 +204,8 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
     ) -> None:
         submit = self._writer.submit
         if request.completions:
-            future = submit(commands.CompleteAttempts(node_id, self._with_rows(request.completions, node_id)))
+            self._release_lost_rows(request.completions, node_id)
+            future = submit(commands.CompleteAttempts(node_id, request.completions))
             waiting.add(future)
 
             def acknowledge(done: asyncio.Future[Any]) -> None:
@@ -233,21 +234,23 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             )
             submit(commands.SetCapacity(node_id, session.stream, capacities, request.draining))
 
-    def _with_rows(self, completions: Sequence[work_pb2.Completion], node_id: NodeId) -> Sequence[work_pb2.Completion]:
-        """Those whose large rows are here. The others are given back: their mini-batches run again, at no charge."""
+    def _release_lost_rows(self, completions: Sequence[work_pb2.Completion], node_id: NodeId) -> None:
+        """Give back leases whose staged rows are not here: their mini-batches run again, at no charge.
+
+        Said before the completions are handed over, which then find those leases gone.
+        """
         lost: list[int] = []
         for completion in completions:
             if completion.staged_segment:
-                folder = self._sessions.staging_folder(LeaseId(completion.lease_id))
+                lease_id = LeaseId(completion.lease_id)
+                folder = self._sessions.staging_folder(lease_id)
                 if folder is not None and not staged_fits(
-                    folder, completion.staged_segment, LeaseId(completion.lease_id), completion.rows_length
+                    folder, completion.staged_segment, lease_id, completion.rows_length
                 ):
-                    lost.append(completion.lease_id)
-        if not lost:
-            return completions
-        say(logging.WARNING, "staged rows are not here; their mini-batches run again", node=node_id, leases=lost)
-        self._writer.submit(commands.ReleaseLeases(node_id, lost))
-        return completions
+                    lost.append(lease_id)
+        if lost:
+            say(logging.WARNING, "staged rows are not here; their mini-batches run again", node=node_id, leases=lost)
+            self._writer.submit(commands.ReleaseLeases(node_id, lost))
 
     async def UploadRows(
         self, request_iterator: AsyncIterator[pb.UploadRowsRequest], context: grpc.aio.ServicerContext[Any, Any]
