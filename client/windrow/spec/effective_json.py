@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
+from windrow.spec.document_values import ValueReader
 from windrow.spec.effective import (
     FORMAT,
     DataInput,
@@ -25,13 +26,11 @@ from windrow.spec.effective import (
 from windrow.spec.expressions import references
 from windrow.spec.fields import INT_MAX, SIZE_MAX, TIMEOUT_S_MAX
 from windrow.spec.graph import find_cycle
-from windrow.spec.names import JOB_NAME, NAME, is_encodable, is_entry_script, is_file_name
+from windrow.spec.names import JOB_NAME, NAME, is_entry_script, is_file_name
 from windrow.spec.schema import DATA_TYPES, INPUT_MODES, OUTPUT_MODES
 
 DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
 STEPS_MAX = 1000
-ENTRIES_MAX = 10_000
-TEXT_MAX = 64 * 1024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
 TO_CSV_REFUSED = ("path_or_buf", "mode", "compression", "storage_options")
@@ -50,7 +49,6 @@ _LABELS = (
     "warnings",
     "run_digest",
 )
-_T = TypeVar("_T")
 
 
 class DocumentError(ValueError):
@@ -140,14 +138,8 @@ def _no_constant(text: str) -> object:
     raise ValueError(f"{text} is no JSON number")
 
 
-class _Reader:
-    """Reads a document and gathers what is wrong with it.
-
-    A method returns a harmless value where it has noted a problem.
-    """
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
+class _Reader(ValueReader):
+    """Reads a whole effective job."""
 
     def job(self, value: object) -> EffectiveJob | None:
         if not isinstance(value, dict):
@@ -157,19 +149,19 @@ class _Reader:
             self.problems.append(f"format: is {value.get('format')!r}; this version reads {FORMAT}")
             return None
         readers: dict[str, Callable[[object, str], Any]] = {
-            "name": self._optional(lambda name, key: self._matching(name, key, JOB_NAME, "a job name")),
-            "display_name": self._text,
-            "experiment_name": self._text,
-            "description": self._text,
-            "tags": self._map(self._text),
-            "job_file": self._text,
-            "priority": self._int(-INT_MAX, INT_MAX),
-            "weight": self._int(1, INT_MAX),
-            "warnings": self._list(self._text),
-            "steps": self._list(self._step, STEPS_MAX),
-            "outputs": self._map(self._pipeline_output, NAME),
+            "name": self.optional(lambda name, key: self.matching(name, key, JOB_NAME, "a job name")),
+            "display_name": self.text,
+            "experiment_name": self.text,
+            "description": self.text,
+            "tags": self.map_of(self.text),
+            "job_file": self.text,
+            "priority": self.whole(-INT_MAX, INT_MAX),
+            "weight": self.whole(1, INT_MAX),
+            "warnings": self.list_of(self.text),
+            "steps": self.list_of(self._step, STEPS_MAX),
+            "outputs": self.map_of(self._pipeline_output, NAME),
         }
-        fields = self._object(value, "", {**readers, "format": _unread, "run_digest": _unread})
+        fields = self.fields(value, "", {**readers, "format": _unread, "run_digest": _unread})
         if fields is None or self.problems:
             return None
         del fields["format"], fields["run_digest"]
@@ -220,34 +212,34 @@ class _Reader:
                     self.problems.append(f"{key}.arguments[{number}]: names what the step does not have: {argument!r}")
 
     def _step(self, value: object, key: str) -> EffectiveStep | None:
-        seconds = self._int(1, TIMEOUT_S_MAX)
-        threshold = self._int(-1, INT_MAX)
-        fields = self._object(
+        seconds = self.whole(1, TIMEOUT_S_MAX)
+        threshold = self.whole(-1, INT_MAX)
+        fields = self.fields(
             value,
             key,
             {
-                "name": lambda name, at: self._matching(name, at, NAME, "a step name"),
-                "depends_on": self._list(self._text),
-                "code_digest": lambda digest, at: self._matching(digest, at, _DIGEST, "a sha256 in hexadecimal"),
+                "name": lambda name, at: self.matching(name, at, NAME, "a step name"),
+                "depends_on": self.list_of(self.text),
+                "code_digest": lambda digest, at: self.matching(digest, at, _DIGEST, "a sha256 in hexadecimal"),
                 "entry_script": self._entry_script,
-                "arguments": self._list(self._text),
-                "environment_variables": self._map(self._text, _ENVIRONMENT_NAME),
-                "inputs": self._map(self._input, NAME),
-                "outputs": self._map(self._output, NAME),
-                "input_data": self._text,
-                "append_row_to": self._optional(self._text),
-                "mini_batch_size": self._optional(self._int(1, SIZE_MAX)),
-                "partition_keys": self._list(self._text),
+                "arguments": self.list_of(self.text),
+                "environment_variables": self.map_of(self.text, _ENVIRONMENT_NAME),
+                "inputs": self.map_of(self._input, NAME),
+                "outputs": self.map_of(self._output, NAME),
+                "input_data": self.text,
+                "append_row_to": self.optional(self.text),
+                "mini_batch_size": self.optional(self.whole(1, SIZE_MAX)),
+                "partition_keys": self.list_of(self.text),
                 "instance_count": self._instance_count,
-                "max_concurrency_per_instance": self._optional(self._int(1, INT_MAX)),
-                "logging_level": self._one_of("WARNING", "INFO", "DEBUG"),
+                "max_concurrency_per_instance": self.optional(self.whole(1, INT_MAX)),
+                "logging_level": self.one_of("WARNING", "INFO", "DEBUG"),
                 "error_threshold": threshold,
                 "mini_batch_error_threshold": threshold,
                 "allowed_failed_percent": self._percent,
-                "max_retries": self._int(0, INT_MAX),
+                "max_retries": self.whole(0, INT_MAX),
                 "run_invocation_timeout_s": seconds,
                 "task_overhead_timeout_s": seconds,
-                "progress_update_timeout_s": self._optional(seconds),
+                "progress_update_timeout_s": self.optional(seconds),
                 "first_task_creation_timeout_s": seconds,
                 "rows": self._rows,
             },
@@ -256,45 +248,43 @@ class _Reader:
 
     def _input(self, value: object, key: str) -> StepInput | None:
         kind = value.get("kind") if isinstance(value, dict) else None
-        data_type, mode = self._one_of(*DATA_TYPES), self._one_of(*INPUT_MODES)
+        data_type, mode = self.one_of(*DATA_TYPES), self.one_of(*INPUT_MODES)
         match kind:
             case "literal":
-                fields = self._object(value, key, {"kind": _unread, "value": self._text})
+                fields = self.fields(value, key, {"kind": _unread, "value": self.text})
                 return LiteralInput(fields["value"]) if fields else None
             case "data":
-                fields = self._object(
-                    value, key, {"kind": _unread, "type": data_type, "mode": mode, "path": self._path}
-                )
+                fields = self.fields(value, key, {"kind": _unread, "type": data_type, "mode": mode, "path": self._path})
                 return DataInput(fields["type"], fields["mode"], fields["path"]) if fields else None
             case "output":
-                fields = self._object(
+                fields = self.fields(
                     value,
                     key,
-                    {"kind": _unread, "step": self._text, "output": self._text, "type": data_type, "mode": mode},
+                    {"kind": _unread, "step": self.text, "output": self.text, "type": data_type, "mode": mode},
                 )
                 return OutputInput(fields["step"], fields["output"], fields["type"], fields["mode"]) if fields else None
         self.problems.append(f"{key}.kind: is {kind!r}; allowed are literal, data, output")
         return None
 
     def _output(self, value: object, key: str) -> StepOutput | None:
-        fields = self._object(
+        fields = self.fields(
             value,
             key,
             {
-                "type": self._one_of(*DATA_TYPES),
-                "mode": self._one_of(*OUTPUT_MODES),
-                "path": self._optional(self._path),
-                "file_name": self._optional(self._file_name),
+                "type": self.one_of(*DATA_TYPES),
+                "mode": self.one_of(*OUTPUT_MODES),
+                "path": self.optional(self._path),
+                "file_name": self.optional(self._file_name),
             },
         )
         return StepOutput(**fields) if fields else None
 
     def _pipeline_output(self, value: object, key: str) -> PipelineOutput | None:
-        fields = self._object(value, key, {"step": self._text, "output": self._text})
+        fields = self.fields(value, key, {"step": self.text, "output": self.text})
         return PipelineOutput(**fields) if fields else None
 
     def _rows(self, value: object, key: str) -> Rows | None:
-        fields = self._object(value, key, {"dataframe_to_csv": self._to_csv, "dataframe_header": self._bool})
+        fields = self.fields(value, key, {"dataframe_to_csv": self._to_csv, "dataframe_header": self.flag})
         return Rows(**fields) if fields else None
 
     def _to_csv(self, value: object, key: str) -> dict[str, Any]:
@@ -306,81 +296,8 @@ class _Reader:
                 self.problems.append(f"{key}.{name}: cannot be given; Windrow writes the file")
         return value
 
-    def _object(
-        self, value: object, key: str, readers: Mapping[str, Callable[[object, str], Any]]
-    ) -> dict[str, Any] | None:
-        """All fields of an object, or None if a problem was noted on the way."""
-        before = len(self.problems)
-        if not isinstance(value, dict):
-            self.problems.append(f"{key}: is not an object")
-            return None
-        prefix = f"{key}." if key else ""
-        self.problems += [f"{prefix}{name[:80]}: is unknown" for name in value if name not in readers]
-        self.problems += [f"{prefix}{name}: is missing" for name in readers if name not in value]
-        fields = {name: read(value[name], prefix + name) for name, read in readers.items() if name in value}
-        return fields if len(self.problems) == before else None
-
-    def _list(
-        self, read: Callable[[object, str], _T], count_max: int = ENTRIES_MAX
-    ) -> Callable[[object, str], tuple[_T, ...]]:
-        def read_list(value: object, key: str) -> tuple[_T, ...]:
-            if not isinstance(value, list) or len(value) > count_max:
-                self.problems.append(f"{key}: is not a list of at most {count_max}")
-                return ()
-            return tuple(read(item, f"{key}[{index}]") for index, item in enumerate(value))
-
-        return read_list
-
-    def _map(
-        self, read: Callable[[object, str], _T], names: re.Pattern[str] | None = None
-    ) -> Callable[[object, str], dict[str, _T]]:
-        def read_map(value: object, key: str) -> dict[str, _T]:
-            if not isinstance(value, dict) or len(value) > ENTRIES_MAX:
-                self.problems.append(f"{key}: is not an object of at most {ENTRIES_MAX} entries")
-                return {}
-            self.problems.extend(
-                f"{key}: {name[:80]!r} is not a valid name" for name in value if names and not names.fullmatch(name)
-            )
-            return {name: read(item, f"{key}.{name[:80]}") for name, item in value.items()}
-
-        return read_map
-
-    def _optional(self, read: Callable[[object, str], _T]) -> Callable[[object, str], _T | None]:
-        return lambda value, key: None if value is None else read(value, key)
-
-    def _text(self, value: object, key: str) -> str:
-        if not isinstance(value, str) or len(value) > TEXT_MAX or "\0" in value or not is_encodable(value):
-            self.problems.append(f"{key}: is not text of at most {TEXT_MAX} characters without NUL")
-            return ""
-        return value
-
-    def _matching(self, value: object, key: str, pattern: re.Pattern[str], what: str) -> str:
-        if not isinstance(value, str) or not pattern.fullmatch(value):
-            self.problems.append(f"{key}: {str(value)[:80]!r} is not {what} ({pattern.pattern})")
-            return ""
-        return value
-
-    def _one_of(self, *choices: str) -> Callable[[object, str], str]:
-        def read(value: object, key: str) -> str:
-            if value not in choices:
-                self.problems.append(f"{key}: is {str(value)[:80]!r}; allowed are {', '.join(choices)}")
-            return str(value)
-
-        return read
-
-    def _int(self, minimum: int, maximum: int) -> Callable[[object, str], int]:
-        def read(value: object, key: str) -> int:
-            if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
-                self.problems.append(
-                    f"{key}: is {str(value)[:80]}; allowed is a whole number from {minimum} to {maximum}"
-                )
-                return minimum
-            return value
-
-        return read
-
     def _instance_count(self, value: object, key: str) -> int:
-        return -1 if type(value) is int and value == -1 else self._int(1, INT_MAX)(value, key)
+        return -1 if type(value) is int and value == -1 else self.whole(1, INT_MAX)(value, key)
 
     def _percent(self, value: object, key: str) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 100:
@@ -388,25 +305,20 @@ class _Reader:
             return 0.0
         return float(value)
 
-    def _bool(self, value: object, key: str) -> bool:
-        if not isinstance(value, bool):
-            self.problems.append(f"{key}: is {str(value)[:80]}; allowed are true and false")
-        return value is True
-
     def _path(self, value: object, key: str) -> str:
-        path = self._text(value, key)
+        path = self.text(value, key)
         if not path.startswith("/"):
             self.problems.append(f"{key}: {path[:80]!r} is not an absolute path")
         return path
 
     def _file_name(self, value: object, key: str) -> str:
-        name = self._text(value, key)
+        name = self.text(value, key)
         if not is_file_name(name):
             self.problems.append(f"{key}: {name[:80]!r} is not a plain file name")
         return name
 
     def _entry_script(self, value: object, key: str) -> str:
-        script = self._text(value, key)
+        script = self.text(value, key)
         if not is_entry_script(script):
             self.problems.append(
                 f"{key}: {script[:80]!r} is neither a relative path of a .py file inside the code folder "
