@@ -75,6 +75,14 @@ class Job:
         windrow = str(Path(sys.executable).parent / "windrow")
         return [windrow, "run", str(self.folder / "job.yml"), "--state", str(self.state)]
 
+    def executions(self) -> list[tuple[int, int, str]]:
+        """What `logged_spin` left: time (ns), process, first file of the mini-batch."""
+        log = self.stamps / "executions"
+        if not log.exists():
+            return []
+        rows = (line.split(maxsplit=2) for line in log.read_text().splitlines())
+        return [(int(at), int(pid), name) for at, pid, name in rows]
+
     def run(self, timeout_s: float = 600) -> Timeline:
         """To its end. Raises RuntimeError with the command's words when it fails."""
         times = run_program(self.command, stamps=self.stamps, output=self.output, cwd=self.folder, timeout_s=timeout_s)
@@ -153,14 +161,6 @@ class RunningJob:
                 if module in arguments:
                     found[module] = process
         return found
-
-    def executions(self) -> list[tuple[int, int, str]]:
-        """What `logged_spin` left: time (ns), process, first file of the mini-batch."""
-        log = self.job.stamps / "executions"
-        if not log.exists():
-            return []
-        rows = (line.split(maxsplit=2) for line in log.read_text().splitlines())
-        return [(int(at), int(pid), name) for at, pid, name in rows]
 
     def wait_until(self, what: str, condition: Callable[[], object], deadline_s: float = 120) -> None:
         """Polls each millisecond. Raises RuntimeError when the command ends before, or at the deadline."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.measurement import Row
 from benchmarks.rows import (
+    agent_cut_off,
     cold_start,
     csv_table,
     efficiency,
@@ -25,6 +26,7 @@ ROWS: list[Row] = [
         efficiency,
         worker_killed,
         role_killed,
+        agent_cut_off,
         million_files,
         million_mini_batches,
     )

@@ -19,13 +19,13 @@ def _killed(folder: Path, names: list[str], victim: str) -> Callable[[Path], Out
     def run_windrow(run: Path) -> Outcome:
         job = files_job(run, work="logged_spin", input_path=folder, mini_batch_size=1)
         with RunningJob(job) as running:
-            running.wait_until("a third of the work", lambda: len(running.executions()) >= KILL_AFTER)
+            running.wait_until("a third of the work", lambda: len(job.executions()) >= KILL_AFTER)
             process = running.roles()[victim]
             killed_ns = time.time_ns()
             process.kill()
             times = running.finish()
         check_rows(job.output, names)
-        begins = sorted(at for at, _, _ in running.executions())
+        begins = sorted(at for at, _, _ in job.executions())
         around = [at for at in begins if at <= killed_ns][-1:] + [at for at in begins if at > killed_ns]
         pause = max(later - earlier for earlier, later in itertools.pairwise(around)) / 1e9
         return Outcome({"pause": pause, "again": float(len(begins) - COUNT), "whole": times.end})
