@@ -110,6 +110,28 @@ def test_small_slices_of_a_file_of_many_blocks(tmp_path: Path) -> None:
             assert list(slices(cutter, len(data), 0, slice_bytes)) == by_rule(starts, len(data), slice_bytes)
 
 
+def test_a_file_with_quotes_in_every_record_is_read_about_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = b'1,"two ""words""\n, and a line",3\n'
+    read = 0
+    pread = os.pread
+
+    def counted(descriptor: int, length: int, offset: int) -> bytes:
+        nonlocal read
+        part = pread(descriptor, length, offset)
+        read += len(part)
+        return part
+
+    data = record * 60_000
+    look = window(tmp_path, data)
+    monkeypatch.setattr(os, "pread", counted)
+    cutter = QuotedCutter(look, b",")
+    found = list(slices(cutter, len(data), cutter.first_record(0), 100_000))
+    assert len(found) == -(-len(data) // 100_000)
+    assert all(begin % len(record) == 0 for begin, _ in found)
+    # Each cut, and each end of a block, costs a look at a record of its own.
+    assert read < 4 * len(data)
+
+
 @pytest.mark.parametrize("multi_line", [False, True])
 def test_a_sample_ends_between_records(tmp_path: Path, multi_line: bool) -> None:
     data = b"".join(b'%d,"v%s%d"\n' % (at, b"\n" * multi_line, at) for at in range(20_000))

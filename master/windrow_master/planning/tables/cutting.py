@@ -74,15 +74,17 @@ class WholeFile(LineCutter):
 
 
 class QuotedCutter:
-    """Records of delimited text with line ends inside quotes: one pass over the file; parts without a quote at full
-    speed."""
+    """Records of delimited text with line ends inside quotes: one pass over the file, block by block; parts without a
+    quote at full speed."""
 
     def __init__(self, window: Window, delimiter: bytes) -> None:
         """`delimiter`: one byte."""
         self._window = window
         other = b"[^" + re.escape(delimiter) + rb"\n]*+"
         field = rb'(?:"(?:[^"]++|"")*+(?:"' + other + rb')?|(?!")' + other + b")"
-        self._record = re.compile(field + b"(?:" + re.escape(delimiter) + field + rb")*+\n?")
+        record = field + b"(?:" + re.escape(delimiter) + field + b")*+"
+        self._record = re.compile(record + rb"\n?")
+        self._whole_records = re.compile(b"(?:" + record + rb"\n)*+")
 
     def first_record(self, start: int) -> int | None:
         """See Cutter."""
@@ -122,9 +124,15 @@ class QuotedCutter:
                 return self.first_record(base + behind + 1)
             line_end = block.rfind(b"\n", at, limit)
             if line_end >= 0:
-                begin = base + line_end + 1
+                at = line_end + 1
+                begin = base + at
                 if quote < 0:
                     continue
+            # All records that end in this block before the cut, at once; then the one on the cut, or on the block's end.
+            found = self._whole_records.match(block, at, min(len(block), max(at, cut - base)))
+            if found and found.end() > at:
+                begin = base + found.end()
+                continue
             begin = self.record_end(begin)
             if begin >= self._window.size:
                 return None
