@@ -128,7 +128,7 @@ class QuotedCutter:
                 begin = base + at
                 if quote < 0:
                     continue
-            # All records that end in this block before the cut, at once; then the one on the cut, or on the block's end.
+            # All records that end in this block before the cut; then the one on the cut, or on the block's end.
             found = self._whole_records.match(block, at, min(len(block), max(at, cut - base)))
             if found and found.end() > at:
                 begin = base + found.end()
