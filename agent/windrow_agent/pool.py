@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from windrow.interpreter import find_interpreter
 from windrow.journal import say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
@@ -20,7 +21,6 @@ from windrow_agent.steps import Step, StepState
 from windrow_agent.workers.death import Exit
 from windrow_agent.workers.environment import mark_of, worker_environment
 from windrow_agent.workers.gpus import GpuIndices
-from windrow_agent.workers.interpreter import find_interpreter
 from windrow_agent.workers.page import Page
 from windrow_agent.workers.process import Channels, SpawnFailed, WorkerProcess
 

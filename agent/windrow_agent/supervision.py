@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from windrow.interpreter import NoInterpreter
 from windrow.journal import say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
@@ -26,7 +27,6 @@ from windrow_agent.steps import Step, StepState
 from windrow_agent.workers import death, frames
 from windrow_agent.workers.deadlines import judge
 from windrow_agent.workers.frames import BadFrame, FrameType, Result
-from windrow_agent.workers.interpreter import NoInterpreter
 from windrow_agent.workers.oom import OomCounter
 from windrow_agent.workers.page import BUSY, Look, Phase
 from windrow_agent.workers.process import SpawnFailed, WorkerProcess

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from windrow.interpreter import NoInterpreter, find_interpreter
 from windrow.rpc.v1 import work_pb2 as work
 from windrow_agent.config import AgentConfig, BadConfig
 from windrow_agent.node.resources import cpu_count, cpu_quota, memory_bytes
@@ -20,7 +21,6 @@ from windrow_agent.workers.deadlines import Limits, Overrun, judge
 from windrow_agent.workers.death import Exit, explain
 from windrow_agent.workers.environment import MARK, worker_environment
 from windrow_agent.workers.gpus import GpuIndices, find_gpus
-from windrow_agent.workers.interpreter import NoInterpreter, find_interpreter
 from windrow_agent.workers.oom import OomCounter, counter_paths, parse_counter
 from windrow_agent.workers.page import Look, Phase
 

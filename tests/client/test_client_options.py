@@ -8,7 +8,7 @@ import typing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from windrow.cli import app, early
+from windrow.cli import app, run_options
 from windrow.cli.display.figures import Figures, counted, duration, progress_line, rate, size
 from windrow.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
 
@@ -26,13 +26,13 @@ def typer_options() -> dict[str, str]:
 
 
 def test_both_readers_know_the_same_options() -> None:
-    assert typer_options() == {**early.FLAGS, **early.VALUES, "--set": "sets"}
+    assert typer_options() == {**run_options.FLAGS, **run_options.VALUES, "--set": "sets"}
 
 
 def test_both_readers_have_the_same_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WINDROW_STATE", raising=False)
     defaults = {name: p.default for name, p in inspect.signature(app.run).parameters.items() if name != "file"}
-    options = early.RunOptions("job.yml")
+    options = run_options.RunOptions("job.yml")
     assert {name: getattr(options, name) or None for name in defaults} == {n: d or None for n, d in defaults.items()}
 
 
@@ -50,7 +50,7 @@ def test_both_readers_have_the_same_defaults(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_plain_lines_are_read_early(line: str, expected: dict[str, object]) -> None:
-    options = early.parse(line.split())
+    options = run_options.parse(line.split())
     assert options is not None
     assert options.job_file == "job.yml"
     assert {name: getattr(options, name) for name in expected} == expected
@@ -77,7 +77,7 @@ def test_plain_lines_are_read_early(line: str, expected: dict[str, object]) -> N
     ],
 )
 def test_all_other_lines_are_left_to_typer(line: str) -> None:
-    assert early.parse(line.split()) is None
+    assert run_options.parse(line.split()) is None
 
 
 def moment(*, items: int, total: int, planned: bool = True, failed: int = 0) -> Job:

@@ -224,7 +224,8 @@ def test_a_python_that_is_too_old_is_told_from_one_that_is_broken(job: Compatibi
     job.write("code/score.py", WHO)
     write_files(job)
     code, text = job.run("--python", python)
-    assert code == 1
+    assert code == 2
     assert "too old; Python 3.8 or newer is needed" in text
     assert "--python PATH" in text
     assert "Traceback" not in text
+    assert "Run " not in text

@@ -3,7 +3,8 @@
 Where to look:
 
 - ``main``       (here) sends the command line where it belongs; nothing else is imported before that.
-- ``early``      `windrow run`: reads its options without typer and starts master and agent before anything is imported.
+- ``run_options``, ``early``  `windrow run`: reads its options without typer, and starts master and agent before
+  anything is imported.
 - ``run``        `windrow run` itself.
 - ``app``        everything else, and all help texts: the typer application; ``job`` and ``node`` hold its groups.
 - ``display``    progress as a live display, as plain lines, or as JSON lines.
@@ -39,9 +40,9 @@ def main() -> None:
     if arguments and arguments[0] in MODULES and "_WINDROW_COMPLETE" not in os.environ:
         become(arguments[0], arguments[1:])
     if arguments and arguments[0] == "run" and "_WINDROW_COMPLETE" not in os.environ:
-        from windrow.cli import early
+        from windrow.cli import early, run_options
 
-        options = early.parse(arguments[1:])
+        options = run_options.parse(arguments[1:])
         if options is not None:
             leave(early.run(options))
     from windrow.cli.app import run_app

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from windrow.cli.early import absolute_python
 from windrow.cli.options import guarded
 from windrow.errors import UsageError
+from windrow.interpreter import check_interpreter, find_interpreter
 
 
 @guarded
@@ -78,12 +78,14 @@ def agent(
         raise UsageError("Which master? Give --master ADDRESS (host:port or unix:/path), or set WINDROW_MASTER.")
     from windrow.rpc.connection import grpc_target
 
+    interpreter = find_interpreter(python, os.environ)
+    check_interpreter(interpreter)
     labels = dict(_label(text) for text in label or ())
     document: dict[str, Any] = {
         "folder": str(folder.absolute()),
         "master_addresses": [grpc_target(address) for text in master for address in text.split(",")],
         "slots": slots,
-        "python": absolute_python(python),
+        "python": interpreter if python else None,
         "node_id": node_id,
         "labels": labels,
         "gpu_count": gpus,

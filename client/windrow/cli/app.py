@@ -9,6 +9,7 @@ import typer
 import windrow
 from windrow.cli import agent, become, early, job, node
 from windrow.cli.options import OutputForm, Sets, guarded
+from windrow.cli.run_options import RunOptions
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 job failed, 2 bad usage or job file, 3 done with tolerated failures (--strict), "
@@ -91,7 +92,7 @@ def run(
     """
     if restart and keep_rows:
         raise typer.BadParameter("--restart and --keep-rows exclude each other: drop the unfinished run, or finish it.")
-    options = early.RunOptions(file)
+    options = RunOptions(file)
     options.sets = sets or []
     options.state = state
     options.python = python

@@ -8,9 +8,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes
-from windrow.cli.early import RunOptions, absolute_python
 from windrow.cli.interrupts import Interrupts
 from windrow.cli.messages import YELLOW, coloured, is_colourful, leave_closed_terminal, report, say
+from windrow.cli.run_options import RunOptions
 
 if TYPE_CHECKING:
     from windrow.cli.display import Display
@@ -60,6 +60,10 @@ class _Run:
         loaded = self._load()
         if self._session is None:
             self._session = self._open()
+        if self._session.interpreter:
+            from windrow.interpreter import check_interpreter
+
+            check_interpreter(self._session.interpreter, loaded)
         job, document = self._follow(self._session, loaded)
         self._ended = True
         self.close()
@@ -113,7 +117,7 @@ class _Run:
         from windrow.embedded.session import open_session
 
         options = self._options
-        return open_session(options.state, with_agent=True, python=absolute_python(options.python), slots=options.slots)
+        return open_session(options.state, with_agent=True, python=options.python, slots=options.slots)
 
     def _follow(self, session: Session, loaded: LoadedJob) -> tuple[Job, dict[str, Any]]:
         """Begin or continue the run and follow it to its end, whatever happens to the master or its owner."""

@@ -11,6 +11,7 @@ from windrow.embedded import state_folder
 from windrow.embedded.session import OwnerGone, Session, open_session
 from windrow.embedded.submission import begin
 from windrow.errors import JobFailed
+from windrow.interpreter import check_interpreter
 from windrow.job import Job
 from windrow.results import RowsFile, lines_of, read_frame, rows_file, rows_files
 
@@ -81,6 +82,8 @@ def run(
         from windrow.spec import load_job
 
         loaded = load_job(path, sets)
+        if session.interpreter:
+            check_interpreter(session.interpreter, loaded)
         return _follow(session, loaded, restart, keep_rows, on_progress)
     finally:
         session.close()

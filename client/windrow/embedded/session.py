@@ -15,6 +15,7 @@ import time
 from windrow.embedded import state_folder
 from windrow.embedded.supervisor import Supervisor
 from windrow.errors import MasterFailed, StateFolderError, UsageError, WindrowError
+from windrow.interpreter import find_interpreter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,15 +32,19 @@ class Session:
 
     def __init__(self, folder: str, *, python: str | None, slots: int | None, with_agent: bool) -> None:
         """Start the pair, or attach. Use `open_session`."""
-        self.folder = folder
         self.address = ""
         self.supervisor: Supervisor | None = None
         self.owner_pid = 0
-        self._python = python
+        self.interpreter = ""
+        """What runs scripts here; "" where nothing runs them, or another process has not told."""
+        # Found before anything is made: one that is not there leaves no trace.
+        self._own_interpreter = find_interpreter(python, os.environ) if with_agent else ""
+        self._python = self._own_interpreter if python else None
         self._slots = slots
         self._with_agent = with_agent
         self._ownership: state_folder.Ownership | None = None
         self._thread: threading.Thread | None = None
+        self.folder = state_folder.prepare(folder)
         self._enter()
 
     @property
@@ -105,6 +110,7 @@ class Session:
                 if not self._with_agent or endpoint.get("agent_pid") is not None:
                     self.address = endpoint["address"]
                     self._check_same(endpoint)
+                    self.interpreter = str(endpoint.get("interpreter") or "")
                     return
             if time.monotonic() > deadline:
                 raise StateFolderError(
@@ -116,6 +122,7 @@ class Session:
 
     def _start(self) -> None:
         assert self._ownership is not None
+        self.interpreter = self._own_interpreter
         try:
             run_folder = state_folder.make_run_folder()
             self.supervisor = Supervisor(
@@ -137,6 +144,7 @@ class Session:
                     "master_pid": self.supervisor.master_pid,
                     "agent_pid": self.supervisor.agent_pid,
                     "python": self._python,
+                    "interpreter": self.interpreter,
                     "slots": self._slots,
                 }
             )
@@ -169,4 +177,4 @@ def open_session(
             f"There is no Windrow state in {os.path.abspath(state)} (no windrow.db). "
             f"Name the folder of a run with --state DIR, or a running master with --master ADDRESS."
         )
-    return Session(state_folder.prepare(state), python=python, slots=slots, with_agent=with_agent)
+    return Session(state, python=python, slots=slots, with_agent=with_agent)

@@ -42,14 +42,15 @@ class LoadedJob(NamedTuple):
     """A job file, read and checked; its code is still in folders.
 
     `code_folders` maps step names to absolute folders; `warnings` are what the user should know; `origins` tells for
-    `jobs.<step>.<setting>` (by effective names) where each setting comes from. `build_effective` makes the job that is
-    submitted.
+    `jobs.<step>.<setting>` (by effective names) where each setting comes from. `libraries` are those that the Python of
+    the scripts needs for the table a step reads. `build_effective` makes the job that is submitted.
     """
 
     job: EffectiveJob
     code_folders: dict[str, str]
     warnings: tuple[Problem, ...]
     origins: dict[str, Origin]
+    libraries: dict[str, tuple[str, ...]]
 
 
 def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | None:
@@ -93,7 +94,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     )
     if context.problems.errors:
         return None
-    return LoadedJob(job, code_folders, tuple(context.problems.warnings), context.origins)
+    return LoadedJob(job, code_folders, tuple(context.problems.warnings), context.origins, {})
 
 
 def build_effective(

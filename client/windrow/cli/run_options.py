@@ -1,0 +1,62 @@
+"""The options of `windrow run`, read without typer: importing it would delay the start of master and agent.
+
+The reader here knows the plain cases only: anything else (--help, a mistake) is left to the typer command of the same
+name in `windrow.cli.app`. A test holds the two to the same options.
+"""
+
+from __future__ import annotations
+
+import os
+
+FLAGS = {"--restart": "restart", "--keep-rows": "keep_rows", "--strict": "strict", "--no-progress": "no_progress"}
+VALUES = {"--state": "state", "--python": "python", "--slots": "slots", "-o": "output", "--output": "output"}
+OUTPUTS = ("text", "json")
+
+
+class RunOptions:
+    """What `windrow run` was told."""
+
+    def __init__(self, job_file: str = "") -> None:
+        self.job_file = job_file
+        self.sets: list[str] = []
+        self.state = os.environ.get("WINDROW_STATE") or ".windrow"
+        self.python: str | None = None
+        self.slots: int | None = None
+        self.restart = False
+        self.keep_rows = False
+        self.strict = False
+        self.no_progress = False
+        self.output = "text"
+
+
+def parse(arguments: list[str]) -> RunOptions | None:
+    """The options of a plain, correct command line; None for any other."""
+    options = RunOptions()
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=") if argument.startswith("--") else (argument, "", "")
+        if argument in FLAGS:
+            setattr(options, FLAGS[argument], True)
+        elif name in VALUES or name == "--set":
+            text = value if equals else next(rest, None)
+            if text is None or not _take(options, name, text):
+                return None
+        elif argument.startswith("-") or options.job_file or not argument:
+            return None
+        else:
+            options.job_file = argument
+    return options if options.job_file and not (options.restart and options.keep_rows) else None
+
+
+def _take(options: RunOptions, name: str, text: str) -> bool:
+    if name == "--set":
+        options.sets.append(text)
+    elif name == "--slots":
+        if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= 4096:
+            return False
+        options.slots = int(text)
+    elif VALUES[name] == "output" and text not in OUTPUTS:
+        return False
+    else:
+        setattr(options, VALUES[name], text)
+    return True
