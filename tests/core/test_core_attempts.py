@@ -336,6 +336,16 @@ def test_released_leases_go_back_uncounted() -> None:
     driver.assert_reload_equals_live()
 
 
+def test_a_retry_that_is_given_back_is_no_second_one() -> None:
+    driver = CoreDriver()
+    step = driver.running([1])
+    driver.join(leases_max=1)
+    driver.fail("n1", driver.held()[0], Cause.EXCEPTION)
+    for _ in range(3):
+        driver.do(commands.ReleaseLeases(NodeId("n1"), [driver.held()[0].lease_id]))
+    assert (driver.held()[0].attempt, step.counters.retries) == (2, 1)
+
+
 def test_results_of_many_steps_in_one_command() -> None:
     driver = CoreDriver()
     for number in (1, 2):

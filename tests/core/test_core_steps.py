@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from core_driver import CoreDriver, checkpoint, completion, records
+from sim_view import document_of
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import LostRows, Refused
-from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState, Verdict
 
@@ -265,6 +266,47 @@ def test_a_paused_job_leases_nothing_until_it_is_cancelled() -> None:
     assert driver.job().state == JobState.CANCELLED
 
 
+def test_a_paused_job_completes_nothing() -> None:
+    driver = CoreDriver()
+    driver.running([1], progress_update_timeout_s=1)
+    driver.join()
+    driver.do(commands.PauseJob(JobKey(1), "a bug"))
+    driver.tick_alive(5, "n1")
+    driver.finish_all()
+    assert driver.step().state == StepState.RUNNING, "what a raised command left of its books may be wrong"
+    driver.restart()
+    assert (driver.job().state, driver.step().state) == (JobState.PAUSED, StepState.RUNNING)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_job_paused_while_its_output_is_made_does_not_go_on(restart: bool) -> None:
+    driver = CoreDriver()
+    driver.submit(StepSettings("a"), StepSettings("b", depends_on=("a",)))
+    driver.plan(1, [1])
+    driver.join()
+    driver.finish_all()
+    driver.do(commands.PauseJob(JobKey(1), "a bug"))
+    if restart:
+        driver.restart()
+    finish(driver)
+    assert [driver.step(at).state for at in (1, 2)] == [StepState.CONCATENATING, StepState.WAITING]
+    driver.do(commands.CancelJob("job"))
+    assert driver.job().state == JobState.CANCELLED
+
+
+def test_one_request_makes_one_job() -> None:
+    driver = CoreDriver()
+    settings = (StepSettings("step"),)
+    first, again, other = driver.group(
+        *(
+            commands.SubmitJob(job_id, request_id, document_of(settings), "digest", settings)
+            for job_id, request_id in (("job-1", "r"), ("job-2", "r"), ("job-3", "s"))
+        )
+    )
+    assert first == again != other, "a job without a name of its own gets another at each try"
+    assert set(driver.core.state.job_keys) == {"job-1", "job-3"}
+
+
 def test_finishing_needs_the_present_generation_and_state() -> None:
     driver = CoreDriver()
     step = driver.running([1])
@@ -296,7 +338,14 @@ def lost_rows(driver: CoreDriver, mini_batch: int) -> LostRows:
     """What concatenation says of a mini-batch whose rows are gone."""
     row = driver.tables.mini_batches[1][mini_batch]
     assert row.range is not None
-    return LostRows(mini_batch, row.lease_id, row.items_counted, row.ok_count, row.row_count, row.range.length)  # type: ignore[arg-type]
+    failures = tuple(
+        (LeaseId(attempt.lease_id), Cause(attempt.cause))
+        for attempt in driver.tables.attempts.values()
+        if (attempt.mini_batch, attempt.state) == (mini_batch, AttemptState.FAILED)
+    )
+    return LostRows(
+        mini_batch, row.lease_id, row.items_counted, row.ok_count, row.row_count, row.range.length, failures
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("counts", [[2, 2], [0, 0]], ids=["known", "unknown"])
@@ -323,10 +372,43 @@ def test_lost_rows_run_again_and_no_counter_drifts(counts: list[int], restart: b
     driver.finish_all()
     assert driver.step().state == StepState.CONCATENATING
     driver.assert_reload_equals_live()
+    assert step.counters.retries == 1
     step.counters.retries = 0
     step.counters.failed_attempts.clear()
     step.counters.examples.clear()
     assert step.counters.to_json() == before
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_lost_rows_change_nothing_about_what_a_mini_batch_was_charged_with(restart: bool) -> None:
+    driver = CoreDriver()
+    driver.running([1], max_retries=2)
+    driver.join()
+    for _ in range(2):
+        driver.fail("n1", driver.held()[0], Cause.EXCEPTION)
+    driver.finish_all()
+    lost = lost_rows(driver, 0)
+    if restart:
+        driver.restart()
+        driver.register()
+        driver.open()
+        driver.capacity("n1", 5)
+    driver.do(commands.RequeueLostRows(StepId(1), 1, (lost,)))
+    driver.assert_reload_equals_live()
+    (lease,) = driver.held()
+    assert (lease.attempt, driver.step().counters.retries) == (4, 3)
+    driver.fail("n1", lease, Cause.EXCEPTION)
+    assert driver.step().counters.failed == 1, "its third charge of the three that it has"
+
+
+def test_what_the_output_waited_for_is_not_said_of_a_step_that_runs_again() -> None:
+    driver = CoreDriver()
+    step = driver.running([1])
+    driver.join()
+    driver.finish_all()
+    driver.do(commands.PostponeFinish(StepId(1), 1, "the disk is full"))
+    driver.do(commands.RequeueLostRows(StepId(1), 1, (lost_rows(driver, 0),)))
+    assert (step.state, step.message) == (StepState.RUNNING, "")
 
 
 def test_lost_rows_of_an_attempt_that_no_longer_counts_are_ignored() -> None:

@@ -1,4 +1,4 @@
-"""Completions, releases and failures: where an attempt ends, and what that means for its mini-batch.
+"""Completions, releases and losses: where an attempt ends, and what that means for its mini-batch.
 
 State machine of an attempt (states.AttemptState), keyed by its lease:
 
@@ -16,21 +16,22 @@ Invariants:
 
 from __future__ import annotations
 
-from windrow_master.core.budgets import budget_left, known_cause, tries_after
+from windrow_master.core.blame import MESSAGE_CHARS_MAX, fail_if_given_up, suspect_node
+from windrow_master.core.budgets import budget_left, count_failure, known_cause
 from windrow_master.core.commands import (
     AttemptResult,
     CompleteAttempts,
     Moment,
     ReleaseLeases,
-    ReportWorkerFailure,
 )
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.leases import Lease
 from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, RowBlock
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_FAILED
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
-from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState, Verdict
-from windrow_master.core.steps import fail_step, settle_step, short_returns_fail
+from windrow_master.core.states import AttemptState, Cause, MiniBatchState, Verdict
+from windrow_master.core.steps import settle_step
+from windrow_master.core.thresholds import short_returns_fail
 
 NODE_SUSPECT_CAUSES = frozenset((Cause.CRASH, Cause.LOAD_FAILED, Cause.NODE_FAULT))
 """Causes that may lie with the node; many in a row quarantine it."""
@@ -41,7 +42,6 @@ INT64_MAX = (1 << 63) - 1
 SUCCEEDED, FAILED = int(MiniBatchState.SUCCEEDED), int(MiniBatchState.FAILED)
 """Plain numbers for the hot path: looking up an enum's member costs more than the comparison."""
 
-MESSAGE_CHARS_MAX = 4096
 DETAIL_CHARS_MAX = 65536
 
 
@@ -196,7 +196,7 @@ def _fail_attempt(
     _store_result(state, node, lease, result, AttemptState.FAILED, cause, message, detail)
     if cause in NODE_SUSPECT_CAUSES:
         node.failures += 1
-        _suspect_node(state, node, message, now)
+        suspect_node(state, node, message, now)
     else:
         node.failures = 0
     delay = state.timing.node_fault_delay_s if cause == Cause.NODE_FAULT else 0.0
@@ -234,9 +234,8 @@ def _after_failure(
     delay_s: float = 0.0,
 ) -> None:
     """Queue the mini-batch again, or fail it when the budget of its cause is used up."""
-    tries = step.tries_of(lease.mini_batch)
-    (tries.lost_lease_ids if cause == Cause.NODE_LOST else tries.lease_ids).add(lease.lease_id)
-    if budget_left(step, tries_after(step, lease.mini_batch, cause), cause):
+    if budget_left(step, count_failure(step, lease.mini_batch, lease.lease_id, cause), cause):
+        step.counters.retries += 1
         requeue(state, step, lease, now, delay_s)
         return
     table, counters, mini_batch = step.mini_batches, step.counters, lease.mini_batch
@@ -265,7 +264,8 @@ def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: fl
     """Put the mini-batch of a lease that is dropped already back into the queue."""
     table = step.mini_batches
     table.states[lease.mini_batch] = MiniBatchState.QUEUED
-    table.attempts[lease.mini_batch] = lease.attempt
+    if lease.attempt:
+        table.attempts[lease.mini_batch] = lease.attempt
     step.ready.put_back(lease.mini_batch, now.monotonic_s + delay_s if delay_s else 0.0)
     state.scheduling_wanted = True
 
@@ -318,68 +318,3 @@ def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Mom
     for step in touched.values():
         state.touch_step(step)
         settle_step(state, step, now)
-
-
-def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now: Moment) -> None:
-    """A worker could not be made ready. When every node has given a step up, the step fails (section 5.4)."""
-    step = state.steps.get(command.step_id)
-    node = state.nodes.get(command.node_id)
-    if step is None or node is None or step.state != StepState.RUNNING:
-        return
-    cause = known_cause(command.cause)
-    message = command.message[:MESSAGE_CHARS_MAX]
-    step.counters.add_failure(cause, -1, message, command.detail, command.node_id, command.process_number)
-    step.init_failures[command.node_id] = step.init_failures.get(command.node_id, 0) + 1
-    state.touch_step(step)
-    fail_if_given_up(state, step, now)
-
-
-def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
-    """Fail a step that every node has given up after its workers failed to start there.
-
-    A node that is away for a moment, or has just come, may still serve it; one that leaves will not.
-    """
-    if step.state != StepState.RUNNING or not step.init_failures or step.lease_ids:
-        return
-    present = [node for node in state.nodes.values() if node.state != NodeState.DRAINING]
-    gave_up = [
-        node for node in present if node.capacity.get(step.step_id) == 0 and step.init_failures.get(node.node_id)
-    ]
-    if present and len(gave_up) == len(present):
-        example = step.counters.examples.get(str(int(Cause.INIT_FAILED))) or step.counters.examples.get(
-            str(int(Cause.NODE_FAULT)), {}
-        )
-        failures = sum(step.init_failures.values())
-        fail_step(
-            state,
-            step,
-            f"no worker could be made ready ({failures} tries on {len(present)} "
-            f"node{'s' * (len(present) > 1)}): {example.get('message', '')}",
-            now,
-        )
-
-
-def _suspect_node(state: CoreState, node: Node, message: str, now: Moment) -> None:
-    """Quarantine a node that fails again and again, as long as another one serves without such a series.
-
-    Where all fail, it is the script, and the budgets of its mini-batches see to that.
-    """
-    limit = state.timing.quarantine_failures
-    if node.failures < limit or node.state != NodeState.READY:
-        return
-    if any(
-        other.state == NodeState.READY and 2 * other.failures < limit
-        for other in state.nodes.values()
-        if other is not node
-    ):
-        node.state = NodeState.QUARANTINED
-        node.quarantined_until_s = now.monotonic_s + state.timing.quarantine_s
-        node.message = f"{node.failures} attempts in a row failed here, the last: {message}"
-        node.failures = 0
-        state.touch_node(node)
-        state.add_event(now, None, "node_quarantined", f"{node.node_id}: {node.message}")
-
-
-def job_is_open(state: CoreState, step: Step) -> bool:
-    """Whether mini-batches of this step may be leased."""
-    return step.state == StepState.RUNNING and state.jobs[step.job_key].state == JobState.RUNNING

@@ -25,9 +25,10 @@ def known_cause(number: int) -> Cause:
     return Cause.EXCEPTION if cause in MASTER_CAUSES else cause
 
 
-def tries_after(step: Step, mini_batch: int, cause: Cause) -> int:
-    """Count one more failure of this cause; return how many its budget has seen."""
+def count_failure(step: Step, mini_batch: int, lease_id: int, cause: Cause) -> int:
+    """Charge a failed attempt to the budget of its cause; return how many failures that budget has seen."""
     tries = step.tries_of(mini_batch)
+    (tries.lost_lease_ids if cause == Cause.NODE_LOST else tries.lease_ids).add(lease_id)
     if cause in CHARGED_CAUSES:
         tries.charged += 1
         return tries.charged

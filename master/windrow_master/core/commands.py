@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.settings import StepSettings
+from windrow_master.core.states import Cause
 
 
 class Moment(NamedTuple):
@@ -239,6 +240,8 @@ class LostRows(NamedTuple):
     ok_count: int
     row_count: int
     rows_length: int
+    failures: tuple[tuple[LeaseId, Cause], ...] = ()
+    """Its attempts that failed before, as stored: a master that was started since does not know them."""
 
 
 class PostponeFinish(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windrow_master.core import attempts, commands, nodes, recovery, scheduling, steps
+from windrow_master.core import attempts, blame, commands, nodes, recovery, scheduling, steps
 from windrow_master.core.commands import Command, Moment
 from windrow_master.core.effects import Effect
 from windrow_master.core.records import Dirty, Snapshot
@@ -39,7 +39,7 @@ HANDLERS: dict[type, Handler] = {
     commands.Tick: nodes.on_tick,
     commands.CompleteAttempts: attempts.on_complete_attempts,
     commands.ReleaseLeases: attempts.on_release_leases,
-    commands.ReportWorkerFailure: attempts.on_report_worker_failure,
+    commands.ReportWorkerFailure: blame.on_report_worker_failure,
 }
 
 

@@ -17,6 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 import struct
 from array import array
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from windrow_master.core.states import MiniBatchState
 
 PLAN_RECORD = struct.Struct("<QIQI")
 """item_first, item_count, recipe_offset, recipe_length: as in docs/contracts.md, section 3."""
+
+QUEUED_RUN = re.compile(re.escape(bytes([MiniBatchState.QUEUED])) + b"+")
 
 
 @dataclass(slots=True)
@@ -76,13 +79,4 @@ class MiniBatches:
 
     def queued_ranges(self) -> list[tuple[int, int]]:
         """Runs [start, stop) of QUEUED mini-batches, ascending."""
-        ranges: list[tuple[int, int]] = []
-        states, size, at = self.states, len(self.states), 0
-        queued = bytes([MiniBatchState.QUEUED])
-        while (start := states.find(queued, at)) >= 0:
-            stop = start + 1
-            while stop < size and states[stop] == MiniBatchState.QUEUED:
-                stop += 1
-            ranges.append((start, stop))
-            at = stop
-        return ranges
+        return [found.span() for found in QUEUED_RUN.finditer(self.states)]

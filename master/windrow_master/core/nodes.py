@@ -19,7 +19,8 @@ Invariants:
 from __future__ import annotations
 
 from windrow_master.core import effects as fx
-from windrow_master.core.attempts import fail_if_given_up, lose_leases
+from windrow_master.core.attempts import lose_leases
+from windrow_master.core.blame import fail_if_given_up
 from windrow_master.core.commands import (
     CloseWork,
     DrainNode,
@@ -34,14 +35,11 @@ from windrow_master.core.commands import (
 from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Node
-from windrow_master.core.states import AttemptState, MiniBatchState, NodeState
+from windrow_master.core.states import AttemptState, JobState, MiniBatchState, NodeState
 from windrow_master.core.steps import fail_step
 
 DIGEST_MISMATCHES_MAX = 4
 """So many heartbeats in a row with another view of the leases held, and the stream is opened anew."""
-
-ENDED_JOB_KEPT_S = 60.0
-"""How long an ended job stays in memory, for late results and watchers."""
 
 
 def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Refused | None:
@@ -296,7 +294,7 @@ def _store_old_leases(state: CoreState, now: Moment) -> None:
 
 def _end_overdue_steps(state: CoreState, now: Moment) -> None:
     for step in list(state.steps.values()):
-        if step.state in ENDED_STEPS or not step.started_s:
+        if not step.started_s or step.state in ENDED_STEPS or state.jobs[step.job_key].state == JobState.PAUSED:
             continue
         settings = step.settings
         if not len(step.mini_batches) and not step.planned:
@@ -324,7 +322,7 @@ def _end_overdue_steps(state: CoreState, now: Moment) -> None:
 
 def _forget_ended_jobs(state: CoreState, now: Moment) -> None:
     for job in list(state.jobs.values()):
-        if job.state in ENDED_JOBS and job.end_time is not None and now.wall_s - job.end_time > ENDED_JOB_KEPT_S:
+        if job.state in ENDED_JOBS and now.monotonic_s > job.forget_s:
             if job.job_key in state.dirty_jobs:
                 continue
             for step in job.steps:

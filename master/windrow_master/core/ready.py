@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections import deque
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 
 @dataclass(slots=True)
@@ -12,7 +14,7 @@ class ReadyQueue:
     """Indices of QUEUED mini-batches. What came back goes first; the fresh ones follow in order."""
 
     fresh: deque[tuple[int, int]] = field(default_factory=deque)
-    """Runs [start, stop)."""
+    """Runs [start, stop), ascending."""
     returned: list[int] = field(default_factory=list)
     """Heap of indices that may run at once."""
     delayed: list[tuple[float, int]] = field(default_factory=list)
@@ -61,14 +63,16 @@ class ReadyQueue:
 
     def remove(self, index: int) -> bool:
         """Take one particular index out; False when it is not here."""
-        for at, (start, stop) in enumerate(self.fresh):
-            if start <= index < stop:
-                del self.fresh[at]
-                for part in ((index + 1, stop), (start, index)):
-                    if part[0] < part[1]:
-                        self.fresh.insert(at, part)
-                self.size -= 1
-                return True
+        # Runs ascend. After a restart there may be thousands of them, and as many leases to be adopted.
+        at = bisect.bisect(self.fresh, index, key=itemgetter(0)) - 1
+        if at >= 0 and index < self.fresh[at][1]:
+            start, stop = self.fresh[at]
+            del self.fresh[at]
+            for part in ((index + 1, stop), (start, index)):
+                if part[0] < part[1]:
+                    self.fresh.insert(at, part)
+            self.size -= 1
+            return True
         if index in self.returned:
             self.returned.remove(index)
             heapq.heapify(self.returned)

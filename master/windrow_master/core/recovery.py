@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from windrow_master.core import effects as fx
-from windrow_master.core.budgets import tries_after
+from windrow_master.core.budgets import count_failure
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import NodeId
@@ -101,9 +101,7 @@ def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapsh
     for mini_batch, lease_id, attempt_state, cause, node_id in loaded.attempts:
         if attempt_state == AttemptState.FAILED:
             table.attempts[mini_batch] = table.attempts.get(mini_batch, 0) + 1
-            tries_after(step, mini_batch, Cause(cause))
-            tries = step.tries_of(mini_batch)
-            (tries.lost_lease_ids if cause == Cause.NODE_LOST else tries.lease_ids).add(lease_id)
+            count_failure(step, mini_batch, lease_id, Cause(cause))
         elif attempt_state == AttemptState.RUNNING and node_id in state.nodes:
             running.append(Lease(lease_id, step.step_id, mini_batch, job.generation, NodeId(node_id), now.monotonic_s))
     for lease in running:

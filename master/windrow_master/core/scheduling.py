@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from windrow_master.core import effects as fx
-from windrow_master.core.attempts import job_is_open
 from windrow_master.core.commands import Moment
 from windrow_master.core.leases import Lease
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_EXCLUSIVE
 from windrow_master.core.state import CoreState, Node, Step
-from windrow_master.core.states import MiniBatchState, NodeState
+from windrow_master.core.states import JobState, MiniBatchState, NodeState, StepState
 
 
 def pick(state: CoreState, now: Moment) -> None:
@@ -19,7 +18,7 @@ def pick(state: CoreState, now: Moment) -> None:
     serving = [node for node in state.nodes.values() if node.state == NodeState.READY and node.stream]
     if not serving:
         return
-    steps = [step for step in state.steps.values() if step.reader is not None and job_is_open(state, step)]
+    steps = [step for step in state.steps.values() if _may_be_leased(state, step)]
     steps.sort(key=lambda step: (-state.jobs[step.job_key].priority, step.job_key, step.ordinal))
     for step in steps:
         for node in serving:
@@ -27,6 +26,15 @@ def pick(state: CoreState, now: Moment) -> None:
                 node.offered.add(step.step_id)
                 state.effects.append(fx.SendStep(node.node_id, node.stream, step.step_id))
         _hand_out(state, step, serving, now)
+
+
+def _may_be_leased(state: CoreState, step: Step) -> bool:
+    """Whether mini-batches of this step may be leased: it is planned to a part at least, and its job runs."""
+    return (
+        step.state == StepState.RUNNING
+        and step.reader is not None
+        and state.jobs[step.job_key].state == JobState.RUNNING
+    )
 
 
 def _settled(state: CoreState, now: Moment) -> bool:
@@ -74,13 +82,12 @@ def _grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], no
         states[mini_batch] = leased
         if mini_batch in attempts:
             lease.attempt += attempts[mini_batch]
-            step.counters.retries += lease.attempt > 1
         if mini_batch in troubles:
             lease.exclusive = troubles[mini_batch].node_losses >= NODE_LOSSES_UNTIL_EXCLUSIVE
         leases.append(lease)
     if step.start_time is None:
         step.start_time = now.wall_s
-        state.touch_step(step)
+    state.touch_step(step)  # who watches the job sees it leased
     state.add_leases(leases, node, step)
     state.unstored.extend(lease.lease_id for lease in leases)
     return leases

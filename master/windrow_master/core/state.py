@@ -121,6 +121,8 @@ class Job:
     warnings: list[str] = field(default_factory=list)
     create_time: float = 0.0
     end_time: float | None = None
+    forget_s: float = 0.0
+    """Monotonic: until when it stays in memory once it has ended."""
 
     def row(self) -> JobRow:
         """As stored."""

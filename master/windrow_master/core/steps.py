@@ -13,7 +13,8 @@ State machine of a job (states.JobState):
 
     QUEUED -> RUNNING -> COMPLETED | COMPLETED_WITH_FAILURES | FAILED
     any open one -> CANCELLING -> CANCELLED   (within one command: leases are revoked, late results are void)
-    RUNNING -> PAUSED   a command on it raised; only cancelling leads out
+    RUNNING -> PAUSED   a command on it raised: its books may be wrong, so it leases nothing and completes nothing;
+                        cancelling leads out, or a failure
 
 Invariants:
 1. A step that is not RUNNING has no lease, but for one whose revocation is under way; results of those count no more.
@@ -26,6 +27,7 @@ from __future__ import annotations
 import json
 
 from windrow_master.core import effects as fx
+from windrow_master.core.budgets import count_failure
 from windrow_master.core.commands import (
     BeginWork,
     CancelJob,
@@ -44,14 +46,18 @@ from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.records import AttemptRow, OutcomeRow, PlannedRows
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
+from windrow_master.core.thresholds import nothing_to_write, passed_threshold
+
+ENDED_JOB_KEPT_S = 60.0
+"""How long an ended job stays in memory: what agents still say of it is answered as that of an ended job."""
 
 
 def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey | Refused:
     """Accept a job and begin the steps that wait for nothing."""
-    known = state.job_keys.get(command.job_id)
-    if known is not None:
-        if state.jobs[known].request_id == command.request_id:
-            return known
+    for known in state.jobs.values():
+        if known.request_id == command.request_id:
+            return known.job_key
+    if command.job_id in state.job_keys:
         return Refused("JOB_EXISTS", f"A job named {command.job_id!r} exists already. Give this one another name.")
     state.job_key_last += 1
     job = Job(
@@ -83,6 +89,8 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
 
 def begin_steps(state: CoreState, job: Job, now: Moment) -> None:
     """Begin every step whose predecessors are done."""
+    if job.state != JobState.RUNNING:
+        return
     done = {step.settings.name for step in job.steps if step.state == StepState.COMPLETED}
     for step in job.steps:
         if step.state == StepState.WAITING and done.issuperset(step.settings.depends_on):
@@ -132,62 +140,20 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
 
 def settle_step(state: CoreState, step: Step, now: Moment) -> None:
     """Look whether a step has passed a threshold or come to its end."""
-    if step.state != StepState.RUNNING:
+    if step.state != StepState.RUNNING or state.jobs[step.job_key].state == JobState.PAUSED:
         return
-    counters, settings = step.counters, step.settings
-    short = short_returns_fail(step)
-    if settings.error_threshold >= 0 and counters.items_failed > settings.error_threshold:
-        fail_step(
-            state,
-            step,
-            f"{counters.items_failed} item{'s' * (counters.items_failed != 1)} failed, "
-            f"more than error_threshold allows ({settings.error_threshold}).",
-            now,
-        )
+    reason = passed_threshold(step)
+    if reason:
+        fail_step(state, step, reason, now)
         return
-    if settings.mini_batch_error_threshold >= 0 and counters.failed > settings.mini_batch_error_threshold:
-        fail_step(
-            state,
-            step,
-            f"{counters.failed} mini-batches failed, more than mini_batch_error_threshold allows "
-            f"({settings.mini_batch_error_threshold})." + (" A short return counts as one." if short else ""),
-            now,
-        )
+    if not step.planned or step.counters.ended < step.counters.planned:
         return
-    if not step.planned:
-        return
-    if counters.planned and counters.failed * 100.0 > settings.allowed_failed_percent * counters.planned:
-        fail_step(
-            state,
-            step,
-            f"{counters.failed} of {counters.planned} mini-batches failed, "
-            f"more than allowed_failed_percent allows ({settings.allowed_failed_percent:g} %).",
-            now,
-        )
-        return
-    if counters.ended < counters.planned:
-        return
-    if settings.append_row and counters.items_ok == 0:
-        fail_step(
-            state,
-            step,
-            "no succeeded mini batch item returned from run(): append_row has nothing to write. "
-            + (
-                f"Most attempts failed by {counters.main_failure()}"
-                if counters.failed_attempts
-                else "Return a list or a pandas DataFrame with one element for each item."
-            ),
-            now,
-        )
+    if step.settings.append_row and step.counters.items_ok == 0:
+        fail_step(state, step, nothing_to_write(step), now)
         return
     step.state = StepState.CONCATENATING
     state.touch_step(step)
     state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
-
-
-def short_returns_fail(step: Step) -> bool:
-    """Whether a return with fewer results than items makes its mini-batch failed (parallel-job.md, section 5.3)."""
-    return step.settings.error_threshold >= 0
 
 
 def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
@@ -196,7 +162,7 @@ def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
     if step is None or step.state != StepState.CONCATENATING:
         return
     job = state.jobs[step.job_key]
-    if command.generation != job.generation:
+    if command.generation != job.generation or job.state == JobState.PAUSED:
         return
     step.message = command.message
     _end_step(state, step, StepState.COMPLETED, now)
@@ -215,7 +181,10 @@ def on_postpone_finish(state: CoreState, command: PostponeFinish, now: Moment) -
 
 
 def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment) -> None:
-    """Committed rows cannot be read again: their mini-batches go back to the queue, charged to nobody."""
+    """Committed rows cannot be read again: their mini-batches go back to the queue, charged to nobody.
+
+    What they were charged with before stays, as it does over a restart.
+    """
     step = state.steps.get(command.step_id)
     if step is None or step.state != StepState.CONCATENATING:
         return
@@ -241,8 +210,10 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
         counters.add_failure(Cause.ROWS_LOST, lost.mini_batch, message, "", "", 0)
         table.states[lost.mini_batch] = MiniBatchState.QUEUED
         table.lease_ids[lost.mini_batch] = 0
-        table.attempts[lost.mini_batch] = table.attempts.get(lost.mini_batch, 0) + 1
-        step.tries_of(lost.mini_batch).lease_ids.add(lost.lease_id)
+        table.tries.pop(lost.mini_batch, None)
+        for lease_id, cause in (*lost.failures, (lost.lease_id, Cause.ROWS_LOST)):
+            count_failure(step, lost.mini_batch, lease_id, cause)
+        table.attempts[lost.mini_batch] = len(lost.failures) + 1
         step.ready.put_back(lost.mini_batch)
         state.dirty.attempts.append(
             AttemptRow(
@@ -257,6 +228,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
             )
         )
     step.state = StepState.RUNNING
+    step.message = ""
     step.progress_s = now.monotonic_s
     state.touch_step(step)
     state.add_event(
@@ -384,6 +356,7 @@ def _settle_job(state: CoreState, job: Job, now: Moment) -> None:
     else:
         job.state = JobState.COMPLETED
     job.end_time = now.wall_s
+    job.forget_s = now.monotonic_s + ENDED_JOB_KEPT_S
     state.touch_job(job)
     # Woken even when the job was touched earlier in this group: the waiters must hear of its end.
     state.effects.append(fx.NotifyJob(job.job_key, True))

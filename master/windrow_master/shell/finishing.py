@@ -15,6 +15,7 @@ from windrow.journal import say
 
 from windrow_master.core.commands import FailStep, FinishStep, LostRows, PostponeFinish, RequeueLostRows
 from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.states import AttemptState, Cause
 from windrow_master.output.concatenation import (
     ConcatenationError,
     OutputFull,
@@ -29,7 +30,7 @@ from windrow_master.reports.failed_items import FILE_NAME, describer, write_fail
 from windrow_master.shell.preparation import StepPaths
 from windrow_master.store.errors import StoreError, StorePostponed
 from windrow_master.store.protocol import StoreReader
-from windrow_master.store.rows import OutputRow
+from windrow_master.store.rows import CommittedRange, OutputRow
 
 RETRY_S = 2.0
 THREADS = 2
@@ -122,10 +123,7 @@ class Finisher:
                 concatenate(wanted, self._reader, self._record, stop=self._stop)
             except RowsLost as error:
                 say(logging.ERROR, "committed rows are lost", step=work.step_id, reason=str(error))
-                lost = tuple(
-                    LostRows(row.mini_batch, row.lease_id, row.item_count, row.ok_count, row.row_count, row.length)
-                    for row in error.lost
-                )
+                lost = tuple(self._lost_rows(work.step_id, row) for row in error.lost)
                 return RequeueLostRows(work.step_id, work.generation, lost)
         if work.has_failures:
             report = failed_items_path(work)
@@ -133,6 +131,13 @@ class Finisher:
                 message = f"What failed is listed in {report}."
         remove_orphans(segments, self._incarnation, {row.name for row in self._reader.segments_of(work.step_id)})
         return FinishStep(work.step_id, work.generation, message)
+
+    def _lost_rows(self, step_id: StepId, row: CommittedRange) -> LostRows:
+        attempts = self._reader.attempts_of_mini_batch(step_id, row.mini_batch)
+        failures = tuple(
+            (attempt.lease_id, Cause(attempt.cause)) for attempt in attempts if attempt.state == AttemptState.FAILED
+        )
+        return LostRows(row.mini_batch, row.lease_id, row.item_count, row.ok_count, row.row_count, row.length, failures)
 
     def _list_failures(self, work: Finish, target: Path) -> int:
         describe = describer(json.loads(work.reader))

@@ -1,0 +1,71 @@
+"""Whose fault failures are: a node's (quarantine), or the script's, which no node can make ready (the step fails)."""
+
+from __future__ import annotations
+
+from windrow_master.core.budgets import known_cause
+from windrow_master.core.commands import Moment, ReportWorkerFailure
+from windrow_master.core.state import CoreState, Node, Step
+from windrow_master.core.states import Cause, NodeState, StepState
+from windrow_master.core.steps import fail_step
+
+MESSAGE_CHARS_MAX = 4096
+
+
+def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now: Moment) -> None:
+    """A worker could not be made ready. When every node has given a step up, the step fails (section 5.4)."""
+    step = state.steps.get(command.step_id)
+    node = state.nodes.get(command.node_id)
+    if step is None or node is None or step.state != StepState.RUNNING:
+        return
+    cause = known_cause(command.cause)
+    message = command.message[:MESSAGE_CHARS_MAX]
+    step.counters.add_failure(cause, -1, message, command.detail, command.node_id, command.process_number)
+    step.init_failures[command.node_id] = step.init_failures.get(command.node_id, 0) + 1
+    state.touch_step(step)
+    fail_if_given_up(state, step, now)
+
+
+def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
+    """Fail a step that every node has given up after its workers failed to start there.
+
+    A node that is away for a moment, or has just come, may still serve it; one that leaves will not.
+    """
+    if step.state != StepState.RUNNING or not step.init_failures or step.lease_ids:
+        return
+    present = [node for node in state.nodes.values() if node.state != NodeState.DRAINING]
+    gave_up = [
+        node for node in present if node.capacity.get(step.step_id) == 0 and step.init_failures.get(node.node_id)
+    ]
+    if present and len(gave_up) == len(present):
+        example = step.counters.examples.get(str(int(Cause.INIT_FAILED))) or step.counters.examples.get(
+            str(int(Cause.NODE_FAULT)), {}
+        )
+        failures = sum(step.init_failures.values())
+        fail_step(
+            state,
+            step,
+            f"no worker could be made ready ({failures} tries on {len(present)} "
+            f"node{'s' * (len(present) > 1)}): {example.get('message', '')}",
+            now,
+        )
+
+
+def suspect_node(state: CoreState, node: Node, message: str, now: Moment) -> None:
+    """Quarantine a node that fails again and again, as long as another one serves without such a series.
+
+    Where all fail, it is the script, and the budgets of its mini-batches see to that.
+    """
+    limit = state.timing.quarantine_failures
+    if node.failures < limit or node.state != NodeState.READY:
+        return
+    if any(
+        other.state == NodeState.READY and 2 * other.failures < limit
+        for other in state.nodes.values()
+        if other is not node
+    ):
+        node.state = NodeState.QUARANTINED
+        node.quarantined_until_s = now.monotonic_s + state.timing.quarantine_s
+        node.message = f"{node.failures} attempts in a row failed here, the last: {message}"
+        node.failures = 0
+        state.touch_node(node)
+        state.add_event(now, None, "node_quarantined", f"{node.node_id}: {node.message}")

@@ -1,0 +1,42 @@
+"""When failures end a step: its thresholds, which all compare with "greater than" (parallel-job.md, section 5.3)."""
+
+from __future__ import annotations
+
+from windrow_master.core.state import Step
+
+
+def short_returns_fail(step: Step) -> bool:
+    """Whether a return with fewer results than items makes its mini-batch failed."""
+    return step.settings.error_threshold >= 0
+
+
+def passed_threshold(step: Step) -> str:
+    """Why the step fails by its thresholds as its counters stand, for people; "" while it does not."""
+    counters, settings = step.counters, step.settings
+    if 0 <= settings.error_threshold < counters.items_failed:
+        return (
+            f"{counters.items_failed} item{'s' * (counters.items_failed != 1)} failed, "
+            f"more than error_threshold allows ({settings.error_threshold})."
+        )
+    if 0 <= settings.mini_batch_error_threshold < counters.failed:
+        return (
+            f"{counters.failed} mini-batches failed, more than mini_batch_error_threshold allows "
+            f"({settings.mini_batch_error_threshold})."
+            + (" A short return counts as one." if short_returns_fail(step) else "")
+        )
+    # A share of the whole: before planning has ended nobody knows of what.
+    if step.planned and counters.failed * 100.0 > settings.allowed_failed_percent * counters.planned:
+        return (
+            f"{counters.failed} of {counters.planned} mini-batches failed, "
+            f"more than allowed_failed_percent allows ({settings.allowed_failed_percent:g} %)."
+        )
+    return ""
+
+
+def nothing_to_write(step: Step) -> str:
+    """Why a step that came to its end without one good item fails, for people."""
+    return "no succeeded mini batch item returned from run(): append_row has nothing to write. " + (
+        f"Most attempts failed by {step.counters.main_failure()}"
+        if step.counters.failed_attempts
+        else "Return a list or a pandas DataFrame with one element for each item."
+    )
