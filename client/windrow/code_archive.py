@@ -1,24 +1,22 @@
 """Code folders as archives: packed by the client, addressed by their sha256, unpacked by agents.
 
-Format: docs/contracts.md, section 1. A gzipped tar of regular files in the order of their names, with every field that
-is not content fixed, so that equal folders give equal digests (on machines with the same zlib: another one may compress
-otherwise, which costs an upload and makes a new run, and breaks nothing). The packing side decides what belongs in it;
-the unpacking side trusts nothing.
+Format: docs/contracts.md, section 1. A tar of regular files in the order of their names, with every field that is not
+content fixed, so that equal folders give equal digests on every machine. It is not compressed: what equal bytes become
+differs between versions of a compressor, and a digest of that would make a new run of an old one. The packing side
+decides what belongs in it; the unpacking side trusts nothing.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import os
 import stat
 import tarfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 ALWAYS_LEFT_OUT = frozenset(
     {".git", "__pycache__", ".windrow", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
@@ -32,7 +30,8 @@ IGNORE_FILES = (".amlignore", ".gitignore")
 """The first of these in the folder's root says, with git's patterns, what is left out."""
 
 _CHUNK = 1024 * 1024
-_COMPRESSION = 6
+_HEADER_BYTES_MAX = 8192
+"""Headers and padding of one file, names as long as systems allow included."""
 
 
 class CodeArchiveError(Exception):
@@ -41,17 +40,10 @@ class CodeArchiveError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """What an archive may hold.
-
-    `files_max` counts files, `bytes_max` their content in total; `ratio_max` is how many times larger than the archive
-    the content may be, once it is beyond `ratio_free_bytes` (small files of one letter compress a thousandfold and
-    harm nobody).
-    """
+    """What an archive may hold: `files_max` counts files, `bytes_max` their content in total."""
 
     files_max: int = 50_000
     bytes_max: int = 2 * 1024**3
-    ratio_max: float = 200.0
-    ratio_free_bytes: int = 64 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +61,12 @@ DEFAULT_LIMITS = ArchiveLimits()
 
 def pack(
     folder: str | os.PathLike[str],
-    archive: str | os.PathLike[str],
+    archive: BinaryIO,
     *,
     required: Sequence[str] = (),
     limits: ArchiveLimits = DEFAULT_LIMITS,
 ) -> CodeArchive:
-    """Packs a code folder into the file `archive` (made anew, streamed) and returns its digest.
+    """Packs a code folder into `archive`, a file that is open for writing and empty, and returns its digest.
 
     `required` are paths relative to the folder (the entry script) that must not be left out. Links to files inside the
     folder are packed as the files they lead to. Raises CodeArchiveError for links that lead elsewhere, special files,
@@ -90,17 +82,13 @@ def pack(
                 f"{' and '.join(IGNORE_FILES)} in {root}."
             )
     content_bytes = 0
-    with Path(archive).open("wb") as raw:
-        out = _Hashing(raw)
-        # mtime and file name in the gzip header would make equal folders differ.
-        with (
-            gzip.GzipFile(filename="", mode="wb", compresslevel=_COMPRESSION, fileobj=out, mtime=0) as zipped,
-            tarfile.open(fileobj=zipped, mode="w|", format=tarfile.PAX_FORMAT) as tar,
-        ):
-            for name, path in files:
-                content_bytes += _add(tar, name, path)
-                if content_bytes > limits.bytes_max:
-                    raise CodeArchiveError(_too_large(root, limits))
+    out = _Hashing(archive)
+    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        for name, path in files:
+            content_bytes += _add(tar, name, path)
+            if content_bytes > limits.bytes_max:
+                raise CodeArchiveError(_too_large(root, limits))
+    archive.flush()
     return CodeArchive(out.digest.hexdigest(), out.length, len(files), content_bytes)
 
 
@@ -110,24 +98,21 @@ def unpack(
     """Unpacks an archive into `folder`, which must not exist yet or be empty.
 
     Only regular files with relative names are accepted, each once; anything else, and an archive beyond the limits,
-    raises CodeArchiveError. What was unpacked until then stays: the caller removes the folder. Content is limited
-    while it is read, whatever the headers say.
+    raises CodeArchiveError. What was unpacked until then stays: the caller removes the folder. Whether the archive is
+    the one that its digest names is for the caller to verify.
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     if any(target.iterdir()):
         raise CodeArchiveError(f"{target} is not empty; code is only unpacked into a fresh folder.")
-    with Path(archive).open("rb") as raw:
-        allowed = max(limits.ratio_free_bytes, int(os.fstat(raw.fileno()).st_size * limits.ratio_max))
+    with Path(archive).open("rb") as file:
+        # Headers and padding of many small files come on top of the content.
+        if os.fstat(file.fileno()).st_size > limits.bytes_max + limits.files_max * _HEADER_BYTES_MAX:
+            raise CodeArchiveError(f"the code archive {archive} is refused: it is larger than any that is packed.")
         try:
-            with gzip.GzipFile(fileobj=raw, mode="rb") as zipped:
-                bounded = _Bounded(zipped, limits, allowed)
-                with tarfile.open(fileobj=bounded, mode="r|") as tar:
-                    _unpack_members(tar, target, limits)
-                # gzip's checksum stands behind the end of the tar.
-                while bounded.read(_CHUNK):
-                    pass
-        except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile, UnicodeError, ValueError) as error:
+            with tarfile.open(fileobj=file, mode="r|") as tar:
+                _unpack_members(tar, target, limits)
+        except (tarfile.TarError, EOFError, UnicodeError, ValueError) as error:
             raise CodeArchiveError(
                 f"the code archive {archive} is damaged or no archive of Windrow's: {error}"
             ) from error
@@ -287,25 +272,3 @@ class _Hashing(io.RawIOBase):
         self.digest.update(view)
         self.length += view.nbytes
         return view.nbytes
-
-
-class _Bounded(io.RawIOBase):
-    """A decompressed stream that ends with an error where a bomb would go on."""
-
-    def __init__(self, stream: gzip.GzipFile, limits: ArchiveLimits, allowed: int) -> None:
-        self._stream = stream
-        # Headers and padding of many small files come on top of the content.
-        self._left = min(limits.bytes_max, allowed) + limits.files_max * 4096
-        self._allowed = allowed
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int | None = -1) -> bytes:
-        data = self._stream.read(-1 if size is None else size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise CodeArchiveError(
-                "the code archive is refused: unpacked it is far larger than packed, as no code is (a bomb)."
-            )
-        return data
