@@ -32,9 +32,10 @@ class CodeCache:
         """Makes ``target`` a fresh copy of the code. Raises CodeUnavailable, OSError (disk full)."""
         if len(digest) != 64 or not all(c in "0123456789abcdef" for c in digest):
             raise CodeUnavailable(f"The master names {digest!r} as digest of the code, which is no sha256")
-        archive = self._folder / f"{digest}.tar.gz"
+        archive = self._folder / f"{digest}.tar"
         async with self._locks.setdefault(digest, asyncio.Lock()):
-            if not archive.exists():
+            # Each time: the disk may have lost what was never synced, when the machine went down.
+            if await asyncio.to_thread(_sha256, archive) != digest:
                 await self._fetch(digest, archive)
         await asyncio.to_thread(self._unpack, archive, target)
 
@@ -67,11 +68,15 @@ class CodeCache:
         self._prune()
 
     def _prune(self) -> None:
-        archives = sorted(self._folder.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime, reverse=True)
+        archives = sorted(self._folder.glob("*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in archives[_KEPT:]:
             path.unlink(missing_ok=True)
 
 
 def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """The digest of a file; "" when there is none."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return ""

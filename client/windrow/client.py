@@ -171,10 +171,10 @@ class Client:
         from windrow.transfer import upload_artifact
 
         digests: dict[str, str] = {}
-        with tempfile.TemporaryDirectory(prefix="windrow-code-") as folder:
-            for number, code in enumerate(sorted(set(loaded.code_folders.values()))):
-                scripts = {step.entry_script for step in loaded.job.steps if loaded.code_folders[step.name] == code}
-                archive = Path(folder, f"{number}.tar.gz")
+        for code in sorted(set(loaded.code_folders.values())):
+            scripts = {step.entry_script for step in loaded.job.steps if loaded.code_folders[step.name] == code}
+            # Without a name: nothing is left behind, however this process ends.
+            with tempfile.TemporaryFile() as archive:
                 try:
                     packed = pack(code, archive, required=sorted(name for name in scripts if name.endswith(".py")))
                 except CodeArchiveError as error:
@@ -185,7 +185,6 @@ class Client:
                     ) from error
                 digests[code] = packed.digest
                 upload_artifact(self.connection, packed.digest, archive)
-                archive.unlink()
         return build_effective(loaded, digests, name=name, priority=priority, weight=weight)
 
     def submit_effective(self, job: EffectiveJob, *, request_id: str | None = None) -> Job:

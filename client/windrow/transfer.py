@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 import grpc
 
@@ -23,10 +23,10 @@ UPLOAD_TRIES: Final = 3
 """How often an upload may be found damaged or out of step before that is an error."""
 
 
-def upload_artifact(connection: Connection, digest: str, path: Path) -> None:
-    """Bring an archive to the master, unless it has it. Raises WindrowError."""
+def upload_artifact(connection: Connection, digest: str, archive: BinaryIO) -> None:
+    """Bring an archive, a file that is open for reading, to the master, unless it has it. Raises WindrowError."""
     stub = artifact_service_pb2_grpc.ArtifactServiceStub(connection.channel)
-    length = path.stat().st_size
+    length = os.fstat(archive.fileno()).st_size
     patience = Patience(connection)
     for tries_left in reversed(range(UPLOAD_TRIES)):
         while True:
@@ -34,7 +34,7 @@ def upload_artifact(connection: Connection, digest: str, path: Path) -> None:
             if has.complete:
                 return
             try:
-                stub.UploadArtifact(_pieces(path, digest, length, has.length), timeout=STREAM_TIMEOUT_S)
+                stub.UploadArtifact(_pieces(archive, digest, length, has.length), timeout=STREAM_TIMEOUT_S)
                 return
             except grpc.RpcError as error:
                 if errors.read_failure(error).reason in (errors.OFFSET_MISMATCH, errors.DIGEST_MISMATCH) and tries_left:
@@ -42,12 +42,14 @@ def upload_artifact(connection: Connection, digest: str, path: Path) -> None:
                 patience.wait_or_raise(error)
 
 
-def _pieces(path: Path, digest: str, length: int, offset: int) -> Iterator[artifact_pb.UploadArtifactRequest]:
-    with path.open("rb") as file:
-        file.seek(offset)
-        chunk = file.read(CHUNK_BYTES)
-        yield artifact_pb.UploadArtifactRequest(digest=digest, length=length, offset=offset, chunk=chunk)
-        while chunk := file.read(CHUNK_BYTES):
+def _pieces(archive: BinaryIO, digest: str, length: int, offset: int) -> Iterator[artifact_pb.UploadArtifactRequest]:
+    # Without the file's position: the thread of a broken try may still be reading while the next one begins.
+    chunk = os.pread(archive.fileno(), CHUNK_BYTES, offset)
+    yield artifact_pb.UploadArtifactRequest(digest=digest, length=length, offset=offset, chunk=chunk)
+    while chunk:
+        offset += len(chunk)
+        chunk = os.pread(archive.fileno(), CHUNK_BYTES, offset)
+        if chunk:
             yield artifact_pb.UploadArtifactRequest(chunk=chunk)
 
 

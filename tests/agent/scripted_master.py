@@ -105,8 +105,9 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
 
     def step(self, code: Path, step_id: int = STEP, **fields: Any) -> work.StepSpec:
         """A step over a folder of code; sent with the stream, or at once when one is open."""
-        archive = self.folder / f"{code.name}.tar.gz"
-        packed = code_archive.pack(code, archive)
+        archive = self.folder / f"{code.name}.tar"
+        with archive.open("wb") as file:
+            packed = code_archive.pack(code, file)
         self.archives[packed.digest] = archive
         run_s = fields.pop("run_s", 60)
         load_s = fields.pop("load_s", 600)

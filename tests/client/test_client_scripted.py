@@ -240,7 +240,8 @@ def test_an_upload_goes_on_where_it_broke(script: Script, address: str, tmp_path
     archive.write_bytes(content)
     script.break_upload_after = [1 << 20, 3 << 20]
     connection = Connection(address, patience_s=30)
-    upload_artifact(connection, hashlib.sha256(content).hexdigest(), archive)
+    with archive.open("rb") as file:
+        upload_artifact(connection, hashlib.sha256(content).hexdigest(), file)
     assert bytes(script.artifact) == content
     connection.close()
 
@@ -251,7 +252,8 @@ def test_a_damaged_upload_begins_anew(script: Script, address: str, tmp_path: Pa
     archive.write_bytes(b"of somebody else and then something different"[10:])
     connection = Connection(address, patience_s=30)
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    upload_artifact(connection, digest, archive)
+    with archive.open("rb") as file:
+        upload_artifact(connection, digest, file)
     assert bytes(script.artifact) == archive.read_bytes()
     connection.close()
 

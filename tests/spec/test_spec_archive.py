@@ -10,6 +10,7 @@ import random
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -34,9 +35,14 @@ def names_in(archive: Path) -> list[str]:
 FILES = {"score.py": b"def run(x): ...", "pkg/__init__.py": b"", "pkg/z.py": b"z", "a-b.txt": b"x" * 5000}
 
 
+def packed_into(folder: Path, archive: Path, **options: Any) -> CodeArchive:
+    with archive.open("wb") as file:
+        return pack(folder, file, **options)
+
+
 def packed(folder: Path, files: dict[str, bytes] | None = None) -> tuple[Path, CodeArchive]:
-    archive = folder / "code.tar.gz"
-    return archive, pack(fill(folder / "src", FILES if files is None else files), archive)
+    source = fill(folder / "src", FILES if files is None else files)
+    return folder / "code.tar", packed_into(source, folder / "code.tar")
 
 
 def test_an_archive_is_what_its_digest_says_and_unpacks_to_the_same_files(tmp_path: Path) -> None:
@@ -58,18 +64,12 @@ def test_equal_folders_give_equal_archives_whatever_their_times_owners_and_order
         os.utime(path, (1, 1))
         path.chmod(0o700 if path.is_dir() else 0o600)
     (tmp_path / "b" / "src" / "empty").mkdir()
-    assert pack(tmp_path / "b" / "src", tmp_path / "other").digest == first.digest
+    assert packed_into(tmp_path / "b" / "src", tmp_path / "other").digest == first.digest
 
 
 def test_the_format_does_not_change_unnoticed(tmp_path: Path) -> None:
-    archive, _ = packed(tmp_path)
-    content = archive.read_bytes()
-    assert content[4:8] == bytes(4)  # the time in gzip's header
-    # What compression makes of it is up to the machine's zlib.
-    assert (
-        hashlib.sha256(gzip.decompress(content)).hexdigest()
-        == "71d7846b10b4e5e1602152870ad8340cca9f34c579f792e3be159d7d97e52409"
-    )
+    # Equal on all machines: a run is continued by what its code folder packs to.
+    assert packed(tmp_path)[1].digest == "71d7846b10b4e5e1602152870ad8340cca9f34c579f792e3be159d7d97e52409"
 
 
 @pytest.mark.parametrize("change", ["content", "name", "mode"])
@@ -83,14 +83,14 @@ def test_another_folder_gives_another_digest(tmp_path: Path, change: str) -> Non
             script.rename(script.with_name("scorf.py"))
         case "mode":
             script.chmod(0o755)
-    assert pack(tmp_path / "src", archive).digest != first.digest
+    assert packed_into(tmp_path / "src", archive).digest != first.digest
 
 
 def test_the_x_bit_is_kept_and_nothing_else_of_the_mode(tmp_path: Path) -> None:
     fill(tmp_path / "src", {"tool.sh": b"", "data": b""})
     (tmp_path / "src" / "tool.sh").chmod(0o4777)
     (tmp_path / "src" / "data").chmod(0o666)
-    pack(tmp_path / "src", tmp_path / "archive")
+    packed_into(tmp_path / "src", tmp_path / "archive")
     unpack(tmp_path / "archive", tmp_path / "out")
     assert (tmp_path / "out" / "tool.sh").stat().st_mode & 0o7111 == 0o0111 & ~_umask()
     assert (tmp_path / "out" / "data").stat().st_mode & 0o7111 == 0
@@ -140,13 +140,13 @@ def test_ignore_files_are_honoured_and_amlignore_comes_first(
 def test_a_required_file_that_is_ignored_is_an_error(tmp_path: Path) -> None:
     fill(tmp_path / "src", {"score.py": b"", ".amlignore": b"*.py\n"})
     with pytest.raises(CodeArchiveError, match=r"score\.py is left out .* \.amlignore"):
-        pack(tmp_path / "src", tmp_path / "archive", required=["score.py"])
+        packed_into(tmp_path / "src", tmp_path / "archive", required=["score.py"])
 
 
 def test_a_link_to_a_file_inside_is_followed(tmp_path: Path) -> None:
     fill(tmp_path / "src", FILES)
     (tmp_path / "src" / "linked.py").symlink_to("pkg/z.py")
-    pack(tmp_path / "src", tmp_path / "archive")
+    packed_into(tmp_path / "src", tmp_path / "archive")
     unpack(tmp_path / "archive", tmp_path / "out")
     linked = tmp_path / "out" / "linked.py"
     assert (linked.read_bytes(), linked.is_symlink()) == (b"z", False)
@@ -166,32 +166,32 @@ def test_other_links_are_errors_unless_they_are_ignored(tmp_path: Path, target: 
     fill(tmp_path / "src", FILES)
     (tmp_path / "src" / "bad").symlink_to(target)
     with pytest.raises(CodeArchiveError, match=said):
-        pack(tmp_path / "src", tmp_path / "archive")
+        packed_into(tmp_path / "src", tmp_path / "archive")
     fill(tmp_path / "src", {".amlignore": b"bad\n"})
-    assert pack(tmp_path / "src", tmp_path / "archive").file_count == 5
+    assert packed_into(tmp_path / "src", tmp_path / "archive").file_count == 5
 
 
 def test_a_folder_that_is_itself_a_link_is_packed(tmp_path: Path) -> None:
     _, first = packed(tmp_path)
     (tmp_path / "link").symlink_to("src")
-    assert pack(tmp_path / "link", tmp_path / "archive").digest == first.digest
+    assert packed_into(tmp_path / "link", tmp_path / "archive").digest == first.digest
 
 
 def test_pipes_and_missing_folders_are_errors(tmp_path: Path) -> None:
     fill(tmp_path / "src", {"score.py": b""})
     os.mkfifo(tmp_path / "src" / "pipe")
     with pytest.raises(CodeArchiveError, match="neither a file nor a folder"):
-        pack(tmp_path / "src", tmp_path / "archive")
+        packed_into(tmp_path / "src", tmp_path / "archive")
     with pytest.raises(CodeArchiveError, match="is not there"):
-        pack(tmp_path / "none", tmp_path / "archive")
+        packed_into(tmp_path / "none", tmp_path / "archive")
 
 
 def test_limits_hold_when_packing(tmp_path: Path) -> None:
     fill(tmp_path / "src", FILES)
     with pytest.raises(CodeArchiveError, match="more than 3 files"):
-        pack(tmp_path / "src", tmp_path / "archive", limits=ArchiveLimits(files_max=3))
+        packed_into(tmp_path / "src", tmp_path / "archive", limits=ArchiveLimits(files_max=3))
     with pytest.raises(CodeArchiveError, match="give data as inputs"):
-        pack(tmp_path / "src", tmp_path / "archive", limits=ArchiveLimits(bytes_max=100))
+        packed_into(tmp_path / "src", tmp_path / "archive", limits=ArchiveLimits(bytes_max=100))
 
 
 names = st.binary(min_size=1, max_size=120).filter(
@@ -217,7 +217,7 @@ def test_any_names_and_contents_survive(
             continue
         with open(deep + b"/" + name, "wb") as file:
             file.write(content)
-    pack(folder / "src", folder / "archive")
+    packed_into(folder / "src", folder / "archive")
     unpack(folder / "archive", folder / "out")
     out = os.fsencode(folder) + b"/out"
     for name, content in files.items():
@@ -227,7 +227,7 @@ def test_any_names_and_contents_survive(
 
 
 def archive_of(path: Path, build: Callable[[tarfile.TarFile], None]) -> Path:
-    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         build(tar)
     return path
 
@@ -290,34 +290,26 @@ def test_limits_hold_when_unpacking(tmp_path: Path) -> None:
         unpack(archive, tmp_path / "small", ArchiveLimits(bytes_max=100))
 
 
-def test_a_bomb_is_refused_by_its_ratio_before_it_fills_the_disk(tmp_path: Path) -> None:
-    archive = archive_of(tmp_path / "bomb", member("zeros", bytes(30_000_000)))
-    with pytest.raises(CodeArchiveError, match="bomb"):
-        unpack(archive, tmp_path / "out", ArchiveLimits(files_max=1, ratio_max=10, ratio_free_bytes=1_000_000))
-    assert sum(path.stat().st_size for path in (tmp_path / "out").rglob("*")) < 3_000_000
-
-
 def test_a_bomb_in_the_headers_is_refused(tmp_path: Path) -> None:
     pax = member("x", b"", pax_headers={"comment": "0" * 20_000_000})
     archive = archive_of(tmp_path / "bomb", pax)
-    with pytest.raises(CodeArchiveError):
-        unpack(archive, tmp_path / "out", ArchiveLimits(files_max=1, ratio_max=10, ratio_free_bytes=1_000_000))
+    with pytest.raises(CodeArchiveError, match="larger than any"):
+        unpack(archive, tmp_path / "out", ArchiveLimits(files_max=1, bytes_max=1_000_000))
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "no gzip", "no tar", "empty"])
+@pytest.mark.parametrize("damage", ["truncated", "header", "compressed", "no tar", "empty"])
 def test_a_damaged_archive_is_refused(tmp_path: Path, damage: str) -> None:
     archive, _ = packed(tmp_path, FILES | {"noise": random.Random(1).randbytes(50_000)})
     content = archive.read_bytes()
     match damage:
         case "truncated":
             content = content[: len(content) // 2]
-        case "flipped":
-            middle = len(content) // 2
-            content = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
-        case "no gzip":
-            content = b"PK" + content
+        case "header":
+            content = b"PK" + content[2:]
+        case "compressed":
+            content = gzip.compress(content)
         case "no tar":
-            content = gzip.compress(b"hello" * 1000)
+            content = b"hello" * 1000
         case "empty":
             content = b""
     archive.write_bytes(content)
