@@ -77,13 +77,40 @@ def test_a_table_without_pandas_there_says_where_and_what_to_do(
     job.write("table.jsonl", '{"a": 1}\n')
     job.write_job("mltable", data)
     code, text = job.run("--python", str(python))
-    assert code == 1
-    assert (
-        f"A table as input needs pandas in the Python that runs the script, {python}: No module named 'pandas'" in text
-    )
+    assert code == 2
+    assert f"Step score reads a table, which needs pandas in the Python that runs the script, {python}" in text
     assert f"({python} -m pip install pandas)" in text
     assert "--python" in text
     assert "Traceback" not in text
+    assert "Run " not in text
+
+
+def test_a_table_of_an_earlier_step_without_pandas_there_says_so(
+    job: CompatibilityJob, environments: Environments
+) -> None:
+    """Only the worker can know what the earlier step has written."""
+    python = environments.bare()
+    job.write("code/score.py", "def run(mini_batch):\n    return ['a,b\\n1,2' for _ in mini_batch]\n")
+    job.write("data/one", "")
+    job.write_job("uri_folder", "./data")
+    text = (job.folder / "job.yml").read_text()
+    step = text[text.index("  score:\n") :].replace("score:", "second:", 1).replace("type: uri_folder", "type: mltable")
+    step = step.replace("path: ./data", "path: '${{parent.jobs.score.outputs.rows}}'").replace("rows.txt", "second.txt")
+    (job.folder / "job.yml").write_text(text.replace("rows.txt", "rows.csv") + step)
+    code, text = job.run("--python", str(python))
+    assert code == 1
+    assert f"A table as input needs pandas in the Python that runs the script, {python}: No module named" in text
+    assert f"({python} -m pip install pandas)" in text
+
+
+def test_pandas_in_the_code_folder_is_found(job: CompatibilityJob, environments: Environments) -> None:
+    job.write("code/pandas.py", "__version__ = 'none of it'\n")
+    job.write("code/score.py", "def run(mini_batch):\n    return mini_batch\n")
+    job.write("table.csv", "a,b\n1,2\n")
+    job.write_job("mltable", "./table.csv")
+    code, text = job.run("--python", str(environments.bare()))
+    assert code == 1
+    assert "Run " in text
 
 
 def test_a_parquet_file_without_pyarrow_there_says_so(job: CompatibilityJob, environments: Environments) -> None:
@@ -93,8 +120,8 @@ def test_a_parquet_file_without_pyarrow_there_says_so(job: CompatibilityJob, env
     job.write("code/score.py", "def run(mini_batch):\n    return mini_batch\n")
     job.write_job("mltable", "./table.parquet")
     code, text = job.run("--python", str(python))
-    assert code == 1
-    assert f"A Parquet table as input needs pyarrow in the Python that runs the script, {python}" in text
+    assert code == 2
+    assert f"Step score reads a table, which needs pyarrow in the Python that runs the script, {python}" in text
     assert "Traceback" not in text
 
 

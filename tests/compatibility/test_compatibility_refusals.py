@@ -114,14 +114,14 @@ def check_refused(job: CompatibilityJob, said: list[str], *options: str) -> None
     ],
 )
 def test_of_a_step_in_an_mltable_file(job: CompatibilityJob, table: str, said: list[str]) -> None:
-    """Found when the input is read, in the job's first moments."""
+    """Found before anything is started."""
     write(job)
     job.write("table/t.csv", "a\n1\n")
     job.write("table/MLTable", "paths:\n  - file: ./t.csv\ntransformations:\n  - read_delimited: {delimiter: ','}\n")
     with (job.folder / "table/MLTable").open("a") as file:
         file.write(f"  - {table}\n")
     code, text = job.run("--set", "jobs.score.inputs.data={type: mltable, path: ./table}")
-    assert code == 1
+    assert code == 2
     for word in ["table/MLTable:5", *said]:
         assert word in text, (word, text)
     assert not (job.folder / "rows.txt").exists()

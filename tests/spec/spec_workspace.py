@@ -35,8 +35,9 @@ class Workspace:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in ("images/a.png", "table/MLTable", "src/score.py", "one.csv"):
+        for name in ("images/a.png", "src/score.py", "one.csv"):
             self.write(name, "")
+        self.write("table/MLTable", "paths: [{file: ../one.csv}]\ntransformations: [read_delimited]\n")
 
     def write(self, name: str, text: str | bytes) -> Path:
         path = self.folder / name

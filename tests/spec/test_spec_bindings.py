@@ -106,8 +106,9 @@ def test_an_untyped_path_is_what_lies_there(workspace: Workspace) -> None:
     assert step.inputs["model"] == DataInput("uri_folder", "ro_mount", str(workspace.folder / "images"))
 
 
-@pytest.mark.parametrize("path", ["./table", "./one.csv", "./images"])
+@pytest.mark.parametrize("path", ["./table", "./one.csv", "./tables"])
 def test_a_table_is_a_folder_or_a_plain_file(workspace: Workspace, path: str) -> None:
+    workspace.write("tables/sub/one.csv", "a\n1\n")
     step = workspace.step(f"inputs: {{images: {{type: mltable, path: {path}, mode: direct}}}}")
     assert step.inputs["images"] == DataInput("mltable", "direct", str(workspace.folder / path))
 

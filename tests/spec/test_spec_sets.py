@@ -37,7 +37,7 @@ def test_later_ones_win(workspace: Workspace) -> None:
 
 @pytest.mark.parametrize("path", ["jobs.score.inputs.images.path", "jobs.score.inputs.images"])
 def test_an_input_is_pointed_at_other_data_and_keeps_its_type(workspace: Workspace, path: str) -> None:
-    (workspace.folder / "other").mkdir()
+    workspace.write("other/one.csv", "")
     step = workspace.step("inputs: {images: {type: mltable, path: ./images, mode: direct}}", f"{path}=./other")
     assert step.inputs["images"] == DataInput("mltable", "direct", str(workspace.folder / "other"))
 

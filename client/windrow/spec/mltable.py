@@ -6,8 +6,8 @@ out yet is refused by name. Source: reference/mltable.md (its rules win) and ref
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from windrow.spec.mltable_steps import STEPS_NOT_CARRIED_OUT, check_step_not_carried_out, unknown_step
@@ -89,12 +89,12 @@ Read: TypeAlias = ReadDelimited | ReadJsonLines | ReadParquet
 class MLTable(NamedTuple):
     """A checked MLTable file. `read` is None for a list of files."""
 
-    file: Path
+    file: str
     paths: tuple[PathEntry, ...]
     read: Read | None
 
 
-def read_mltable(file: Path, problems: Problems) -> MLTable | None:
+def read_mltable(file: str | os.PathLike[str], problems: Problems) -> MLTable | None:
     """Read and check an MLTable file; None if it has errors, all of which are then in `problems`."""
     before = len(problems.errors)
     node = read_yaml(file, "mltable", problems)
@@ -112,7 +112,7 @@ def read_mltable(file: Path, problems: Problems) -> MLTable | None:
         checks.error(values["query_source"], "query_source", text)
     else:
         paths = _read_paths(checks, node, values.get("paths"))
-    table = MLTable(file, paths, _read_transformations(checks, values.get("transformations")))
+    table = MLTable(os.fspath(file), paths, _read_transformations(checks, values.get("transformations")))
     return table if len(problems.errors) == before else None
 
 

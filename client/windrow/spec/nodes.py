@@ -144,7 +144,7 @@ def read_yaml(file_path: str | os.PathLike[str], kind: str, problems: Problems) 
         problems.error(
             start,
             "",
-            f"is larger than {FILE_BYTES_MAX // 1024**2} MiB, too large for a job file; is it the right file?",
+            f"is larger than {FILE_BYTES_MAX // 1024**2} MiB, too large for a file of settings; is it the right one?",
         )
         return None
     try:
@@ -153,8 +153,9 @@ def read_yaml(file_path: str | os.PathLike[str], kind: str, problems: Problems) 
         line = content.count(b"\n", 0, error.start) + 1
         problems.error(Place(source, line, 1), "", "is not UTF-8 text here; save the file as UTF-8.")
         return None
+    before = len(problems.errors)
     node = parse_yaml(text, source, problems)
-    if node is None and not problems.errors:
+    if node is None and len(problems.errors) == before:
         problems.error(start, "", "is empty.")
     return node
 

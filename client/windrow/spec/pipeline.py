@@ -71,6 +71,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     )
     bindings.read_outputs()
     effective = [_step(name, nodes, bindings, context) for name, nodes in steps.items() if nodes]
+    libraries = {step.name: _check_table(step, bindings, context) for step, _ in effective}
     code_folders = {step.name: folder for step, folder in effective}
     made = [step for step, _ in effective]
     _check_cycle(made, steps, context)
@@ -94,7 +95,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     )
     if context.problems.errors:
         return None
-    return LoadedJob(job, code_folders, tuple(context.problems.warnings), context.origins, {})
+    return LoadedJob(job, code_folders, tuple(context.problems.warnings), context.origins, libraries)
 
 
 def build_effective(
@@ -283,6 +284,17 @@ def _input_data(nodes: StepNodes, name: str, bindings: Bindings, context: Contex
         )
     context.origins[key] = origin_of(node)
     return reference.name
+
+
+def _check_table(step: EffectiveStep, bindings: Bindings, context: Context) -> tuple[str, ...]:
+    """Notes what is wrong with the table that a step divides; the libraries that its script's Python needs for it."""
+    given, resolved = step.inputs.get(step.input_data), bindings.resolved(step.name, step.input_data)
+    if resolved is None or not isinstance(given, DataInput) or given.type != "mltable":
+        return ()
+    # Most jobs read no table.
+    from windrow.spec.table_files import check_table
+
+    return check_table(given.path, resolved.place, f"jobs.{step.name}.inputs.{step.input_data}", context)
 
 
 def _check_size_unit(node: Node | None, size: int | None, given: object, key: str, context: Context) -> None:

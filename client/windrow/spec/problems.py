@@ -39,7 +39,7 @@ class JobFileError(Exception):
         """All problems, one a line, led by their number where there are several."""
         lines = [str(problem) for problem in self.problems]
         if len(lines) > 1:
-            lines.insert(0, f"{len(lines)} errors in the job file:")
+            lines.insert(0, f"{len(lines)} errors:")
         return "\n".join(lines)
 
 

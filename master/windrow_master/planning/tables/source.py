@@ -4,37 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from windrow.spec.mltable import (
-    FILE_NAME,
-    MLTable,
-    PathEntry,
-    Read,
-    ReadDelimited,
-    ReadJsonLines,
-    ReadParquet,
-    read_mltable,
-)
+from windrow.spec import table_files
+from windrow.spec.mltable import FILE_NAME, MLTable, PathEntry, Read, read_mltable
 from windrow.spec.problems import Problems
 
 from windrow_master.planning.entries import Entry, file_entry, folder_entry, pattern_entry
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.walk import Warn
-
-_PLAIN: dict[bytes, Read] = {
-    b".csv": ReadDelimited(),
-    b".tsv": ReadDelimited(delimiter="\t"),
-    b".tab": ReadDelimited(delimiter="\t"),
-    b".parquet": ReadParquet(),
-    b".pq": ReadParquet(),
-    b".jsonl": ReadJsonLines(),
-    b".ndjson": ReadJsonLines(),
-    b".json": ReadJsonLines(),
-}
-_COMPRESSED = (b".gz", b".zip", b".bz2", b".xz", b".zst", b".lz4", b".snappy", b".7z", b".tgz", b".tar")
-_PLAIN_FORMATS = "CSV (.csv), TSV (.tsv), JSON lines (.jsonl, .ndjson, .json) or Parquet (.parquet)"
 
 
 class Source(NamedTuple):
@@ -62,7 +40,7 @@ def open_source(path: bytes, warn: Warn) -> Source:
 
 def _mltable_source(folder: bytes, definition: bytes, warn: Warn) -> Source:
     problems = Problems()
-    table = read_mltable(Path(os.fsdecode(definition)), problems)
+    table = read_mltable(os.fsdecode(definition), problems)
     if table is None:
         raise PlanningError("\n".join(str(problem) for problem in problems.errors))
     for warning in problems.warnings:
@@ -85,11 +63,10 @@ def _entry(folder: bytes, entry: PathEntry) -> Entry:
 
 def plain_read(name: bytes, path: bytes) -> Read:
     """How to read a plain file, by its name. Raises PlanningError if that does not tell."""
-    _, extension = os.path.splitext(os.path.basename(name).lower())
-    read = _PLAIN.get(extension)
+    read = table_files.plain_read(os.fsdecode(name))
     if read is not None:
         return read
-    if extension in _COMPRESSED:
+    if table_files.is_compressed(os.fsdecode(name)):
         raise PlanningError(f"{shown(name)} is compressed, which cannot be cut. Decompress it first.")
     holder = (
         "is no folder with an MLTable file, and its name"
@@ -98,17 +75,11 @@ def plain_read(name: bytes, path: bytes) -> Read:
     )
     raise PlanningError(
         f"The input {shown(path)} {holder} does not tell a format of tables. "
-        f"Plain files must be {_PLAIN_FORMATS}; for anything else add an MLTable file with a read_* step, "
+        f"Plain files must be {table_files.PLAIN_FORMATS}; for anything else add an MLTable file with a read_* step, "
         "or make the type of the input uri_folder to get lists of files."
     )
 
 
 def is_marker(name: bytes) -> bool:
-    """Whether a file is a by-product of writing Parquet, and no data: `_SUCCESS`, `_committed…`, checksums,
-    summaries."""
-    base = os.path.basename(name)
-    return (
-        base in (b"_SUCCESS", b"_metadata", b"_common_metadata")
-        or base.startswith((b"_committed", b"_started"))
-        or base.endswith(b".crc")
-    )
+    """Whether a file is a by-product of writing Parquet, and no data."""
+    return table_files.is_marker(os.fsdecode(name))
