@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from windrow_master.core import commands
-from windrow_master.core.commands import HeldLease, LostRows
+from windrow_master.core.commands import HeldLease
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.settings import StepSettings
@@ -169,9 +169,7 @@ class CoreMachine(RuleBasedStateMachine):
                 continue
             rows = self.driver.tables.mini_batches[step.step_id]
             gone = [
-                LostRows(at, row.lease_id, row.items_counted, row.ok_count, row.row_count, row.range.length)  # type: ignore[arg-type]
-                for at, row in enumerate(rows)
-                if row.range is not None
+                self.driver.tables.lost_rows(step.step_id, at) for at, row in enumerate(rows) if row.range is not None
             ][:2]
             if lost and gone:
                 self.driver.do(commands.RequeueLostRows(step.step_id, 1, tuple(gone)))

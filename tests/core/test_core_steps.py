@@ -9,8 +9,8 @@ from core_driver import CoreDriver, checkpoint, completion, records
 from sim_view import document_of
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
-from windrow_master.core.commands import LostRows, Refused
-from windrow_master.core.ids import JobKey, LeaseId, StepId
+from windrow_master.core.commands import Refused
+from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState, Verdict
 
@@ -334,20 +334,6 @@ def test_ended_jobs_are_forgotten_after_a_while() -> None:
 # Lost rows
 
 
-def lost_rows(driver: CoreDriver, mini_batch: int) -> LostRows:
-    """What concatenation says of a mini-batch whose rows are gone."""
-    row = driver.tables.mini_batches[1][mini_batch]
-    assert row.range is not None
-    failures = tuple(
-        (LeaseId(attempt.lease_id), Cause(attempt.cause))
-        for attempt in driver.tables.attempts.values()
-        if (attempt.mini_batch, attempt.state) == (mini_batch, AttemptState.FAILED)
-    )
-    return LostRows(
-        mini_batch, row.lease_id, row.items_counted, row.ok_count, row.row_count, row.range.length, failures
-    )  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("counts", [[2, 2], [0, 0]], ids=["known", "unknown"])
 @pytest.mark.parametrize("restart", [False, True])
 def test_lost_rows_run_again_and_no_counter_drifts(counts: list[int], restart: bool) -> None:
@@ -356,7 +342,7 @@ def test_lost_rows_run_again_and_no_counter_drifts(counts: list[int], restart: b
     driver.join()
     driver.finish_all()
     before = driver.step().counters.to_json()
-    lost = lost_rows(driver, 0)
+    lost = driver.tables.lost_rows(1, 0)
     if restart:
         driver.restart()
     driver.do(commands.RequeueLostRows(StepId(1), 1, (lost,)))
@@ -387,7 +373,7 @@ def test_lost_rows_change_nothing_about_what_a_mini_batch_was_charged_with(resta
     for _ in range(2):
         driver.fail("n1", driver.held()[0], Cause.EXCEPTION)
     driver.finish_all()
-    lost = lost_rows(driver, 0)
+    lost = driver.tables.lost_rows(1, 0)
     if restart:
         driver.restart()
         driver.register()
@@ -407,7 +393,7 @@ def test_what_the_output_waited_for_is_not_said_of_a_step_that_runs_again() -> N
     driver.join()
     driver.finish_all()
     driver.do(commands.PostponeFinish(StepId(1), 1, "the disk is full"))
-    driver.do(commands.RequeueLostRows(StepId(1), 1, (lost_rows(driver, 0),)))
+    driver.do(commands.RequeueLostRows(StepId(1), 1, (driver.tables.lost_rows(1, 0),)))
     assert (step.state, step.message) == (StepState.RUNNING, "")
 
 
@@ -416,7 +402,7 @@ def test_lost_rows_of_an_attempt_that_no_longer_counts_are_ignored() -> None:
     step = driver.running([1])
     driver.join()
     driver.finish_all()
-    lost = lost_rows(driver, 0)
+    lost = driver.tables.lost_rows(1, 0)
     driver.do(commands.RequeueLostRows(StepId(1), 2, (lost,)))
     assert step.state == StepState.CONCATENATING
     driver.do(commands.RequeueLostRows(StepId(1), 1, (lost._replace(lease_id=1),)))  # type: ignore[arg-type]
@@ -430,7 +416,7 @@ def test_a_short_mini_batch_that_lost_its_rows() -> None:
     driver.join()
     one, two = driver.held()
     driver.complete("n1", completion(one.lease_id, items=3, results=1, rows=b"r\n"), completion(two.lease_id))
-    driver.do(commands.RequeueLostRows(StepId(1), 1, (lost_rows(driver, 0),)))
+    driver.do(commands.RequeueLostRows(StepId(1), 1, (driver.tables.lost_rows(1, 0),)))
     assert (step.counters.failed, step.counters.items_failed, step.counters.items_ok) == (0, 0, 1)
     assert (1, 0) not in driver.tables.item_outcomes
     driver.finish_all()

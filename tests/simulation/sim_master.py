@@ -14,9 +14,9 @@ from sim_world import Process
 from sim_writer import Reply, SimWriter
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
-from windrow_master.core.commands import HeldLease, LostRows, PlanGroup, Refused
+from windrow_master.core.commands import HeldLease, PlanGroup, Refused
 from windrow_master.core.core import Core
-from windrow_master.core.ids import LeaseId, NodeId, StepId
+from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.mini_batches import PLAN_RECORD
 from windrow_master.core.state import Step
 from windrow_master.core.states import StepState
@@ -180,11 +180,7 @@ class SimMaster(Process):
             try:
                 parts.append(self.sim.disk.read(row.range))
             except RowsLost:
-                lost.append(
-                    LostRows(
-                        at, LeaseId(row.lease_id), row.items_counted, row.ok_count, row.row_count, row.range.length
-                    )
-                )
+                lost.append(self.sim.disk.tables.lost_rows(effect.step_id, at))
         if lost:
             self.submit(commands.RequeueLostRows(effect.step_id, effect.generation, tuple(lost)))
         else:

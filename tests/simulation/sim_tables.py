@@ -10,6 +10,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from windrow_master.core.commands import LostRows
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.mini_batches import PLAN_RECORD
@@ -25,7 +26,7 @@ from windrow_master.core.records import (
     StepSnapshot,
 )
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS
-from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
+from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
 
 FINAL = (MiniBatchState.SUCCEEDED, MiniBatchState.FAILED)
 
@@ -83,6 +84,25 @@ class MemoryTables:
         """A master starts."""
         self.incarnation += 1
         return self.incarnation
+
+    def lost_rows(self, step_id: int, mini_batch: int) -> LostRows:
+        """What concatenation says of a mini-batch whose committed rows are gone."""
+        row = self.mini_batches[step_id][mini_batch]
+        assert row.range is not None
+        failures = tuple(
+            (at.lease_id, Cause(at.cause))
+            for at in self.attempts.values()
+            if (at.step_id, at.mini_batch, at.state) == (step_id, mini_batch, AttemptState.FAILED)
+        )
+        return LostRows(
+            mini_batch,
+            LeaseId(row.lease_id),
+            row.items_counted,
+            row.ok_count,
+            row.row_count,
+            row.range.length,
+            failures,
+        )
 
     def fence(self, incarnation: int) -> None:
         """Refuse a master that is not the present one. Raises IncarnationSuperseded."""

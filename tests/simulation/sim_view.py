@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from sim_tables import MemoryTables
 from windrow_master.core.commands import Moment
 from windrow_master.core.core import Core
-from windrow_master.core.records import AttemptRow, Snapshot
+from windrow_master.core.records import Snapshot
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import ENDED_JOBS, CoreState, Step
-from windrow_master.core.states import Cause, MiniBatchState, NodeState
+from windrow_master.core.states import MiniBatchState, NodeState
 
 OPEN = (MiniBatchState.QUEUED, MiniBatchState.LEASED)
-VOLATILE_COUNTERS = ("leased", "retries")
-"""They count leases as they are handed out, which is never waited for."""
+VOLATILE_COUNTERS = ("leased",)
+"""They count leases, of which the youngest do not survive a restart."""
 
 
 def document_of(settings: tuple[StepSettings, ...]) -> bytes:
@@ -30,16 +29,7 @@ def settings_of(document: bytes) -> tuple[StepSettings, ...]:
     return tuple(StepSettings(**{**step, "depends_on": tuple(step["depends_on"])}) for step in json.loads(document))
 
 
-def with_rows_lost(attempts: Iterable[AttemptRow]) -> set[tuple[int, int]]:
-    """Mini-batches that lost committed rows.
-
-    Their earlier tries are not loaded while they are SUCCEEDED: back in the queue they begin with a full budget, until
-    the next restart counts what is stored. Either is right, so their tries are not compared.
-    """
-    return {(at.step_id, at.mini_batch) for at in attempts if at.cause == Cause.ROWS_LOST}
-
-
-def durable_view(state: CoreState, excused: set[tuple[int, int]]) -> dict[str, Any]:
+def durable_view(state: CoreState) -> dict[str, Any]:
     """All that a restart must bring back, without what is volatile by design.
 
     Volatile: leases not yet written down, deadlines, delays, streams, capacities, tallies of `init` failures.
@@ -48,7 +38,7 @@ def durable_view(state: CoreState, excused: set[tuple[int, int]]) -> dict[str, A
     return {
         "last": (state.job_key_last, state.step_id_last),
         "jobs": {key: job.row() for key, job in jobs.items()},
-        "steps": {step_id: _step_view(step, excused) for step_id, step in state.steps.items() if step.job_key in jobs},
+        "steps": {step_id: _step_view(step) for step_id, step in state.steps.items() if step.job_key in jobs},
         "nodes": {
             node_id: (node.node_incarnation, node.resources, node.labels, node.state == NodeState.DRAINING)
             for node_id, node in state.nodes.items()
@@ -61,16 +51,15 @@ def durable_view(state: CoreState, excused: set[tuple[int, int]]) -> dict[str, A
     }
 
 
-def _step_view(step: Step, excused: set[tuple[int, int]]) -> dict[str, Any]:
+def _step_view(step: Step) -> dict[str, Any]:
     table = step.mini_batches
     counters = json.loads(step.counters.to_json())
     for name in VOLATILE_COUNTERS:
         del counters[name]
     open_ones = [at for at in range(len(table)) if table.states[at] in OPEN]
-    counted = [at for at in open_ones if (step.step_id, at) not in excused]
-    tries = {at: table.tries[at] for at in counted if at in table.tries}
+    tries = {at: table.tries[at] for at in open_ones if at in table.tries}
     return {
-        "row": step.row()._replace(counters=b"", start_time=None),
+        "row": step.row()._replace(counters=b""),
         "planned": step.planned,
         "counters": counters,
         "states": [MiniBatchState.QUEUED if state in OPEN else state for state in table.states],
@@ -80,7 +69,7 @@ def _step_view(step: Step, excused: set[tuple[int, int]]) -> dict[str, Any]:
                 table.item_firsts, table.item_counts, table.recipe_offsets, table.recipe_lengths, table.lease_ids
             )
         ],
-        "attempts": {at: table.attempts[at] for at in counted if table.attempts.get(at)},
+        "attempts": {at: table.attempts[at] for at in open_ones if table.attempts.get(at)},
         "tries": {
             at: (t.charged, t.crashes, t.ooms, t.node_losses, frozenset(t.lease_ids), frozenset(t.lost_lease_ids))
             for at, t in tries.items()
@@ -98,9 +87,8 @@ def reloaded(snapshot: Snapshot, live: CoreState, now: Moment) -> CoreState:
 
 def assert_reload_equals_live(tables: MemoryTables, live: CoreState, now: Moment) -> None:
     """Raise AssertionError, naming what differs. To be called when nothing is dirty and no commit is on its way."""
-    excused = with_rows_lost(tables.attempts.values())
     fresh = reloaded(tables.load(), live, now)
-    differences = _differences("state", durable_view(live, excused), durable_view(fresh, excused))
+    differences = _differences("state", durable_view(live), durable_view(fresh))
     assert not differences, "reload differs from live state: " + "; ".join(differences[:5])
 
 
