@@ -159,7 +159,8 @@ class Dispatcher:
             if step.state is StepState.ENDING:
                 continue
             workers = step.target
-            if blocked or (step.given_up and not step.live):
+            given_up = step.given_up and not step.live
+            if blocked or given_up:
                 wanted = 0
             elif workers:
                 wanted = workers * step.pace.depth
@@ -167,9 +168,9 @@ class Dispatcher:
                 # Idle and without workers: one lease would wake it. Squeezed out by others: nothing.
                 wanted = 1 if now_ns() - step.active_ns > _SQUEEZED_NS and self._has_room() else 0
             told = step.told
-            if told is None or told[1] != workers or worth_telling(told[0], wanted):
-                step.told = (wanted, workers)
-                self._upward.capacity(step.step_id, wanted, workers)
+            if told is None or told[1:] != (workers, given_up) or worth_telling(told[0], wanted):
+                step.told = (wanted, workers, given_up)
+                self._upward.capacity(step.step_id, wanted, workers, given_up=given_up)
 
     def _has_room(self) -> bool:
         """Whether a step that wakes would find a slot: one is free, or its worker has nothing to do."""

@@ -75,7 +75,7 @@ class Step:
     failures: int = 0
     given_up: bool = False
     pace: Pace = field(default_factory=Pace)
-    told: tuple[int, int] | None = None
+    told: tuple[int, int, bool] | None = None
     active_ns: int = 0
     logs: list[LogFile] = field(default_factory=list)
 

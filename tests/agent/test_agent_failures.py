@@ -250,7 +250,8 @@ def test_a_step_that_cannot_start_is_given_up_after_three_tries_a_worker(
     async def run(rig: Rig) -> None:
         await rig.serve(head + ECHO)
         await rig.master.until(lambda: len(rig.master.failures) >= 6)
-        await rig.master.until(lambda: rig.master.capacities[STEP].leases_max == 0)
+        await rig.master.until(lambda: rig.master.capacities[STEP].given_up)
+        assert rig.master.capacities[STEP].leases_max == 0
         assert len(rig.master.failures) == 6
         assert {failure.cause for failure in rig.master.failures} == {cause}
         assert all(words in failure.message + failure.detail for failure in rig.master.failures)

@@ -159,6 +159,11 @@ class CoreDriver:
         node = self.node(name)
         self.do(commands.SetCapacity(node.node_id, node.stream, ((StepId(step_id), leases_max, workers),), draining))
 
+    def give_up(self, name: str, step_id: int = 1) -> None:
+        """A node starts no worker for a step any more."""
+        node, step = self.node(name), StepId(step_id)
+        self.do(commands.SetCapacity(node.node_id, node.stream, ((step, 0, 0),), False, (step,)))
+
     def join(self, name: str = "n1", leases_max: int = 1000, incarnation: str = "a", step_id: int = 1) -> Node:
         """A node registers, connects, and takes work."""
         assert self.register(name, incarnation) is None

@@ -58,6 +58,7 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
     st.builds(
         commands.SetCapacity, NODES, st.integers(1, 4),
         st.lists(st.tuples(STEPS, st.one_of(SMALL, UINT32), UINT32), max_size=3).map(tuple), st.booleans(),
+        st.lists(STEPS, max_size=2).map(tuple),
     ),
     st.builds(commands.CompleteAttempts, NODES, st.lists(RESULTS, max_size=4)),
     st.builds(commands.ReleaseLeases, NODES, st.lists(LEASES, max_size=4)),

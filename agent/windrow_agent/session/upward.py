@@ -25,9 +25,11 @@ class Upward:
         self._failures: list[rpc.WorkerFailure] = []
         self._tell_draining = False
 
-    def capacity(self, step_id: int, leases_max: int, workers: int) -> None:
-        """The newest number counts."""
-        self._capacities[step_id] = rpc.StepCapacity(step_id=step_id, leases_max=leases_max, workers=workers)
+    def capacity(self, step_id: int, leases_max: int, workers: int, *, given_up: bool = False) -> None:
+        """The newest number counts. ``given_up``: no worker is started for the step any more."""
+        self._capacities[step_id] = rpc.StepCapacity(
+            step_id=step_id, leases_max=leases_max, workers=workers, given_up=given_up
+        )
         self.wake()
 
     def release(self, lease_ids: Iterable[int]) -> None:

@@ -28,23 +28,22 @@ def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now
 def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
     """Fail a step that every node has given up after its workers failed to start there.
 
-    A node that is away for a moment, or has just come, may still serve it; one that leaves will not.
+    A node that is away for a moment, has just come, or wants nothing at the moment may still serve it; one that leaves
+    will not, but says nothing about the step either.
     """
-    if step.state != StepState.RUNNING or not step.init_failures or step.lease_ids:
+    if step.state != StepState.RUNNING or step.lease_ids:
         return
     present = [node for node in state.nodes.values() if node.state != NodeState.DRAINING]
-    gave_up = [
-        node for node in present if node.capacity.get(step.step_id) == 0 and step.init_failures.get(node.node_id)
-    ]
-    if present and len(gave_up) == len(present):
+    if present and all(step.step_id in node.given_up for node in present):
         example = step.counters.examples.get(str(int(Cause.INIT_FAILED))) or step.counters.examples.get(
             str(int(Cause.NODE_FAULT)), {}
         )
         failures = sum(step.init_failures.values())
+        tries = f"{failures} tries " if failures else ""  # an earlier master may have heard of them
         fail_step(
             state,
             step,
-            f"no worker could be made ready ({failures} tries on {len(present)} "
+            f"no worker could be made ready ({tries}on {len(present)} "
             f"node{'s' * (len(present) > 1)}): {example.get('message', '')}",
             now,
         )

@@ -158,6 +158,8 @@ class SetCapacity(NamedTuple):
     capacities: tuple[tuple[StepId, int, int], ...]
     """(step, leases_max, workers)."""
     draining: bool = False
+    given_up: tuple[StepId, ...] = ()
+    """Those of the steps for which the node starts no worker any more."""
 
 
 class CompleteAttempts(NamedTuple):

@@ -113,6 +113,7 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
     node.stream = command.stream
     node.greeted = True
     node.capacity.clear()
+    node.given_up.clear()
     node.workers.clear()
     node.offered = set()
     node.claims.clear()
@@ -183,6 +184,7 @@ def on_close_work(state: CoreState, command: CloseWork, now: Moment) -> None:
         return
     node.stream = 0
     node.capacity.clear()
+    node.given_up.clear()
     node.workers.clear()
     if node.draining and not node.lease_ids:
         lose_node(state, node, "Left.", now)
@@ -198,21 +200,24 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
     node = state.nodes.get(command.node_id)
     if node is None or node.stream != command.stream:
         return
+    if command.draining and not node.draining:
+        node.draining = True
+        node.state = NodeState.DRAINING
+        node.message = "Takes nothing new; finishes what it holds."
+        state.touch_node(node)
     for step_id, leases_max, workers in command.capacities:
         step = state.steps.get(step_id)
         if step is None or step.state in ENDED_STEPS:
             continue
         node.capacity[step_id] = leases_max
         node.workers[step_id] = workers
-        if not leases_max:
+        if step_id in command.given_up:
+            node.given_up.add(step_id)
             fail_if_given_up(state, step, now)
-        elif workers:
-            step.init_failures.pop(node.node_id, None)
-    if command.draining and not node.draining:
-        node.draining = True
-        node.state = NodeState.DRAINING
-        node.message = "Takes nothing new; finishes what it holds."
-        state.touch_node(node)
+        else:
+            node.given_up.discard(step_id)
+            if leases_max and workers:
+                step.init_failures.pop(node.node_id, None)
     state.scheduling_wanted = True
 
 
@@ -259,8 +264,7 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
             state.touch_node(node)
             state.scheduling_wanted = True
     for step in list(state.steps.values()):
-        if step.init_failures:
-            fail_if_given_up(state, step, now)
+        fail_if_given_up(state, step, now)
     _end_overdue_steps(state, now)
     _forget_ended_jobs(state, now)
     if state.settle_until_s or any(step.ready.delayed for step in state.steps.values()):

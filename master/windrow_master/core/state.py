@@ -167,6 +167,8 @@ class Node:
     greeted: bool = True
     """False: known from an earlier master, has not said yet what it holds."""
     capacity: dict[StepId, int] = field(default_factory=dict)
+    given_up: set[StepId] = field(default_factory=set)
+    """Steps for which it starts no worker any more; like its capacity, told by its stream."""
     workers: dict[StepId, int] = field(default_factory=dict)
     held: dict[StepId, int] = field(default_factory=dict)
     offered: set[StepId] = field(default_factory=set)

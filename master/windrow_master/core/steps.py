@@ -314,6 +314,7 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
     state.effects.append(fx.StopPlanner(step.step_id))
     for node in state.nodes.values():
         node.capacity.pop(step.step_id, None)
+        node.given_up.discard(step.step_id)
         node.workers.pop(step.step_id, None)
         node.held.pop(step.step_id, None)
         if step.step_id in node.offered:

@@ -232,7 +232,8 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             capacities = tuple(
                 (StepId(capacity.step_id), capacity.leases_max, capacity.workers) for capacity in request.capacities
             )
-            submit(commands.SetCapacity(node_id, session.stream, capacities, request.draining))
+            given_up = tuple(StepId(capacity.step_id) for capacity in request.capacities if capacity.given_up)
+            submit(commands.SetCapacity(node_id, session.stream, capacities, request.draining, given_up))
 
     def _release_lost_rows(self, completions: Sequence[work_pb2.Completion], node_id: NodeId) -> None:
         """Give back leases whose staged rows are not here: their mini-batches run again, at no charge.

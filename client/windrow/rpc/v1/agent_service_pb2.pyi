@@ -359,20 +359,26 @@ class StepCapacity(google.protobuf.message.Message):
     STEP_ID_FIELD_NUMBER: builtins.int
     LEASES_MAX_FIELD_NUMBER: builtins.int
     WORKERS_FIELD_NUMBER: builtins.int
+    GIVEN_UP_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """The step."""
     leases_max: builtins.int
     """Leases wanted, those held included (those finished-unacknowledged not). Zero: none."""
     workers: builtins.int
     """Worker processes that serve the step now."""
+    given_up: builtins.bool
+    """This node starts no worker for the step any more: too many could not be made ready. Zero leases without this are
+    for the moment only.
+    """
     def __init__(
         self,
         *,
         step_id: builtins.int = ...,
         leases_max: builtins.int = ...,
         workers: builtins.int = ...,
+        given_up: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["leases_max", b"leases_max", "step_id", b"step_id", "workers", b"workers"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["given_up", b"given_up", "leases_max", b"leases_max", "step_id", b"step_id", "workers", b"workers"]) -> None: ...
 
 global___StepCapacity = StepCapacity
 
