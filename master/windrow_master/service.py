@@ -125,7 +125,7 @@ class MasterService:
         if self._fatal is None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(writer.drain(), STOP_GRACE_S)
-        await asyncio.get_running_loop().run_in_executor(None, writer.close)
+        await writer.close()
         segments.close()
         return 1 if self._fatal else 0
 

@@ -12,7 +12,7 @@ from windrow_master.core import commands
 from windrow_master.core.commands import Refused
 from windrow_master.core.core import HANDLERS, Core
 from windrow_master.core.effects import Effect, NotifyJob, PrepareStep
-from windrow_master.core.ids import StepId
+from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import Dirty
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import JobState
@@ -73,7 +73,7 @@ def drive(scenario: Callable[[Bench], Awaitable[None]]) -> None:
         finally:
             for _ in range(100):
                 bench.committer.permits.release()
-            bench.writer.close()
+            await bench.writer.close()
 
     asyncio.run(main())
 
@@ -149,6 +149,40 @@ def test_any_other_commit_error_is_fatal_and_answers_nothing() -> None:
         bench.committer.permits.release()
         await bench.ended.wait()
         assert not reply.done() and "malformed" in str(bench.fatal[0])
+
+    drive(scenario)
+
+
+def test_what_comes_while_the_master_ends_is_neither_handled_nor_answered(caplog: pytest.LogCaptureFixture) -> None:
+    """Streams end with the server, and the end of each is a command."""
+
+    async def scenario(bench: Bench) -> None:
+        closing = asyncio.ensure_future(bench.writer.close())
+        queued = bench.writer.submit(submit_job("a"))
+        await asyncio.sleep(0)
+        late = bench.writer.submit(submit_job("b"))
+        await closing
+        await asyncio.wait([queued, late], timeout=DEADLINE_S)
+        assert queued.cancelled() and late.cancelled()
+        assert not bench.committer.committed and not bench.carried
+
+    drive(scenario)
+    assert not caplog.records, "asyncio logs what a callback raises"
+
+
+def test_a_commit_under_way_when_the_master_ends_is_the_last_one() -> None:
+    async def scenario(bench: Bench) -> None:
+        first = bench.writer.submit(submit_job("a"))
+        await bench.begun()
+        second = bench.writer.submit(submit_job("b"))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(bench.writer.close())
+        await asyncio.sleep(0)
+        bench.committer.permits.release()
+        await closing
+        await asyncio.wait([first, second], timeout=DEADLINE_S)
+        assert first.result() == JobKey(1) and second.cancelled()
+        assert len(bench.committer.committed) == 1
 
     drive(scenario)
 

@@ -78,6 +78,7 @@ class Writer:
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "committer")
+        self._closed = False
         self._arrived: list[tuple[Command, asyncio.Future[Any]]] = []
         self._replies: list[tuple[asyncio.Future[Any], Any]] = []
         self._owed: list[Effect] = []
@@ -109,12 +110,20 @@ class Writer:
             await asyncio.sleep(0)
             await self._idle.wait()
 
-    def close(self) -> None:
-        """Let the committer's thread end."""
-        self._thread.shutdown(wait=True)
+    async def close(self) -> None:
+        """Let the commit under way be the last one.
+
+        Nothing more is handled: what ends with the server (streams, calls) may still submit; its futures are cancelled.
+        """
+        self._closed = True
+        await self._loop.run_in_executor(None, self._thread.shutdown)
 
     def _handle_group(self) -> None:
         group, self._arrived = self._arrived, []
+        if self._closed:
+            for _, future in group:
+                future.cancel()
+            return
         now = moment()
         for command, future in group:
             try:
@@ -174,6 +183,10 @@ class Writer:
         self._commit(dirty, replies, owed)
 
     def _commit(self, dirty: Dirty, replies: list[tuple[asyncio.Future[Any], Any]], owed: list[Effect]) -> None:
+        if self._closed:
+            for future, _ in replies:
+                future.cancel()
+            return
         self._in_flight = self._loop.run_in_executor(self._thread, self._committer.commit, dirty)
         self._in_flight.add_done_callback(lambda done: self._after_commit(done, dirty, replies, owed))
 
