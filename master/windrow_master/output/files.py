@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from windrow_master.folders import sync_folder
+
 IOV_MAX = 1024
 COPY_BYTES = 1 << 20
 
@@ -64,11 +66,7 @@ class Files:
 
     def sync_folder(self, folder: Path) -> None:
         """Bring a folder's names to the disk."""
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(folder)
 
     def truncate(self, descriptor: int, length: int) -> None:
         """Cut a file."""

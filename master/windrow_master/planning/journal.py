@@ -16,7 +16,9 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
+from windrow_master.folders import sync_folder
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 
@@ -85,11 +87,7 @@ class Journal:
         self.listing.sync()
         self.recipes.sync()
         if not self._named:
-            fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            sync_folder(Path(os.fsdecode(self._folder)))
             self._named = True
 
 

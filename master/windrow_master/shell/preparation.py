@@ -10,6 +10,8 @@ from typing import Any
 
 from windrow.spec.effective import DEFAULT_ROWS_FILE, DataInput, EffectiveJob, EffectiveStep, OutputInput
 
+from windrow_master.folders import make_durable
+
 
 class PreparationFailed(Exception):
     """A step cannot begin; the text tells the user why and what to do."""
@@ -83,16 +85,23 @@ def _output_folder(job: EffectiveJob, step: EffectiveStep, name: str) -> str:
 
 
 def make_folders(step: EffectiveStep, paths: StepPaths, folder: Path) -> None:
-    """Make the step's own folder and those of its outputs (they exist before workers start: section 1.4).
+    """Make the step's own folder and those of its outputs (they exist before workers start: section 1.4), durably.
 
     Raises PreparationFailed.
     """
-    (folder / "segments").mkdir(parents=True, exist_ok=True)
+    try:
+        # steps/<id>, in the job's folder, in jobs/, in the state folder: see `step_folder`.
+        make_durable(folder / "segments", folder.parents[3])
+    except OSError as error:
+        raise PreparationFailed(
+            f"The step's folder {folder} cannot be made: {error.strerror}. Check the disk of the state folder; then "
+            f"retry the job."
+        ) from error
     for name, path in paths.outputs.items():
         is_file = step.outputs[name].type == "uri_file"
         place = Path(path).parent if is_file else Path(path)
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            make_durable(place)
         except OSError as error:
             raise PreparationFailed(
                 f"The folder of output {name!r} cannot be made: {place}: {error.strerror}. "

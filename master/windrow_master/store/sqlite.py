@@ -27,6 +27,7 @@ from windrow_master.core.ids import JobKey
 from windrow_master.core.records import Dirty, Snapshot
 from windrow_master.core.states import JobState, StepState
 from windrow_master.crash_points import reach
+from windrow_master.folders import make_durable, sync_folder
 from windrow_master.store import statements as sql
 from windrow_master.store.connections import Database, FileDatabase, MemoryDatabase, unusable
 from windrow_master.store.errors import OwnershipLost, StoreBroken, StoreBusy, StoreError, StoreFull
@@ -72,7 +73,10 @@ class SqliteStore:
 
         Raises StateFolderInUse, NetworkFileSystem, SchemaTooNew, StoreUnusable, StoreBusy, StoreFull.
         """
-        state_folder.mkdir(parents=True, exist_ok=True)
+        make_durable(state_folder)
+        if not (state_folder / DATABASE_FILE).exists():
+            # Who starts a master may have made its folder a moment ago.
+            sync_folder(state_folder.parent)
         refuse_network(state_folder)
         lock = StateLock.acquire(state_folder)
         path = state_folder / DATABASE_FILE

@@ -1,0 +1,39 @@
+"""Folders whose names are on the disk: what lies in them is lost with them when the machine loses power."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+NO_FOLDER_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
+"""What file systems answer that keep no folders of their own (shares, FUSE): there is nothing to bring to a disk."""
+
+
+def make_durable(folder: Path, root: Path | None = None) -> None:
+    """Make a folder, with those above it; on return their names are on the disk. Raises OSError.
+
+    `root`: a folder above it that is durable; names below it are synced even where they are there already: whoever made
+    them may have been killed before. None: the first folder that is there.
+    """
+    top = root or next(place for place in (folder, *folder.parents) if place.is_dir())
+    folder.mkdir(parents=True, exist_ok=True)
+    while folder not in (top, folder.parent):
+        folder = folder.parent
+        sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk. Raises OSError, but not where the system has no way to do it."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        # It may be written, but not be read: then it cannot be synced either.
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in NO_FOLDER_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
