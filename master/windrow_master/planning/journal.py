@@ -26,14 +26,23 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 RETRY_FULL_S = 1.0
 
 
+class JournalLost(Exception):
+    """A sync failed for lack of room: what was appended since the last one may be gone, although it can still be read.
+
+    The planner has to end: the next one writes everything behind the last checkpoint anew.
+    """
+
+
 class AppendFile:
     """A file that only grows. `length` counts what has been appended, synced or not."""
 
     def __init__(self, path: bytes, length: int) -> None:
-        """Open the file, wait for an earlier planner to leave it, cut it to `length`. Raises PlanningError if it is
-        shorter."""
+        """Open the file, wait for an earlier planner to leave it, cut it to `length`. Waits while the disk is full.
+
+        Raises PlanningError if it is shorter, or cannot be opened.
+        """
         self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = _when_there_is_room(path, partial(os.open, path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         there = os.fstat(self._fd).st_size
         if there < length:
@@ -66,10 +75,15 @@ class AppendFile:
         return b"".join(parts)
 
     def sync(self) -> None:
-        """Put everything on disk. An error other than a full disk ends planning: a file whose sync failed is never
-        synced again."""
+        """Put everything on disk. A file whose sync failed is never synced again: the system tells an error once, and
+        may have dropped what it could not write. Raises JournalLost, PlanningError."""
         if self._synced != self.length:
-            _when_there_is_room(self._path, partial(os.fdatasync, self._fd))
+            try:
+                os.fdatasync(self._fd)
+            except OSError as error:
+                if error.errno in FULL:
+                    raise JournalLost(f"{os.fsdecode(self._path)} cannot be synced: {error.strerror}") from error
+                raise _unwritable(self._path, error) from error
             self._synced = self.length
 
 
@@ -91,18 +105,15 @@ class Journal:
             self._named = True
 
 
-def _when_there_is_room(path: bytes, write: Callable[[], int | None]) -> int:
+def _when_there_is_room(path: bytes, write: Callable[[], int]) -> int:
     """Do it; while the disk is full, say so on stderr once and try again: when space comes back, planning goes on."""
     told = False
     while True:
         try:
-            return write() or 0
+            return write()
         except OSError as error:
             if error.errno not in FULL:
-                raise PlanningError(
-                    f"{os.fsdecode(path)} cannot be written: {error.strerror}. Check the disk of the state folder.",
-                    SYSTEM_ERROR,
-                ) from error
+                raise _unwritable(path, error) from error
             if not told:
                 print(
                     f"{os.fsdecode(path)}: the disk is full; planning waits until there is room",
@@ -111,3 +122,9 @@ def _when_there_is_room(path: bytes, write: Callable[[], int | None]) -> int:
                 )
                 told = True
             time.sleep(RETRY_FULL_S)
+
+
+def _unwritable(path: bytes, error: OSError) -> PlanningError:
+    return PlanningError(
+        f"{os.fsdecode(path)} cannot be written: {error.strerror}. Check the disk of the state folder.", SYSTEM_ERROR
+    )
