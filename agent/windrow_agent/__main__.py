@@ -37,13 +37,21 @@ def main(arguments: list[str]) -> int:
 def _serve(config: AgentConfig) -> int:
     # Imported when the configuration is known to be good.
     from windrow.journal import log, open_journal
+    from windrow.open_files import TooFewOpenFiles, need_open_files, raise_open_files
 
     from windrow_agent.agent import Agent
-    from windrow_agent.node import kernel
+    from windrow_agent.node import kernel, resources
     from windrow_agent.node.identity import FolderInUse, Identity
     from windrow_agent.session.session import NotAdmitted
 
     kernel.forbid_dumps()
+    slots = config.slots or resources.cpu_count()
+    try:
+        need_open_files("The agent", slots)
+    except TooFewOpenFiles as error:
+        print(f"windrow agent: {error}", file=sys.stderr)
+        return 2
+    open_files = raise_open_files()
     try:
         identity = Identity(config.folder)
         open_journal(config.folder / "agent.log", "agent", config.log_level, served=config.served)
@@ -54,7 +62,7 @@ def _serve(config: AgentConfig) -> int:
         log.log(logging.WARNING, "killed %d processes that an earlier agent had left behind", identity.strays_killed)
 
     async def run() -> int:
-        return await Agent(config, identity).run()
+        return await Agent(config, identity, slots, open_files).run()
 
     try:
         return asyncio.run(run())

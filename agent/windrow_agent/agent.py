@@ -58,20 +58,19 @@ def boot_path() -> Path:
 
 
 class Agent:
-    """One agent process."""
+    """One agent process. ``slots``: workers at a time; ``open_files``: soft limit of open files that they get."""
 
-    def __init__(self, config: AgentConfig, identity: Identity) -> None:
+    def __init__(self, config: AgentConfig, identity: Identity, slots: int, open_files: int) -> None:
         self.config = config
         self.identity = identity
         folder = config.folder
         self._retired_steps = _set_aside(folder)
-        slots = config.slots or resources.cpu_count()
         devices = find_gpus(os.environ)
         if config.gpu_count is not None:
             devices = devices[: config.gpu_count] if devices else tuple(map(str, range(config.gpu_count)))
         self.outbox = Outbox(folder, memory_max=config.memory_rows_bytes_max, held_max=config.held_rows_bytes_max)
         self.upward = Upward(self.outbox)
-        node = Node(config.node_id, identity.node_incarnation, slots, boot_path())
+        node = Node(config.node_id, identity.node_incarnation, slots, boot_path(), open_files)
         self.pool = Pool(config, node, GpuIndices(devices), os.environ)
         self.code = CodeCache(folder / "code", self._download)
         self.uploads = Uploads(self._link, self.upward.complete)

@@ -31,12 +31,13 @@ IDLE_NS = 2_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What every worker of this node is told about it."""
+    """What every worker of this node is told about it. ``open_files``: soft limit of open files for scripts."""
 
     node_id: str
     node_incarnation: str
     slots: int
     boot: Path
+    open_files: int
 
 
 class Pool:
@@ -116,9 +117,8 @@ class Pool:
                 gpu_count=len(self._gpus.devices),
                 gpu_device=self._gpus.device(gpu),
             )
-            worker.spawn(
-                [python, str(LAUNCH), str(self.node.boot), str(config), str(os.getpid())], environment, step.code
-            )
+            command = [python, LAUNCH, self.node.boot, config, os.getpid(), self.node.open_files]
+            worker.spawn([str(word) for word in command], environment, step.code)
         except (OSError, SpawnFailed) as error:
             self._gpus.give_back(gpu)
             if channels is not None:

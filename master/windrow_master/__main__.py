@@ -6,6 +6,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+from windrow.open_files import TooFewOpenFiles, need_open_files, raise_open_files
+
 from windrow_master.config import guard_process, parse
 
 
@@ -13,6 +15,12 @@ def main() -> int:
     """Run a master; return its exit code."""
     config = parse(sys.argv[1:])
     guard_process()
+    try:
+        need_open_files("The master", 0)
+    except TooFewOpenFiles as error:
+        print(f"windrow master: {error}", file=sys.stderr)
+        return 2
+    raise_open_files()
     from windrow.journal import open_journal
 
     from windrow_master.service import MasterService

@@ -1,9 +1,10 @@
 # ruff: noqa: I002, UP036
 """First code of a worker process, in the user's interpreter (Python 3.8 or newer, standard library only).
 
-``<python> launch.py <boot.py> <config.json> <pid of the agent>``: ties the worker's life to the agent's, then becomes
-``boot.py``. This is done here and not between fork and exec, because Python code in a forked child of a process
-that runs gRPC's threads can lock up.
+``<python> launch.py <boot.py> <config.json> <pid of the agent> <open files>``: ties the worker's life to the agent's,
+takes back the soft limit of open files that the agent had raised for itself (scripts may use select(), or close all
+that they could have opened), then becomes ``boot.py``. This is done here and not between fork and exec, because
+Python code in a forked child of a process that runs gRPC's threads can lock up.
 
 Written so that even Python 2 can read it, to tell an interpreter that is too old from one that is broken.
 """
@@ -32,14 +33,26 @@ def _die_with(agent_pid):
         os._exit(1)
 
 
+def _limit_open_files(soft):
+    # type: (int) -> None
+    """Best effort: scripts work without it."""
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    except Exception:
+        pass
+
+
 def _main():
     # type: () -> None
     if sys.version_info < (3, 7):
         sys.stderr.write(sys.executable + " is Python " + sys.version.split()[0] + "; scripts need 3.8 or newer.\n")
         sys.exit(TOO_OLD)
-    boot, config, agent_pid = sys.argv[1:4]
+    boot, config, agent_pid, open_files = sys.argv[1:5]
     sys.path[0] = os.path.dirname(boot)  # noqa: PTH120
     _die_with(int(agent_pid))
+    _limit_open_files(int(open_files))
     sys.argv = [boot, config]
     # Exactly like `python boot.py`: its own globals, nothing of ours left in them.
     with open(boot, "rb") as file:
