@@ -123,7 +123,8 @@ def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(workspace: Workspac
     run = workspace.start("run", "job.yml", "-o", "json")
     wait_until(lambda: _ended(workspace) >= 3, "the first three items are done")
     run.send_signal(signal.SIGINT)
-    # What runs may finish: the drain ends when it has.
+    # What runs may finish, nothing else is begun: the drain ends when it has.
+    wait_until(lambda: '"draining"' in workspace.run("node", "list", "-o", "json").stdout, "the agent drains")
     workspace.gate.touch()
     _, stderr = end(run)
     assert run.returncode == 130, stderr

@@ -9,7 +9,18 @@ import typer
 
 from windrow.cli import exit_codes
 from windrow.cli.job_files import download_outputs, print_log
-from windrow.cli.options import JobName, Master, Output, OutputForm, Sets, State, guarded, open_client, warn_read_only
+from windrow.cli.options import (
+    JobName,
+    Master,
+    Output,
+    OutputForm,
+    Sets,
+    State,
+    guarded,
+    open_client,
+    place_options,
+    warn_read_only,
+)
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
 from windrow.cli.watching import stream_job
 from windrow.job import Job, JobState
@@ -40,7 +51,9 @@ def create(
         for warning in job.warnings if output is OutputForm.TEXT else ():
             out(f"warning: {warning}")
         if stream:
-            return stream_job(client, job.job_id, output.value, strict=strict, begun=job)
+            return stream_job(
+                client, job.job_id, output.value, strict=strict, options=place_options(master, state), begun=job
+            )
         if output is OutputForm.JSON:
             print_json(job.to_dict())
         else:
@@ -101,7 +114,7 @@ def show(job: JobName, master: Master = None, state: State = None, output: Outpu
     _print_job(found)
     if found.state.ended:
         out("")
-        print_summary(found, document)
+        print_summary(found, document, options=place_options(master, state))
     return exit_codes.DONE
 
 
@@ -116,7 +129,7 @@ def stream(
 ) -> int:
     """Follow a job to its end; the exit code is the job's. Ctrl-C ends the following, not the job."""
     with open_client(master, state) as client:
-        return stream_job(client, job, output.value, strict=strict)
+        return stream_job(client, job, output.value, strict=strict, options=place_options(master, state))
 
 
 @app.command("cancel", epilog="example: windrow job cancel digits-20260501-101500-ab12 --wait")
@@ -212,7 +225,7 @@ def _print_job(job: Job) -> None:
         ("name", job.display_name),
         ("experiment", job.experiment_name),
         ("state", job.state.value),
-        ("why", job.message),
+        ("why", "" if job.state.ended else job.message),
         ("submitted", local_time(job.create_time)),
         ("ended", local_time(job.end_time)),
     ]
@@ -246,7 +259,8 @@ def _print_job(job: Job) -> None:
                 f"{step.mini_batches.ended:,}",
                 f"{step.retries:,}",
                 f"{step.rows:,}",
-                step.message,
+                # What has ended the job is told at the end, once.
+                "" if job.state.ended and step.message in job.message else step.message,
             )
             for step in job.steps
         ],

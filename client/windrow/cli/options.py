@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,6 +89,29 @@ def warn_read_only(client: Client) -> None:
         say(f"{coloured('warning:', YELLOW, sys.stderr)} the master stands still: {reason}")
 
 
+def place_options(master: str | None, state: Path | None) -> str:
+    """The options by which a later command of this user finds the same master, beginning with a blank."""
+    master, state = _one_place(master, state)
+    if state is not None and str(state) != os.environ.get("WINDROW_STATE"):
+        return f" --state {shlex.quote(str(state))}"
+    if master and master != os.environ.get("WINDROW_MASTER"):
+        return f" --master {shlex.quote(master)}"
+    return ""
+
+
+def _one_place(master: str | None, state: Path | None) -> tuple[str | None, Path | None]:
+    """One of the two where both are there: the environment may give one, and an option that was typed wins."""
+    if master and state is not None:
+        typed = [name for name in ("--master", "--state") if any(f"{a}=".startswith(f"{name}=") for a in sys.argv)]
+        if len(typed) == 2:
+            raise UsageError("--master and --state exclude each other: give the one that names where the job is.")
+        if typed == ["--master"]:
+            state = None
+        else:
+            master = None
+    return master, state
+
+
 @contextmanager
 def open_client(master: str | None, state: Path | None, *, live: bool = False) -> Iterator[Client]:
     """A client of the master that the options name.
@@ -95,12 +120,7 @@ def open_client(master: str | None, state: Path | None, *, live: bool = False) -
     """
     from windrow.client import Client
 
-    if master and state is not None:
-        # The environment may give one of them; an option that was typed wins.
-        if "--state" in sys.argv and "--master" not in sys.argv:
-            master = None
-        elif "--master" in sys.argv and "--state" not in sys.argv:
-            state = None
+    master, state = _one_place(master, state)
     if not master and state is None:
         if not Path(state_folder.DEFAULT, "windrow.db").is_file():
             raise UsageError(

@@ -24,7 +24,12 @@ COLOURS = {
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """One table. A column whose name begins with `>` is aligned to the right."""
+    """One table. A column whose name begins with `>` is aligned to the right.
+
+    The last column is left out where it is empty.
+    """
+    if rows and not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     names = [column.lstrip(">") for column in columns]
     right = [column.startswith(">") for column in columns]
     if is_colourful(sys.stdout):

@@ -13,8 +13,13 @@ if TYPE_CHECKING:
     from windrow.client import Client
 
 
-def stream_job(client: Client, job_id: str, output: str, *, strict: bool, begun: Job | None = None) -> int:
-    """Show a job until it has ended; return the exit code that stands for its end."""
+def stream_job(
+    client: Client, job_id: str, output: str, *, strict: bool, options: str, begun: Job | None = None
+) -> int:
+    """Show a job until it has ended; return the exit code that stands for its end.
+
+    `options` are those by which later commands find its master.
+    """
     from windrow.cli.display import summary
     from windrow.cli.follow import Follower
     from windrow.cli.run import make_display
@@ -22,20 +27,19 @@ def stream_job(client: Client, job_id: str, output: str, *, strict: bool, begun:
     job = begun or client.get(job_id)
     if not job.state.ended and client.runs_nothing:
         say(
-            f"Job {job_id} is unfinished ({job.items.ended:,} of {job.items.total:,} items done), and no run is "
-            "live over its "
-            f"state folder. Continue it with the `windrow run` command that began it."
+            f"Job {job_id} is unfinished ({job.items.ended:,} of {job.items.total:,} items done), and no run is live "
+            "over its state folder. Continue it with the `windrow run` command that began it."
         )
         return exit_codes.JOB_FAILED
     display = make_display(output, quiet=False)
-    display.begin(job, continued=begun is None)
+    display.begin(job, continued=None if begun is None else False)
     follower = Follower(client, job_id, after_seq=0, with_nodes=output != "json" and is_colourful(sys.stderr))
     try:
         job = follower.run(display, lambda: None)
         document = client.document(job_id)
     except KeyboardInterrupt:
         display.end()
-        say(f"The job goes on. Follow it again with: windrow job stream {job_id}")
+        say(f"The job goes on. Follow it again with: windrow job stream {job_id}{options}")
         return exit_codes.INTERRUPTED
     finally:
         follower.close()
@@ -47,5 +51,5 @@ def stream_job(client: Client, job_id: str, output: str, *, strict: bool, begun:
         places = summary.output_places(job, document) if job.state.succeeded else []
         emit("end", job=job.to_dict(), outputs=places, exit_code=code)
     else:
-        summary.print_summary(job, document)
+        summary.print_summary(job, document, options=options)
     return code

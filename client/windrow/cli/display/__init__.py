@@ -16,8 +16,8 @@ from windrow.node import Node
 class Display(Protocol):
     """What shows a run. Calls come from one thread."""
 
-    def begin(self, job: Job, *, continued: bool) -> None:
-        """The run was submitted, or is continued."""
+    def begin(self, job: Job, *, continued: bool | None) -> None:
+        """The run was submitted, or is continued; None: a job that others run is followed."""
 
     def show(self, job: Job) -> None:
         """The run at this moment."""

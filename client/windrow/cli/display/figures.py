@@ -86,6 +86,16 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {plural}"
 
 
+def first_line(job: Job, continued: bool | None) -> str:
+    """Which run it is, and how much of it was done before; `continued` None: a job that others run."""
+    if continued is None:
+        return f"Job {job.job_id} ({job.state.value})"
+    if not continued:
+        return f"Run {job.job_id}"
+    done = counted(job.mini_batches.ended, "mini-batch")
+    return f"Continuing run {job.job_id}: {done} done before"
+
+
 def progress_line(job: Job, figures: Figures) -> str:
     """One line: items, mini-batches, rate, time to go, failures, retries."""
     items, batches = job.items, job.mini_batches

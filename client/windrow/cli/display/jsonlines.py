@@ -1,6 +1,7 @@
 """Progress as JSON lines on stdout, one event a line, for programs.
 
-Events: `begin` {job, continued}, `progress` {job}, `notice` {message}, `end` {job, outputs, exit_code}, `error`.
+Events: `begin` {job, continued} (null: a job that is only followed), `progress` {job}, `notice` {message}, `end` {job,
+outputs, exit_code}, `error`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def emit(event: str, **values: Any) -> None:
 class JsonDisplay:
     """Every moment that the master tells."""
 
-    def begin(self, job: Job, *, continued: bool) -> None:
+    def begin(self, job: Job, *, continued: bool | None) -> None:
         """Which run it is."""
         emit("begin", job=job.to_dict(), continued=continued)
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from windrow.cli.display.figures import Figures, counted, duration, rate
+from windrow.cli.display.figures import Figures, counted, duration, first_line, rate
 from windrow.cli.messages import say
 from windrow.job import Job, Step
 from windrow.node import Node
@@ -35,10 +35,9 @@ class LiveDisplay:
         self._drawn_at = 0.0
         self._ended = False
 
-    def begin(self, job: Job, *, continued: bool) -> None:
+    def begin(self, job: Job, *, continued: bool | None) -> None:
         """Which run it is."""
-        done = f": {job.mini_batches.ended:,} mini-batches done before" if continued else ""
-        say(f"{'Continuing run' if continued else 'Run'} {job.job_id}{done}")
+        say(first_line(job, continued))
 
     def show(self, job: Job) -> None:
         """The newest moment; drawn by the next tick."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from windrow.cli.display.figures import Figures, progress_line
+from windrow.cli.display.figures import Figures, first_line, progress_line
 from windrow.cli.messages import say
 from windrow.job import Job
 from windrow.node import Node
@@ -26,11 +26,9 @@ class PlainDisplay:
         self._shown = ""
         self._states: tuple[str, ...] = ()
 
-    def begin(self, job: Job, *, continued: bool) -> None:
+    def begin(self, job: Job, *, continued: bool | None) -> None:
         """Which run it is."""
-        what = "Continuing run" if continued else "Run"
-        done = f": {job.mini_batches.ended:,} mini-batches done before" if continued else ""
-        say(f"{what} {job.job_id}{done}")
+        say(first_line(job, continued))
 
     def show(self, job: Job) -> None:
         """A line, if it is time for one."""

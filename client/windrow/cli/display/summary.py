@@ -14,6 +14,8 @@ from windrow.job import Job, JobState, Step
 from windrow.results import rows_files
 
 DETAIL_LINES = 20
+NO_SCRIPT_RAN = frozenset(("node_fault", "node_lost", "preempted", "cancelled"))
+"""Causes that a mini-batch can have without any worker."""
 FAILED_ITEMS = "failed_items.csv"
 
 
@@ -106,13 +108,21 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "") -
         case JobState.PAUSED:
             _out(
                 coloured(
-                    f"Paused: {job.message} It is kept; `windrow job cancel {job.job_id}` ends it.", RED, sys.stdout
+                    f"Paused: {job.message} It is kept; `windrow job cancel {job.job_id}{options}` ends it.",
+                    RED,
+                    sys.stdout,
                 )
             )
         case _:
-            _out(f"What the script printed and its errors: windrow job logs {job.job_id}{options}")
+            if any(map(_script_ran, job.steps)):
+                _out(f"What the script printed and its errors: windrow job logs {job.job_id}{options}")
             why = job.message or next((f"step {step.name}: {step.message}" for step in job.steps if step.message), "")
             _out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
+
+
+def _script_ran(step: Step) -> bool:
+    """A worker began the script, so that there is something of it to see."""
+    return step.mini_batches.succeeded > 0 or bool(step.failed_attempts.keys() - NO_SCRIPT_RAN)
 
 
 def _print_failures(step: Step) -> None:

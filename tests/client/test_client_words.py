@@ -1,0 +1,63 @@
+"""What the commands say of a job, beside what they do with it: once, and only what is true."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from client_workspace import Workspace, end, wait_until
+
+
+def ended_job(workspace: Workspace) -> str:
+    return str(json.loads(workspace.run("job", "list", "-o", "json").stdout)[0]["job_id"])
+
+
+def test_logs_are_pointed_to_where_there_are_some(workspace: Workspace) -> None:
+    workspace.write(["raise"], error_threshold=0)
+    done = workspace.run("run", "job.yml", "--state", "my state")
+    assert done.returncode == 1
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("What the script printed")]
+    assert line.endswith(" --state 'my state'")
+    shown = workspace.run("job", "show", line.split(" --state")[0].split()[-1], "--state", "my state")
+    assert line in shown.stdout
+
+
+def test_logs_are_not_pointed_to_where_no_script_ran(workspace: Workspace) -> None:
+    workspace.write([])
+    done = workspace.run("run", "job.yml")
+    assert done.returncode == 1
+    assert "holds no files" in done.stdout
+    assert "windrow job logs" not in done.stdout
+    shown = workspace.run("job", "show", ended_job(workspace))
+    assert "windrow job logs" not in shown.stdout
+    assert shown.stdout.count("holds no files") == 1
+
+
+def test_a_stream_of_a_running_job_names_it_a_job(workspace: Workspace) -> None:
+    workspace.write(["wait", "1"])
+    run = workspace.start("run", "job.yml")
+    wait_until(lambda: workspace.run("job", "list", "-o", "json").stdout.count('"running"'), "the job runs")
+    name = ended_job(workspace)
+    stream = workspace.start("job", "stream", name)
+    assert stream.stderr is not None
+    first = stream.stderr.readline()
+    workspace.gate.touch()
+    assert first == f"Job {name} (running)\n"
+    assert end(stream)[0].splitlines()[-1] == f"Output: {workspace.rows}"
+    end(run)
+
+
+@pytest.mark.parametrize("form", ["{}={}", "{} {}"])
+def test_a_typed_option_wins_over_the_environment(workspace: Workspace, form: str) -> None:
+    workspace.write(["1"])
+    assert workspace.run("run", "job.yml", "--state", "mine").returncode == 0
+    typed = form.format("--state", "mine").split()
+    done = workspace.run("job", "list", *typed, "-o", "json", WINDROW_MASTER="127.0.0.1:1")
+    assert len(json.loads(done.stdout)) == 1
+    typed = form.format("--master", "127.0.0.1:no").split()
+    done = workspace.run("job", "list", *typed, WINDROW_STATE="mine")
+    assert done.returncode == 2
+    assert "127.0.0.1:no" in done.stderr
+    both = workspace.run("job", "list", "--state", "mine", "--master", "127.0.0.1:1")
+    assert both.returncode == 2
+    assert "exclude each other" in both.stderr
