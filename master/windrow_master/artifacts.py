@@ -44,7 +44,10 @@ class ArtifactFolder:
             return 0, False
 
     def begin(self, digest: str, length: int, offset: int) -> int:
-        """Open an upload at `offset`; return a file descriptor. Raises ArtifactError."""
+        """Open an upload at `offset`; return a file descriptor, to be closed. Raises ArtifactError.
+
+        One upload of a digest at a time: a second one could change what the first has verified already.
+        """
         if length > ARTIFACT_BYTES_MAX:
             raise ArtifactError("ARTIFACT_TOO_LARGE", f"The artifact has {length} bytes; at most 16 GiB are taken.")
         partial = self._partial(digest)

@@ -26,6 +26,7 @@ from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.output.staging import StagedSegment, staged_fits
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
+from windrow_master.rpc.threads import in_thread
 from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.writer import Writer
 
@@ -81,7 +82,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         self, request: pb.RegisterRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.RegisterResponse:
         """Admit a node."""
-        if self._join_token and not secrets.compare_digest(request.join_token, self._join_token):
+        if self._join_token and not secrets.compare_digest(request.join_token.encode(), self._join_token.encode()):
             say(
                 logging.WARNING, "a node with a wrong join token was refused", node=request.node_id, peer=context.peer()
             )
@@ -210,9 +211,14 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
 
             def acknowledge(done: asyncio.Future[Any]) -> None:
                 waiting.discard(done)
-                # A failure is a bug in the core, reported there; the agent resends with its next stream.
-                if not done.cancelled() and done.exception() is None:
+                if done.cancelled():
+                    return
+                if done.exception() is None:
                     session.send_acknowledgements(done.result())
+                else:
+                    # A bug in the core, reported there. On its next stream the agent sends again what has no answer:
+                    # the results of other jobs in the same message must not wait for ever.
+                    session.close()
 
             future.add_done_callback(acknowledge)
         if request.released_lease_ids:
@@ -259,7 +265,6 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         """Stage large rows of a live lease in a segment of their own."""
         node_id, _ = await self._identify(context)
         staged: StagedSegment | None = None
-        loop = asyncio.get_running_loop()
         try:
             async for request in request_iterator:
                 if staged is None:
@@ -273,16 +278,16 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                             "LEASE_NOT_LIVE",
                             f"Lease {lease_id:#x} is not (any more) one of node {node_id}. Drop its rows.",
                         )
-                    staged = await loop.run_in_executor(None, StagedSegment, folder, lease_id)
+                    staged = await in_thread(StagedSegment, folder, lease_id)
                     if request.rows_file and self._embedded:
-                        await loop.run_in_executor(None, staged.take, Path(os.fsdecode(request.rows_file)))
+                        await in_thread(staged.take, Path(os.fsdecode(request.rows_file)))
                 if request.chunk:
-                    await loop.run_in_executor(None, staged.write, request.chunk)
+                    await in_thread(staged.write, request.chunk)
             if staged is None:
                 await errors.abort(
                     context, grpc.StatusCode.INVALID_ARGUMENT, "ROWS_EMPTY", "The upload named no lease."
                 )
-            await loop.run_in_executor(None, staged.finish)
+            await in_thread(staged.finish)
         except OSError as error:
             await errors.abort(
                 context,
@@ -300,8 +305,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
     ) -> pb.PushLogsResponse:
         """Append increments of log files."""
         node_id, incarnation = await self._identify(context)
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._logs.append, node_id, incarnation, list(request.chunks))
+        await in_thread(self._logs.append, node_id, incarnation, list(request.chunks))
         return pb.PushLogsResponse()
 
     def nodes(self) -> list[node_pb2.Node]:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from typing import Any
+from weakref import WeakValueDictionary
 
 import grpc
 from windrow.rpc import errors
@@ -13,6 +14,7 @@ from windrow.rpc.v1 import artifact_service_pb2 as pb
 from windrow.rpc.v1 import artifact_service_pb2_grpc
 
 from windrow_master.artifacts import ArtifactError, ArtifactFolder
+from windrow_master.rpc.threads import in_thread
 
 CHUNK_BYTES = 1 << 20
 CODES = {"DIGEST_MISMATCH": grpc.StatusCode.DATA_LOSS, "DIGEST_INVALID": grpc.StatusCode.INVALID_ARGUMENT}
@@ -23,6 +25,8 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
 
     def __init__(self, artifacts: ArtifactFolder) -> None:
         self._artifacts = artifacts
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By digest: one upload at a time."""
 
     async def GetArtifact(
         self, request: pb.GetArtifactRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -34,24 +38,14 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
     async def UploadArtifact(
         self, request_iterator: AsyncIterator[pb.UploadArtifactRequest], context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.UploadArtifactResponse:
-        """Receive an artifact, or the rest of one."""
-        loop = asyncio.get_running_loop()
-        descriptor = -1
-        digest, length, at = "", 0, 0
+        """Receive an artifact, or the rest of one. Who brings the same one meanwhile waits, and finds it here."""
+        requests = aiter(request_iterator)
+        first = await anext(requests, None)
         try:
-            async for request in request_iterator:
-                if descriptor < 0:
-                    digest, length, at = request.digest, request.length, request.offset
-                    if self._artifacts.path(digest) is not None:
-                        return pb.UploadArtifactResponse(length=self._artifacts.length(digest)[0])
-                    descriptor = self._artifacts.begin(digest, length, at)
-                at += len(request.chunk)
-                if at > length:
-                    raise ArtifactError("OFFSET_MISMATCH", f"More bytes came than the {length} that were announced.")
-                await loop.run_in_executor(None, _write_all, descriptor, request.chunk)
-            if descriptor < 0:
+            if first is None:
                 raise ArtifactError("DIGEST_INVALID", "The upload named no digest.")
-            await loop.run_in_executor(None, self._artifacts.finish, digest, length)
+            async with self._turns.setdefault(first.digest, asyncio.Lock()):
+                length = await self._receive(first, requests)
         except ArtifactError as error:
             code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
             await errors.abort(context, code, error.reason, str(error))
@@ -62,10 +56,26 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 "STORAGE_FULL",
                 f"The master cannot store the artifact: {error.strerror}. Make room on its disk and try again.",
             )
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
         return pb.UploadArtifactResponse(length=length)
+
+    async def _receive(self, first: pb.UploadArtifactRequest, requests: AsyncIterator[pb.UploadArtifactRequest]) -> int:
+        """Take one upload in; return the artifact's length. Raises ArtifactError, OSError."""
+        digest, length, at = first.digest, first.length, first.offset
+        if self._artifacts.path(digest) is not None:
+            return self._artifacts.length(digest)[0]
+        descriptor = self._artifacts.begin(digest, length, at)
+        try:
+            request: pb.UploadArtifactRequest | None = first
+            while request is not None:
+                at += len(request.chunk)
+                if at > length:
+                    raise ArtifactError("OFFSET_MISMATCH", f"More bytes came than the {length} that were announced.")
+                await in_thread(_write_all, descriptor, request.chunk)
+                request = await anext(requests, None)
+            await in_thread(self._artifacts.finish, digest, length)
+        finally:
+            os.close(descriptor)
+        return length
 
     async def DownloadArtifact(
         self, request: pb.DownloadArtifactRequest, context: grpc.aio.ServicerContext[Any, Any]
