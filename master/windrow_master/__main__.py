@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def main() -> int:
         print(f"windrow master: {error}", file=sys.stderr)
         return 2
     raise_open_files()
-    from windrow.journal import open_journal
+    from windrow.journal import open_journal, say
 
     from windrow_master.service import MasterService
     from windrow_master.store.protocol import StoreError
@@ -34,7 +35,11 @@ def main() -> int:
         open_journal(config.state / "master.log", "master", served=not config.embedded)
         # Switching threads often keeps the committer from waiting for the event loop a whole interval per call.
         sys.setswitchinterval(0.001)
-        return asyncio.run(run())
+        try:
+            return asyncio.run(run())
+        except (OSError, StoreError) as error:
+            say(logging.INFO, "master ended", exit_code=2, reason=str(error))
+            raise
     except (OSError, StoreError) as error:
         print(f"windrow master: {error}", file=sys.stderr)
         return 2

@@ -30,8 +30,17 @@ class MasterConfig:
         return (default if default is not None else self.state) / "outputs"
 
     def join_token(self) -> str:
-        """The secret that admits nodes; "" when none is asked for."""
-        return self.join_token_file.read_text().strip() if self.join_token_file is not None else ""
+        """The secret that admits nodes; "" when none is asked for. Raises OSError when its file cannot be used."""
+        if self.join_token_file is None:
+            return ""
+        try:
+            token = self.join_token_file.read_text().strip()
+        except UnicodeDecodeError:
+            token = ""
+        if not token:
+            # An empty token would admit everybody.
+            raise OSError(f"The join token file {self.join_token_file} holds no text. Write a secret into it.")
+        return token
 
 
 def parse(arguments: list[str]) -> MasterConfig:

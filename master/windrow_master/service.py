@@ -37,6 +37,8 @@ from windrow_master.watchers import Watchers
 MESSAGE_BYTES_HARD_MAX = 64 << 20
 TICK_S = 0.25
 STOP_GRACE_S = 2.0
+EVERYWHERE = ("", "0.0.0.0", "[::]")
+"""Hosts to listen on that are no hosts to connect to."""
 
 SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES_HARD_MAX),
@@ -63,13 +65,15 @@ class MasterService:
         config = self._config
         store = SqliteStore.open(config.state)
         try:
-            return await self._serve(store)
+            exit_code = await self._serve(store)
         finally:
             store.close()
-            say(logging.INFO, "master ended", exit_code=1 if self._fatal else 0)
+        say(logging.INFO, "master ended", exit_code=exit_code)
+        return exit_code
 
     async def _serve(self, store: SqliteStore) -> int:
         config = self._config
+        join_token = config.join_token()
         core = Core(store.incarnation, store.lease_prefix, held=config.embedded)
         now = moment()
         core.load(store.load(), settings_of, now)
@@ -84,15 +88,15 @@ class MasterService:
         finisher = Finisher(store.reader(), store.record_output, store.incarnation)
         carrier = Carrier(core, config.state, config.outputs, finisher, watchers)
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
-        carrier.attach(writer.submit)
-        jobs = Jobs(core, store.reader())
+        carrier.attach(writer.submit, self._die)
+        jobs = Jobs(store.reader())
         artifacts = ArtifactFolder(config.state / "artifacts")
         submissions = Submissions(jobs, artifacts, embedded=config.embedded, datastores=config.datastores)
         server = grpc.aio.server(options=SERVER_OPTIONS)
         address = self._bind(server)
-        agents = AgentService(
-            writer, carrier, WorkerLogs(carrier.logs_of), [address], config.join_token(), embedded=config.embedded
-        )
+        # A host that means "here" on every machine would lead agents astray: they keep to the address they know.
+        named = [] if address.rpartition(":")[0] in EVERYWHERE else [address]
+        agents = AgentService(writer, carrier, WorkerLogs(carrier.logs_of), named, join_token, embedded=config.embedded)
         agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
         artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactService(artifacts), server)
         job_service_pb2_grpc.add_JobServiceServicer_to_server(
@@ -173,9 +177,9 @@ class MasterService:
 
     def _die(self, error: BaseException) -> None:
         """Nothing may be acknowledged any more: end, and let the next incarnation recover from what is on disk."""
-        say(logging.ERROR, "the state could not be written; the master ends, start it again", error=repr(error))
+        say(logging.ERROR, "the state cannot be used any more; the master ends, start it again", error=repr(error))
         print(
-            f"windrow master: the state in {self._config.state} could not be written: {error}. "
+            f"windrow master: the state in {self._config.state} cannot be used any more: {error}. "
             f"The master ends; start it again when the cause is mended. Nothing acknowledged is lost.",
             file=sys.stderr,
             flush=True,

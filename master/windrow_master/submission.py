@@ -11,6 +11,7 @@ from windrow.spec.effective_json import DocumentError
 
 from windrow_master.artifacts import ArtifactFolder
 from windrow_master.core import commands
+from windrow_master.core.ids import JobKey
 from windrow_master.core.settings import StepSettings
 from windrow_master.jobs import Jobs
 
@@ -36,8 +37,8 @@ class Submissions:
         self._embedded = embedded
         self._roots = [path.resolve() for path in datastores.values()]
 
-    def command(self, request_id: str, document: bytes) -> commands.SubmitJob | str:
-        """The command to submit, or the name of the job that this request made already. Raises SubmissionInvalid."""
+    def command(self, request_id: str, document: bytes) -> commands.SubmitJob | JobKey:
+        """The command to submit, or the job that this request made already. Raises SubmissionInvalid."""
         if not 1 <= len(request_id) <= 64:
             raise SubmissionInvalid("REQUEST_ID_INVALID", "request_id must have 1 to 64 characters.")
         known = self._jobs.find_request(request_id)

@@ -17,7 +17,8 @@ from windrow_master.core.records import Dirty
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import JobState
 from windrow_master.shell.committer import CommitPostponed
-from windrow_master.shell.writer import CommandFailed, Writer
+from windrow_master.shell.errors import CommandFailed
+from windrow_master.shell.writer import Writer
 
 DEADLINE_S = 20.0
 
@@ -201,5 +202,17 @@ def test_a_command_that_raises_is_answered_pauses_its_job_and_the_writer_lives(m
             await bench.writer.submit(commands.FinishStep(StepId(1), 1))
         assert await bench.writer.submit(submit_job("b")) == 2
         assert bench.writer.core.state.jobs[1].state == JobState.PAUSED  # type: ignore[index]
+
+    drive(scenario)
+
+
+def test_what_raises_while_leases_are_handed_out_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    async def scenario(bench: Bench) -> None:
+        monkeypatch.setattr(bench.writer.core, "pick", broken)
+        bench.committer.permits.release()
+        assert await bench.writer.submit(submit_job("a")) == 1
 
     drive(scenario)

@@ -25,6 +25,23 @@ def walk_files(root: Path) -> list[tuple[str, int]]:
     return sorted(found)
 
 
+def file_below(root: Path, name: str) -> Path | None:
+    """A regular file by its path below `root`, as `walk_files` names it; None where there is none.
+
+    Names come from peers: nothing outside `root` is found, and no link is followed.
+    """
+    path = root
+    parts = name.split("/")
+    try:
+        for part in parts:
+            if part in ("", ".", "..") or "\0" in part or path.is_symlink():
+                return None
+            path = path / part
+        return path if stat.S_ISREG(path.lstat().st_mode) else None
+    except OSError:
+        return None
+
+
 def read_file_chunks(path: Path, offset: int) -> Iterator[bytes]:
     """The bytes of a file from `offset` to its present end."""
     with path.open("rb") as file:

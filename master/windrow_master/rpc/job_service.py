@@ -10,15 +10,16 @@ from typing import Any
 import grpc
 import windrow
 from windrow.rpc import errors
-from windrow.rpc.v1 import job_pb2, job_service_pb2_grpc, node_pb2
 from windrow.rpc.v1 import job_service_pb2 as pb
+from windrow.rpc.v1 import job_service_pb2_grpc, node_pb2
 
 from windrow_master.core import commands
 from windrow_master.core.commands import Refused
+from windrow_master.core.ids import JobKey
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.jobs import Jobs
-from windrow_master.rpc.files import read_file_chunks, walk_files
+from windrow_master.rpc.files import file_below, read_file_chunks, walk_files
 from windrow_master.rpc.views import job_message
 from windrow_master.shell.preparation import StepPaths, logs_folder
 from windrow_master.shell.writer import Writer
@@ -67,7 +68,6 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
         """Submit a job; the same request_id again brings the first answer."""
-        self._begin_work()
         try:
             command = self._submissions.command(request.request_id, request.document)
         except SubmissionInvalid as error:
@@ -76,10 +76,13 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
         if isinstance(command, commands.SubmitJob):
             reply = await self._writer.submit(command)
             await _refuse(context, reply)
-            job_id = command.job_id
+            # Not always the job of this command: the same request may have made one while this one was checked.
+            job_key: JobKey = reply
         else:
-            job_id = command
-        return pb.SubmitJobResponse(job=await self._job(job_id, context))
+            job_key = command
+        self._begin_work()
+        job, steps = self._jobs.get(job_key)
+        return pb.SubmitJobResponse(job=job_message(job, steps))
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
         """One job."""
@@ -140,9 +143,8 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
     async def ReadLog(self, request: pb.ReadLogRequest, context: Context) -> AsyncIterator[pb.ReadLogResponse]:
         """One log file from an offset; with `follow`, until the job has ended."""
         job, _ = await self._find(request.job_id, context)
-        path = logs_folder(self._state_folder, job.job_id) / request.path
-        known = {name for name, _ in walk_files(logs_folder(self._state_folder, job.job_id))}
-        if request.path not in known and not request.follow:
+        root = logs_folder(self._state_folder, job.job_id)
+        if file_below(root, request.path) is None and not request.follow:
             await errors.abort(
                 context,
                 grpc.StatusCode.NOT_FOUND,
@@ -153,14 +155,15 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
         while True:
             job, _ = await self._find(request.job_id, context)
             ended = job.state in ENDED_JOBS
-            if request.path in known or request.path in {name for name, _ in walk_files(path.parents[-1])}:
+            # One that is followed need not be there yet.
+            path = file_below(root, request.path)
+            if path is not None:
                 for chunk in read_file_chunks(path, offset):
                     yield pb.ReadLogResponse(offset=offset, content=chunk)
                     offset += len(chunk)
             if ended or not request.follow:
                 return
             await asyncio.sleep(FOLLOW_INTERVAL_S)
-            known = {name for name, _ in walk_files(logs_folder(self._state_folder, job.job_id))}
 
     async def DownloadOutput(
         self, request: pb.DownloadOutputRequest, context: Context
@@ -216,7 +219,7 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
         return pb.GetMasterResponse(
             master_incarnation=self._writer.core.state.incarnation,
             windrow_version=windrow.__version__,
-            read_only_reason=self._writer.read_only_reason,
+            read_only_reason=self._writer.refusal,
             embedded=self._embedded,
             datastores={name: str(path) for name, path in self._datastores.items()},
         )
@@ -225,9 +228,6 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
         """An embedded master runs nothing before a client submits or follows a job: see `CoreState.held`."""
         if self._writer.core.state.held:
             self._writer.submit(commands.BeginWork())
-
-    async def _job(self, job_id: str, context: Context) -> job_pb2.Job:
-        return job_message(*await self._find(job_id, context))
 
     async def _find(self, job_id: str, context: Context) -> tuple[JobRow, list[StepRow]]:
         found = self._jobs.find(job_id)

@@ -35,6 +35,7 @@ from windrow_master.shell.preparation import (
     resolve,
     step_folder,
 )
+from windrow_master.store.errors import StoreError
 from windrow_master.watchers import Watchers
 
 Submit = Callable[[Any], "asyncio.Future[Any]"]
@@ -52,6 +53,7 @@ class Carrier:
         self._finisher = finisher
         self._watchers = watchers
         self._submit: Submit
+        self._on_fatal: Callable[[BaseException], None]
         self._sessions: dict[NodeId, WorkSession] = {}
         self._planners: dict[StepId, PlanningDriver] = {}
         self._recipes: dict[StepId, int] = {}
@@ -71,9 +73,10 @@ class Carrier:
             fx.NotifyJob: self._notify_job,
         }
 
-    def attach(self, submit: Submit) -> None:
-        """Say where commands go (the writer, made after the carrier)."""
+    def attach(self, submit: Submit, on_fatal: Callable[[BaseException], None]) -> None:
+        """Say where commands go (the writer, made after the carrier), and what ends the process."""
         self._submit = submit
+        self._on_fatal = on_fatal
 
     def carry_out(self, effects: list[fx.Effect]) -> None:
         """Do it all, in order."""
@@ -281,7 +284,17 @@ class Carrier:
         )
 
     async def _finish(self, work: Finish) -> None:
-        self._submit(await self._finisher.finish(work, self._submit))
+        try:
+            command: Any = await self._finisher.finish(work, self._submit)
+        except StoreError as error:
+            self._on_fatal(error)
+            return
+        except Exception as error:
+            # A bug. Unsaid, the step would wait for its output for ever.
+            log.exception("an output was not finished: please report this", extra={"fields": {"step": work.step_id}})
+            message = f"The output of step {work.step_name!r} was not finished: {error!r}. Please report this."
+            command = commands.FailStep(work.step_id, message)
+        self._submit(command)
 
     def _notify_job(self, effect: fx.NotifyJob) -> None:
         self._watchers.notify(effect.job_key)
@@ -290,7 +303,12 @@ class Carrier:
 
     def _keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._let_go)
+
+    def _let_go(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("work beside the event loop failed: please report this", exc_info=task.exception())
 
     def _document(self, job: Job) -> EffectiveJob:
         document = self._documents.get(job.job_key)

@@ -74,7 +74,7 @@ class Finisher:
     async def finish(
         self, work: Finish, postpone: Callable[[PostponeFinish], object]
     ) -> FinishStep | RequeueLostRows | FailStep:
-        """Finish a step; the command says how it went.
+        """Finish a step; the command says how it went. Raises StoreError, where the master's own state is at fault.
 
         Waits as long as the output's disk is full, and has that told by `postpone`.
         """

@@ -10,11 +10,12 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from windrow.journal import say
+from windrow.journal import log, say
 
 from windrow_master.core.commands import FailStep, PlanGroup
 from windrow_master.core.ids import StepId
 from windrow_master.crash_points import reach
+from windrow_master.shell.errors import CommandFailed
 
 MESSAGE_HEAD = struct.Struct("<II")
 STARTS_MAX = 4
@@ -55,9 +56,25 @@ class PlanningDriver:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
+        try:
+            await self._plan()
+        except CommandFailed:
+            return  # told where it was raised, and the job is paused
+        except Exception as error:
+            # A bug. Unsaid, the step would wait for its mini-batches for ever.
+            log.exception("planning failed: please report this", extra={"fields": {"step": self._step_id}})
+            await self._submit(
+                FailStep(self._step_id, f"The input could not be divided: {error!r}. Please report this.")
+            )
+
+    async def _plan(self) -> None:
+        """Start planners until the work has ended, or too many have ended before it."""
         tail = ""
         for _ in range(STARTS_MAX):
-            ended, tail = await self._plan_once()
+            try:
+                ended, tail = await self._plan_once()
+            except OSError as error:
+                ended, tail = False, str(error)
             if ended:
                 return
             say(
@@ -75,7 +92,10 @@ class PlanningDriver:
         )
 
     async def _plan_once(self) -> tuple[bool, str]:
-        """Run one planner process; return (whether the work has ended, the tail of its stderr)."""
+        """Run one planner process; return (whether the work has ended, the tail of its stderr).
+
+        Raises OSError when it cannot be started.
+        """
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             # A module in the folder from which a run was started never shadows one of ours.

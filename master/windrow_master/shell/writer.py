@@ -33,6 +33,7 @@ from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import Dirty
 from windrow_master.crash_points import reach
 from windrow_master.shell.committer import CommitPostponed, Committer
+from windrow_master.shell.errors import CommandFailed
 
 VOLATILE = (
     commands.BeginWork,
@@ -53,10 +54,6 @@ RETRY_COMMIT_S = 1.0
 def moment() -> Moment:
     """Now."""
     return Moment(time.monotonic(), time.time())
-
-
-class CommandFailed(Exception):
-    """A command raised inside the core: a bug. Its job is paused, the master lives on."""
 
 
 class Writer:
@@ -86,12 +83,16 @@ class Writer:
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
 
+    @property
+    def refusal(self) -> str:
+        """Why clients may change nothing at the moment, and what to do; "" when they may."""
+        return self.read_only_reason or self._committer.short_of_space
+
     def submit(self, command: Command) -> asyncio.Future[Any]:
         """Queue a command; the future brings its reply when it may leave. Raises CommandFailed through it for a bug."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        reason = self.read_only_reason or self._committer.short_of_space
-        if reason and isinstance(command, CLIENT_CHANGES):
-            future.set_result(commands.Refused("STORAGE_FULL", reason))
+        if self.refusal and isinstance(command, CLIENT_CHANGES):
+            future.set_result(commands.Refused("STORAGE_FULL", self.refusal))
             return future
         if not self._arrived:
             self._loop.call_soon(self._handle_group)
@@ -136,7 +137,15 @@ class Writer:
                     future.set_result(reply)
             else:
                 self._replies.append((future, reply))
-        self.core.pick(now)
+        try:
+            self.core.pick(now)
+        except Exception as error:
+            # No job can be blamed. What has been leased is still taken in; a new start builds the queues afresh.
+            say(
+                logging.ERROR,
+                "handing out leases raised: please report this, and start the master again",
+                traceback="".join(traceback.format_exception(error)),
+            )
         at_once: list[Effect] = []
         for effect in self.core.take_effects():
             (self._owed if type(effect) in AFTER_COMMIT else at_once).append(effect)

@@ -1,0 +1,173 @@
+"""The master's services over a real store and a real gRPC server, in the test's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import grpc
+from windrow.rpc.v1 import (
+    agent_service_pb2_grpc,
+    artifact_service_pb2_grpc,
+    job_service_pb2,
+    job_service_pb2_grpc,
+)
+from windrow.spec import build_effective, load_job
+from windrow_master.artifacts import ArtifactFolder
+from windrow_master.core.core import Core
+from windrow_master.core.effects import Effect, NotifyJob
+from windrow_master.core.ids import LeaseId, NodeId
+from windrow_master.core.records import Dirty
+from windrow_master.jobs import Jobs
+from windrow_master.output.segments import SegmentWriter
+from windrow_master.reports.worker_logs import WorkerLogs
+from windrow_master.rpc.agent_service import AgentService
+from windrow_master.rpc.artifact_service import ArtifactService
+from windrow_master.rpc.job_service import JobService
+from windrow_master.rpc.work_session import WorkSession
+from windrow_master.shell.committer import Committer
+from windrow_master.shell.writer import Writer
+from windrow_master.store.sqlite import SqliteStore
+from windrow_master.submission import Submissions
+from windrow_master.watchers import Watchers
+
+DEADLINE_S = 30.0
+CODE_DIGEST = "a" * 64
+JOIN_TOKEN = "gehört zum Haus"
+JOB = """\
+type: pipeline
+jobs:
+  score:
+    type: parallel
+    inputs: {files: {type: uri_folder, path: ./data}}
+    outputs: {rows: {type: uri_file}}
+    input_data: ${{inputs.files}}
+    task: {type: run_function, code: ./code, entry_script: entry.py, append_row_to: "${{outputs.rows}}"}
+"""
+
+
+class HeldCommitter(Committer):
+    """A real committer whose commits can be held up."""
+
+    def __init__(self, store: SqliteStore, segments: SegmentWriter) -> None:
+        super().__init__(store, segments)
+        self.open = threading.Event()
+        self.open.set()
+        self.begun = threading.Event()
+        """A commit is held up."""
+
+    def commit(self, dirty: Dirty) -> None:
+        if not self.open.is_set():
+            self.begun.set()
+        assert self.open.wait(DEADLINE_S)
+        super().commit(dirty)
+
+
+class NoStreams:
+    """Streams that the carrier would know; these tests carry no effects out."""
+
+    def open_session(self, node_id: NodeId, session: WorkSession) -> None:
+        """See rpc.agent_service.Sessions."""
+
+    def close_session(self, node_id: NodeId, session: WorkSession) -> None:
+        """See rpc.agent_service.Sessions."""
+
+    def staging_folder(self, lease_id: LeaseId) -> Path | None:
+        """See rpc.agent_service.Sessions."""
+        return None
+
+
+class MasterBench:
+    """All services of one master. Effects but notifications go nowhere: no planner and no worker ever starts."""
+
+    def __init__(self, folder: Path, sockets: Path, *, held: bool = False) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.store = SqliteStore.open(self.state, reserve_bytes=0)
+        self.core = Core(self.store.incarnation, self.store.lease_prefix, held=held)
+        self.fatal: list[BaseException] = []
+        self.committer = HeldCommitter(self.store, SegmentWriter(self.store.incarnation, lambda step_id: folder))
+        self.watchers = Watchers()
+        self.writer = Writer(self.core, self.committer, self._carry_out, on_fatal=self.fatal.append)
+        self.artifacts = ArtifactFolder(self.state / "artifacts")
+        (self.state / "artifacts" / CODE_DIGEST).write_bytes(b"")
+        self.server = grpc.aio.server()
+        jobs = Jobs(self.store.reader())
+        job_service_pb2_grpc.add_JobServiceServicer_to_server(
+            JobService(
+                self.writer,
+                jobs,
+                Submissions(jobs, self.artifacts, embedded=True, datastores={}),
+                self.watchers,
+                list,
+                self.state,
+                embedded=True,
+                datastores={},
+            ),
+            self.server,
+        )
+        artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactService(self.artifacts), self.server)
+        agent_service_pb2_grpc.add_AgentServiceServicer_to_server(
+            AgentService(self.writer, NoStreams(), WorkerLogs(lambda step_id: None), [], JOIN_TOKEN, embedded=True),
+            self.server,
+        )
+        address = f"unix:{sockets}/master"
+        self.server.add_insecure_port(address)
+        self.channel = grpc.aio.insecure_channel(address)
+        self.jobs = job_service_pb2_grpc.JobServiceStub(self.channel)
+        self.uploads = artifact_service_pb2_grpc.ArtifactServiceStub(self.channel)
+        self.agents = agent_service_pb2_grpc.AgentServiceStub(self.channel)
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, NotifyJob):
+                self.watchers.notify(effect.job_key)
+
+    def request(self, request_id: str) -> job_service_pb2.SubmitJobRequest:
+        """A submission of a job without a name of its own."""
+        for name in ("data", "code"):
+            (self.folder / name).mkdir(exist_ok=True)
+        (self.folder / "code" / "entry.py").write_text("def run(mini_batch): return mini_batch\n")
+        (self.folder / "job.yml").write_text(JOB)
+        loaded = load_job(self.folder / "job.yml", (), embedded=True)
+        job = build_effective(loaded, dict.fromkeys(loaded.code_folders.values(), CODE_DIGEST))
+        return job_service_pb2.SubmitJobRequest(request_id=request_id, document=job.to_json().encode())
+
+    async def submitted(self, request_id: str = "r") -> str:
+        """Submit a job; return its name."""
+        return (await self.jobs.SubmitJob(self.request(request_id))).job.job_id
+
+    async def held_up(self) -> None:
+        """Wait until a commit is held up."""
+        assert await asyncio.get_running_loop().run_in_executor(None, self.committer.begun.wait, DEADLINE_S)
+
+    async def close(self) -> None:
+        """End everything."""
+        self.committer.open.set()
+        await self.channel.close()
+        await self.server.stop(None)
+        if not self.fatal:
+            await self.writer.drain()
+        await self.writer.close()
+        self.store.close()
+
+
+def drive(folder: Path, scenario: Callable[[MasterBench], Awaitable[None]], *, held: bool = False) -> None:
+    """Run a scenario over a fresh master."""
+
+    async def main() -> None:
+        sockets = Path(tempfile.mkdtemp(prefix="windrow-test-"))
+        bench = MasterBench(folder, sockets, held=held)
+        try:
+            await bench.server.start()
+            await asyncio.wait_for(scenario(bench), DEADLINE_S)
+            assert not bench.fatal
+        finally:
+            await bench.close()
+            shutil.rmtree(sockets)
+
+    asyncio.run(main())

@@ -1,0 +1,231 @@
+"""What the master tells clients and agents: only what is durable, and only what is theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from master_bench import JOIN_TOKEN, MasterBench, drive
+from windrow.rpc.errors import read_failure
+from windrow.rpc.v1 import agent_service_pb2, artifact_service_pb2, job_pb2, job_service_pb2, work_pb2
+from windrow_master.core import commands
+from windrow_master.core.core import HANDLERS
+from windrow_master.rpc.agent_service import CREDENTIAL_KEY
+from windrow_master.rpc.files import file_below
+from windrow_master.rpc.threads import in_thread
+
+
+def logs_of(bench: MasterBench, job_id: str) -> Path:
+    return bench.state / "jobs" / job_id / "logs"
+
+
+async def refusal(call: grpc.aio.UnaryUnaryCall) -> str:
+    """The reason of a call that must be refused."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return read_failure(caught.value).reason
+
+
+def test_a_job_is_told_of_when_it_is_durable(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        bench.committer.open.clear()
+        first = asyncio.ensure_future(bench.jobs.SubmitJob(bench.request("r")))
+        await bench.held_up()
+        job_id = next(iter(bench.core.state.job_keys))
+        assert await refusal(bench.jobs.GetJob(job_service_pb2.GetJobRequest(job_id=job_id))) == "JOB_UNKNOWN"
+        again = asyncio.ensure_future(bench.jobs.SubmitJob(bench.request("r")))
+        await bench.jobs.GetMaster(job_service_pb2.GetMasterRequest())  # what was sent before it has arrived
+        assert not first.done() and not again.done()
+        bench.committer.open.set()
+        assert (await first).job.job_id == (await again).job.job_id == job_id
+        assert len((await bench.jobs.ListJobs(job_service_pb2.ListJobsRequest())).jobs) == 1
+
+    drive(tmp_path, scenario)
+
+
+def test_the_end_of_a_job_is_told_when_it_is_durable(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        job_id = await bench.submitted()
+        watch = bench.jobs.WatchJob(job_service_pb2.WatchJobRequest(job_id=job_id))
+        seen = await watch.read()
+        bench.committer.open.clear()
+        bench.writer.submit(commands.CancelJob(job_id))
+        await bench.held_up()
+        told = (await bench.jobs.GetJob(job_service_pb2.GetJobRequest(job_id=job_id))).job
+        assert (told.state, told.seq) == (job_pb2.JOB_STATE_RUNNING, seen.job.seq)
+        bench.committer.open.set()
+        assert (await watch.read()).job.state == job_pb2.JOB_STATE_CANCELLED
+        assert await watch.read() is grpc.aio.EOF
+
+    drive(tmp_path, scenario)
+
+
+def test_two_submissions_of_one_request_at_once_make_one_job(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        answers = await asyncio.gather(*(bench.jobs.SubmitJob(bench.request("r")) for _ in range(4)))
+        assert len({answer.job.job_id for answer in answers}) == 1
+
+    drive(tmp_path, scenario)
+
+
+def test_a_refused_submission_begins_no_work(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        bad = job_service_pb2.SubmitJobRequest(request_id="r", document=b"{}")
+        assert await refusal(bench.jobs.SubmitJob(bad)) == "JOB_INVALID"
+        await bench.writer.drain()
+        assert bench.core.state.held
+        await bench.submitted()
+        await bench.writer.drain()
+        assert not bench.core.state.held
+
+    drive(tmp_path, scenario, held=True)
+
+
+def test_a_master_short_of_space_says_why_it_refuses(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        bench.committer.short_of_space = "The disk is full."
+        assert await refusal(bench.jobs.SubmitJob(bench.request("r"))) == "STORAGE_FULL"
+        master = await bench.jobs.GetMaster(job_service_pb2.GetMasterRequest())
+        assert master.read_only_reason == "The disk is full."
+
+    drive(tmp_path, scenario)
+
+
+def test_a_log_is_followed_from_before_it_is_there(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        job_id = await bench.submitted()
+        path = "score/user/stdout/n1/process000.stdout.txt"
+        follow = bench.jobs.ReadLog(job_service_pb2.ReadLogRequest(job_id=job_id, path=path, follow=True))
+        file = logs_of(bench, job_id) / path
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"one\n")
+        first = await follow.read()
+        assert (first.offset, first.content) == (0, b"one\n")
+        with file.open("ab") as more:
+            more.write(b"two\n")
+        second = await follow.read()
+        assert (second.offset, second.content) == (4, b"two\n")
+        await bench.jobs.CancelJob(job_service_pb2.CancelJobRequest(job_id=job_id))
+        assert await follow.read() is grpc.aio.EOF
+
+    drive(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("path", ["etc/passwd", "../../../windrow.db", "/etc/passwd", "", "link", "folder/../real"])
+def test_no_log_is_looked_for_outside_the_logs(tmp_path: Path, path: str) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        job_id = await bench.submitted()
+        logs = logs_of(bench, job_id)
+        (logs / "folder").mkdir(parents=True)
+        (logs / "real").write_text("real")
+        (logs / "link").symlink_to("/etc/passwd")
+        follow = bench.jobs.ReadLog(job_service_pb2.ReadLogRequest(job_id=job_id, path=path, follow=True))
+        await bench.jobs.CancelJob(job_service_pb2.CancelJobRequest(job_id=job_id))
+        assert await follow.read() is grpc.aio.EOF
+        once = bench.jobs.ReadLog(job_service_pb2.ReadLogRequest(job_id=job_id, path=path))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await once.read()
+        assert read_failure(caught.value).reason == "LOG_UNKNOWN"
+
+    drive(tmp_path, scenario)
+
+
+def test_a_file_below_a_folder_that_is_a_link_is_not_found(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file").write_text("")
+    (tmp_path / "link").symlink_to("real")
+    assert file_below(tmp_path, "real/file") == tmp_path / "real" / "file"
+    assert file_below(tmp_path, "link/file") is None
+    assert file_below(tmp_path, "real") is None
+
+
+def test_a_join_token_is_compared_whatever_its_letters(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        def register(token: str) -> grpc.aio.UnaryUnaryCall:
+            request = agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="i", join_token=token)
+            return bench.agents.Register(request)
+
+        assert await refusal(register("falsch für alle")) == "JOIN_TOKEN_INVALID"
+        assert (await register(JOIN_TOKEN)).node_credential
+
+    drive(tmp_path, scenario)
+
+
+def test_a_stream_whose_results_raise_in_the_core_ends_so_that_they_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setitem(HANDLERS, commands.CompleteAttempts, broken)
+
+    async def scenario(bench: MasterBench) -> None:
+        admitted = await bench.agents.Register(
+            agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="i", join_token=JOIN_TOKEN)
+        )
+        work = bench.agents.Work(metadata=[(CREDENTIAL_KEY, admitted.node_credential)])
+        await work.write(agent_service_pb2.WorkRequest(hello=agent_service_pb2.WorkHello()))
+        await work.write(agent_service_pb2.WorkRequest(completions=[work_pb2.Completion(lease_id=1)]))
+        assert await work.read() is grpc.aio.EOF
+
+    drive(tmp_path, scenario)
+
+
+def test_two_uploads_of_one_artifact_do_not_write_over_each_other(tmp_path: Path) -> None:
+    content = b"right"
+    digest = hashlib.sha256(content).hexdigest()
+
+    async def scenario(bench: MasterBench) -> None:
+        half, whole = asyncio.Event(), asyncio.Event()
+
+        async def right() -> AsyncIterator[artifact_service_pb2.UploadArtifactRequest]:
+            yield artifact_service_pb2.UploadArtifactRequest(digest=digest, length=5, chunk=content[:2])
+            half.set()
+            await whole.wait()
+            yield artifact_service_pb2.UploadArtifactRequest(chunk=content[2:])
+
+        async def wrong() -> AsyncIterator[artifact_service_pb2.UploadArtifactRequest]:
+            yield artifact_service_pb2.UploadArtifactRequest(digest=digest, length=5, chunk=b"wro")
+            whole.set()
+            yield artifact_service_pb2.UploadArtifactRequest(chunk=b"ng")
+
+        first = asyncio.ensure_future(bench.uploads.UploadArtifact(right()))
+        await half.wait()
+        while (await bench.uploads.GetArtifact(artifact_service_pb2.GetArtifactRequest(digest=digest))).length < 2:
+            pass
+        assert (await bench.uploads.UploadArtifact(wrong())).length == 5, "it is here by then"
+        assert (await first).length == 5
+        path = bench.artifacts.path(digest)
+        assert path is not None and path.read_bytes() == content
+
+    drive(tmp_path, scenario)
+
+
+def test_a_cancelled_call_ends_after_its_thread() -> None:
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        assert go_on.wait(20)
+        ended.set()
+        raise OSError("nobody is left to be told")
+
+    async def main() -> None:
+        call = asyncio.ensure_future(in_thread(work))
+        assert await asyncio.get_running_loop().run_in_executor(None, begun.wait, 20)
+        for _ in range(2):
+            call.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert not call.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert ended.is_set()
+
+    asyncio.run(main())

@@ -1,0 +1,97 @@
+"""The master's process: what it says when it cannot serve, and what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from windrow_master.config import MasterConfig
+from windrow_master.core import commands
+from windrow_master.core.core import Core
+from windrow_master.core.ids import JobKey, StepId
+from windrow_master.shell.carrier import Carrier
+from windrow_master.shell.finishing import Finish, Finisher
+from windrow_master.shell.preparation import StepPaths
+from windrow_master.store.errors import OwnershipLost
+from windrow_master.watchers import Watchers
+
+DEADLINE_S = 30.0
+
+
+def events(state: Path) -> list[dict[str, Any]]:
+    """The lines of a master's log."""
+    return [json.loads(line) for line in (state / "master.log").read_text().splitlines()]
+
+
+def test_the_log_of_a_master_whose_address_is_taken_tells_how_it_ended(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = subprocess.run(
+            [sys.executable, "-m", "windrow_master", f"--state={state}", f"--listen={address}"],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+    assert ended.returncode == 2
+    assert f"windrow master: The address {address} cannot be used" in ended.stderr
+    (last,) = [line for line in events(state) if line["event"] == "master ended"]
+    assert last["exit_code"] == 2 and address in last["reason"]
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe"])
+def test_a_join_token_file_without_a_token_admits_nobody(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(OSError, match="holds no text"):
+        MasterConfig(tmp_path, "127.0.0.1:0", join_token_file=file).join_token()
+    file.write_text("secret\n")
+    assert MasterConfig(tmp_path, "127.0.0.1:0", join_token_file=file).join_token() == "secret"
+
+
+class FailingFinisher(Finisher):
+    """Fails as it is told to, in the thread in which outputs are made."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(None, lambda row: None, 1)  # type: ignore[arg-type]
+        self._error = error
+
+    def _finish_once(self, work: Finish) -> Any:
+        raise self._error
+
+
+def finished_with(error: Exception, folder: Path) -> tuple[list[Any], list[BaseException]]:
+    """What a carrier submits, and what it ends the process for, when an output cannot be made for this reason."""
+
+    async def main() -> tuple[list[Any], list[BaseException]]:
+        submitted: list[Any] = []
+        fatal: list[BaseException] = []
+        finisher = FailingFinisher(error)
+        carrier = Carrier(Core(1, 1), folder, folder, finisher, Watchers())
+        carrier.attach(submitted.append, fatal.append)  # type: ignore[arg-type]
+        work = Finish(
+            JobKey(1), "job", StepId(1), "score", True, 1, None, b"{}", False, StepPaths({}, {}, None), folder, folder
+        )
+        await asyncio.wait_for(carrier._finish(work), DEADLINE_S)
+        finisher.close()
+        return submitted, fatal
+
+    return asyncio.run(main())
+
+
+def test_an_output_that_raises_the_unforeseen_fails_its_step(tmp_path: Path) -> None:
+    (command,), fatal = finished_with(ZeroDivisionError("planted"), tmp_path)
+    assert isinstance(command, commands.FailStep) and "planted" in command.message
+    assert not fatal
+
+
+def test_an_output_that_another_master_owns_ends_this_one(tmp_path: Path) -> None:
+    submitted, (fatal,) = finished_with(OwnershipLost("another master"), tmp_path)
+    assert not submitted and isinstance(fatal, OwnershipLost)
