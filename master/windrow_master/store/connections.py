@@ -27,6 +27,8 @@ READER_CACHE_KIB = 4 << 10
 WAL_PAGES = 4000
 """The WAL goes into the database every so many pages (16 MB): rarer than SQLite's 1,000, since the committer waits."""
 WAL_BYTES_KEPT = 64 << 20
+ROOM_TO_OPEN = 256 << 10
+"""With less, a disk is full: a database takes some 100 KiB to be opened."""
 
 
 class Database(Protocol):
@@ -118,7 +120,12 @@ class FileDatabase:
 
     def _connect(self, wait_s: float, cache_kib: int) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=wait_s, isolation_level=None, check_same_thread=False)
-        connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+        try:
+            # The first statement: it opens the files.
+            connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
 
@@ -193,11 +200,22 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
 
 def unusable(path: Path, error: sqlite3.Error) -> StoreUnusable | StorePostponed:
     """What to tell when a database cannot be opened."""
-    if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    primary = error.sqlite_errorcode & 0xFF
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(f"{path} is locked by another program. End it (a backup, an sqlite3 shell), then try again.")
-    if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL:
+    # Where there is no room for the shared memory, or for the WAL, SQLite calls that otherwise.
+    if primary == sqlite3.SQLITE_FULL or (primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _full(path)):
         return StoreFull(f"The disk that holds {path} is full. Make room, then start the master again.")
     return StoreUnusable(
         f"{path} cannot be opened: {error} ({error.sqlite_errorname}). May this user not write there? If the file is "
         f"damaged, bring it back from a backup, or begin anew in another folder: --state DIR."
     )
+
+
+def _full(path: Path) -> bool:
+    """Whether there is hardly any room on the disk that holds a file."""
+    try:
+        usage = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return usage.f_bavail * usage.f_frsize < ROOM_TO_OPEN
