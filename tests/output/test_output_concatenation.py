@@ -252,6 +252,12 @@ def test_a_failing_disk_leaves_the_target_as_it_was(
     assert step.target.read_bytes() != before
 
 
+def test_a_share_that_is_full_says_so_again_when_it_is_closed(step: CommittedStep) -> None:
+    with pytest.raises(OutputFull, match="tried again by itself"):
+        step.concatenate(files=FailingFiles(write=[errno.EDQUOT], close=[errno.EDQUOT]))
+    assert hidden(step) == []
+
+
 def test_the_folder_of_the_target_is_gone(step: CommittedStep) -> None:
     step.target.parent.rmdir()
     with pytest.raises(OutputUnwritable, match="No such file"):

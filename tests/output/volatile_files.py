@@ -121,6 +121,10 @@ class FailingFiles(VolatileFiles):
         self._called("unlink", path)
         super().unlink(path)
 
+    def close(self, descriptor: int) -> None:
+        super().close(descriptor)
+        self._called("close", Path())
+
     def _called(self, operation: str, path: Path) -> None:
         self.calls.append((operation, path.name))
         errors = self.errors.get(operation)

@@ -85,7 +85,8 @@ def concatenate(
     `record` makes its argument durable (`Store.record_output`).
 
     Raises RowsLost, RowsUnreadable, TargetForeign, OutputFull, OutputUnwritable, ConcatenationStopped; and what reader
-    and record raise. The target is untouched by all of them.
+    and record raise. The target is untouched by all of them, or (where only its folder could not be synced) whole and
+    new.
     """
     return _Concatenation(wanted, reader, record, stop or threading.Event(), files or Files()).run()
 
@@ -126,7 +127,9 @@ class _Concatenation:
             raise self._explained(error) from error
         finally:
             self._segments.close()
-            self._close()
+            # What is closed here is thrown away; a share that is full says so once more.
+            with contextlib.suppress(OSError):
+                self._close()
             with contextlib.suppress(OSError):
                 self._files.unlink(self._temporary)
 

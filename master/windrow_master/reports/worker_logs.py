@@ -36,7 +36,10 @@ class WorkerLogs:
         self._lock = threading.Lock()
 
     def append(self, node_id: str, node_incarnation: str, chunks: Iterable[pb.LogChunk]) -> None:
-        """Write chunks at their offsets: a repeated chunk changes nothing, one beyond the end leaves a gap of zeros."""
+        """Write chunks at their offsets: a repeated chunk changes nothing, one beyond the end leaves a gap of zeros.
+
+        Raises OSError.
+        """
         for chunk in chunks:
             root = self._folder_of(chunk.step_id)
             place = PLACES.get(chunk.kind)
@@ -47,7 +50,10 @@ class WorkerLogs:
             path = folder / f"process{chunk.process_number:03d}{place[1]}"
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                os.pwrite(descriptor, chunk.content, chunk.offset)
+                rest, offset = memoryview(chunk.content), chunk.offset
+                while rest:
+                    written = os.pwrite(descriptor, rest, offset)
+                    rest, offset = rest[written:], offset + written
             finally:
                 os.close(descriptor)
 
@@ -59,14 +65,30 @@ class WorkerLogs:
                 return known
             root.mkdir(parents=True, exist_ok=True)
             register = root / "nodes.json"
-            incarnations: dict[str, list[str]] = json.loads(register.read_text()) if register.exists() else {}
+            incarnations = _read_register(register)
             mine = incarnations.setdefault(node_id, [])
             if node_incarnation not in mine:
                 mine.append(node_incarnation)
-                temporary = register.with_suffix(".tmp")
-                temporary.write_text(json.dumps(incarnations))
-                temporary.replace(register)
+                _write_register(register, incarnations)
             number = mine.index(node_incarnation) + 1
             name = node_id if number == 1 else f"{node_id}.{number}"
             self._node_folders[key] = name
             return name
+
+
+def _read_register(register: Path) -> dict[str, list[str]]:
+    try:
+        incarnations: dict[str, list[str]] = json.loads(register.read_text())
+    except (FileNotFoundError, ValueError):
+        # Damaged by a loss of power. Then a later incarnation may go on in the folder of an earlier one.
+        return {}
+    return incarnations
+
+
+def _write_register(register: Path, incarnations: dict[str, list[str]]) -> None:
+    temporary = register.with_suffix(".tmp")
+    with temporary.open("w") as file:
+        json.dump(incarnations, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(register)
