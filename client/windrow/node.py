@@ -13,7 +13,11 @@ _STATES = ("unknown", "ready", "disconnected", "draining", "quarantined", "lost"
 
 
 class Node(NamedTuple):
-    """A node of the fleet at one moment. Memory in bytes, processor use in percent of all processors."""
+    """A node of the fleet at one moment. Memory in bytes, processor use in percent of all processors.
+
+    What it uses and runs is as of its last heartbeat, ``silent_s`` ago; None: the master has heard none since its own
+    start, or since the node's.
+    """
 
     node_id: str
     state: str
@@ -22,12 +26,12 @@ class Node(NamedTuple):
     memory_bytes: int = 0
     gpu_count: int = 0
     slots: int = 0
-    cpu_percent: float = 0.0
-    memory_used_bytes: int = 0
-    disk_free_bytes: int = 0
-    workers: int = 0
+    cpu_percent: float | None = None
+    memory_used_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    workers: int | None = None
     leases: int = 0
-    silent_s: float = 0.0
+    silent_s: float | None = None
     windrow_version: str = ""
     labels: Mapping[str, str] = MappingProxyType({})
 
@@ -38,6 +42,7 @@ class Node(NamedTuple):
 
 def node_from_message(message: node_pb2.Node) -> Node:
     """From the protocol."""
+    heard = message.HasField("usage")
     return Node(
         node_id=message.node_id,
         state=_STATES[message.state] if message.state < len(_STATES) else "unknown",
@@ -46,12 +51,12 @@ def node_from_message(message: node_pb2.Node) -> Node:
         memory_bytes=message.resources.memory_bytes,
         gpu_count=message.resources.gpu_count,
         slots=message.resources.slots,
-        cpu_percent=message.usage.cpu_percent,
-        memory_used_bytes=message.usage.memory_used_bytes,
-        disk_free_bytes=message.usage.disk_free_bytes,
-        workers=len(message.workers),
+        cpu_percent=message.usage.cpu_percent if heard else None,
+        memory_used_bytes=message.usage.memory_used_bytes if heard else None,
+        disk_free_bytes=message.usage.disk_free_bytes if heard else None,
+        workers=len(message.workers) if heard else None,
         leases=message.lease_count,
-        silent_s=message.silent_ms / 1000,
+        silent_s=message.silent_ms / 1000 if heard else None,
         windrow_version=message.windrow_version,
         labels=dict(message.labels),
     )

@@ -176,6 +176,21 @@ def test_a_killed_agent_and_a_restarted_master_cost_no_outcome(fleet: Fleet) -> 
     assert fleet.processes["one"].poll() is None, "it outlived its master"
 
 
+def test_what_a_restarted_master_has_not_heard_of_a_node_is_not_told(fleet: Fleet) -> None:
+    fleet.start_agent("one")
+    wait_until(lambda: fleet.node("one")["workers"] is not None, "a heartbeat")
+    for name in ("one", "master"):
+        fleet.processes[name].kill()
+        fleet.processes[name].wait()
+    fleet.start_master()
+    one = fleet.node("one")
+    figures = ("workers", "cpu_percent", "memory_used_bytes", "disk_free_bytes", "silent_s")
+    assert [one[figure] for figure in figures] == [None] * 5
+    listed = fleet.run("node", "list")
+    check_words(listed.stdout, [" -/2 ", f" - of {one['cpu_count']} "])
+    assert "0%" not in listed.stdout
+
+
 def test_create_list_show_logs_download_cancel(fleet: Fleet) -> None:
     fleet.start_agent("one")
     fleet.create("nightly")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import typer
 
 from windrow.cli.display.figures import duration, size
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import out, print_json, print_table
 from windrow.node import Node
+
+_Value = TypeVar("_Value")
 
 app = typer.Typer(help="The nodes of a master.", no_args_is_help=True)
 
@@ -47,13 +52,18 @@ def _row(node: Node) -> tuple[str, ...]:
     return (
         node.node_id,
         node.state,
-        f"{node.workers}/{node.slots}",
+        f"{_told(node.workers, str)}/{node.slots}",
         f"{node.leases:,}",
-        f"{node.cpu_percent:.0f}% of {node.cpu_count}",
-        f"{size(node.memory_used_bytes)} of {size(node.memory_bytes)}",
-        size(node.disk_free_bytes) if node.disk_free_bytes else "",
+        f"{_told(node.cpu_percent, '{:.0f}%'.format)} of {node.cpu_count}",
+        f"{_told(node.memory_used_bytes, size)} of {size(node.memory_bytes)}",
+        _told(node.disk_free_bytes or None, size),
         str(node.gpu_count),
-        duration(node.silent_s),
+        _told(node.silent_s, duration),
         node.windrow_version,
         node.message,
     )
+
+
+def _told(value: _Value | None, form: Callable[[_Value], str]) -> str:
+    """A figure of the last heartbeat, in words; "-" where there was none."""
+    return "-" if value is None else form(value)
