@@ -40,7 +40,7 @@ class Session:
         """What runs scripts here; "" where nothing runs them, or another process has not told."""
         # Found before anything is made: one that is not there leaves no trace.
         self._own_interpreter = find_interpreter(python, os.environ) if with_agent else ""
-        need_open_files("The run", (slots or os.cpu_count() or 1) if with_agent else 0)
+        need_open_files("The run", (slots or 1) if with_agent else 0)
         self._python = self._own_interpreter if python else None
         self._slots = slots
         self._with_agent = with_agent
