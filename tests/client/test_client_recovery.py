@@ -82,6 +82,37 @@ def test_the_same_command_at_once_after_a_kill_waits_for_the_former_processes(wo
     assert workspace.rows.read_text() == workspace.expected(contents)
 
 
+def test_an_end_that_a_killed_command_could_not_tell_is_told_by_the_next_one(workspace: Workspace) -> None:
+    contents = ["a", "wait", "b"]
+    workspace.write(contents)
+    _kill_after_the_end(workspace)
+    done = workspace.run("run", "job.yml")
+    assert done.returncode == 0, done.stderr
+    assert "nothing is run again" in done.stderr and "--restart" in done.stderr
+    assert "Completed: 3 items in 3 mini-batches" in done.stdout
+    assert workspace.rows.read_text() == workspace.expected(contents)
+    # It is told now: the same command means a new run.
+    again = workspace.run("run", "job.yml")
+    assert again.returncode == 0 and "Completed: 3 items" in again.stdout
+    assert "nothing is run again" not in again.stderr
+
+
+@pytest.mark.parametrize("change", ["no output", "another script", "--restart"])
+def test_an_untold_end_is_not_told_where_a_new_run_is_meant(workspace: Workspace, change: str) -> None:
+    contents = ["a", "wait", "b"]
+    workspace.write(contents)
+    _kill_after_the_end(workspace)
+    if change == "no output":
+        workspace.rows.unlink()
+    if change == "another script":
+        script = workspace.folder / "code" / "score.py"
+        script.write_text(script.read_text() + "# changed\n")
+    done = workspace.run("run", "job.yml", *(["--restart"] if change == "--restart" else []))
+    assert done.returncode == 0, done.stderr
+    assert "nothing is run again" not in done.stderr
+    assert workspace.rows.read_text() == workspace.expected(contents)
+
+
 def test_a_second_command_attaches_and_takes_over_when_the_first_is_killed(workspace: Workspace) -> None:
     contents = ["a", "wait", "b"]
     workspace.write(contents)
@@ -179,6 +210,19 @@ def test_questions_about_an_interrupted_run_are_answered_and_nothing_runs(worksp
     fresh = workspace.run("run", "job.yml")
     assert "Continuing" not in fresh.stderr
     assert fresh.returncode == 0
+
+
+def _kill_after_the_end(workspace: Workspace) -> None:
+    """Run the job with a command that is stopped before the end and killed after it."""
+    run = workspace.start("run", "job.yml")
+    wait_until((workspace.state / "untold").exists, "the run has begun")
+    run.send_signal(signal.SIGSTOP)
+    workspace.gate.touch()
+    wait_until(workspace.rows.exists, "the output is there")
+    wait_until(lambda: "completed" in workspace.run("job", "list", "-o", "json").stdout, "the job has ended")
+    kill(run.pid)
+    run.communicate()
+    wait_until(lambda: not workspace.processes(), "no process is left")
 
 
 def _published(workspace: Workspace, key: str) -> dict[str, object] | None:

@@ -25,7 +25,9 @@ def run_command(options: RunOptions, session: Session | None) -> int:
     run = _Run(options, session, interrupts)
     try:
         try:
-            return run.run()
+            code = run.run()
+            run.forget()
+            return code
         except (KeyboardInterrupt, OSError) as error:
             # A closed terminal shows as SIGHUP or as a failed write, whichever comes first.
             if isinstance(error, OSError) and error.errno != errno.EIO:
@@ -79,6 +81,15 @@ class _Run:
                 # Without a job of ours nothing is worth waiting for.
                 self._session.close(now=self._job is None, hurry=lambda: self._interrupts.hurried)
                 self._session = None
+
+    def forget(self) -> None:
+        """The end has been said: the next equal command begins a new run."""
+        from windrow.embedded import untold
+
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        if self._job is not None:
+            untold.forget(self._options.state, self._job.job_id)
 
     def interrupted(self) -> int:
         """The first Ctrl-C: let what runs end, keep the state, say how to go on."""
@@ -144,11 +155,16 @@ class _Run:
         from windrow.embedded.submission import begin
 
         options = self._options
-        begun = begin(client, loaded, restart=options.restart, keep_rows=options.keep_rows)
+        begun = begin(client, loaded, session.folder, restart=options.restart, keep_rows=options.keep_rows)
         self._display = make_display(options.output, quiet=options.no_progress)
         self._display.begin(begun.job, continued=begun.continued)
         if session.attached:
             self._say(f"Attached to the windrow process {session.owner_pid}, which serves {session.folder}.")
+        if begun.job.state.ended:
+            self._say(
+                "It had ended when the command that followed it was killed: nothing is run again. "
+                "--restart runs it anew."
+            )
         for other in begun.others:
             self._say(
                 f"Going on as well: the unfinished run {other.job_id} of this state folder ({other.display_name})."

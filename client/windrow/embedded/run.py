@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windrow.embedded import state_folder
+from windrow.embedded import state_folder, untold
 from windrow.embedded.session import OwnerGone, Session, open_session
 from windrow.embedded.submission import begin
 from windrow.errors import JobFailed
@@ -97,12 +97,13 @@ def _follow(
         client = connect(session)
         try:
             if not job_id:
-                job_id = begin(client, loaded, restart=restart, keep_rows=keep_rows).job.job_id
+                job_id = begin(client, loaded, session.folder, restart=restart, keep_rows=keep_rows).job.job_id
             for job in client.progress(job_id, after_seq=seq):
                 seq = job.seq
                 on_progress(job)
             job = client.get(job_id)
             document = client.document(job_id)
+            untold.forget(session.folder, job_id)
             return Run(job, tuple(rows_files(job, document)), document)
         except OwnerGone:
             session.take_over()

@@ -1,17 +1,20 @@
 """Which run a job file means over a state folder.
 
 A run is its `run_digest`: settings, inputs and code. Unfinished and equal: it goes on. Unfinished and changed:
-refused, unless told what to do with it. Finished, or never begun: a new run. Runs of one job file are told by its
-absolute path.
+refused, unless told what to do with it. Finished, or never begun: a new run, unless the command that followed it was
+killed before it could say so. Runs of one job file are told by its absolute path.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from windrow.embedded import untold
 from windrow.errors import NotFound, RequestRefused, RunChanged, UsageError
 from windrow.job import Job, JobState
+from windrow.results import rows_files
 from windrow.rpc.errors import JOB_EXISTS
 
 if TYPE_CHECKING:
@@ -23,19 +26,28 @@ NAME_MAX = 64
 
 
 class Begun(NamedTuple):
-    """The run that was chosen. `continued`: it had begun before; `others`: unfinished runs that go on as well."""
+    """The run that was chosen. `continued`: it had begun before, and may have ended, too, with nobody told; `others`:
+    unfinished runs that go on as well.
+    """
 
     job: Job
     continued: bool
     others: tuple[Job, ...] = ()
 
 
-def begin(client: Client, loaded: LoadedJob, *, restart: bool = False, keep_rows: bool = False) -> Begun:
-    """Continue the unfinished run of this job file, or submit a new one.
+def begin(client: Client, loaded: LoadedJob, folder: str, *, restart: bool = False, keep_rows: bool = False) -> Begun:
+    """Continue the unfinished run of this job file in a state folder, or submit a new one.
 
-    `restart`: cancel what is unfinished and begin anew. `keep_rows`: continue the unfinished run as it was begun,
-    although the job file or its code have changed since. Raises RunChanged, and what `Client.submit` raises.
+    Until `untold.forget` it counts as one whose end nobody knows. `restart`: cancel what is unfinished and begin anew.
+    `keep_rows`: continue the unfinished run as it was begun, although the job file or its code have changed since.
+    Raises RunChanged, and what `Client.submit` raises.
     """
+    begun = _choose(client, loaded, folder, restart=restart, keep_rows=keep_rows)
+    untold.remember(folder, begun.job.job_id)
+    return begun
+
+
+def _choose(client: Client, loaded: LoadedJob, folder: str, *, restart: bool, keep_rows: bool) -> Begun:
     effective = client.upload_code(loaded)
     unfinished = [job for job in client.list_jobs() if not job.state.ended]
     same_file, others = _split(client, unfinished, effective.job_file)
@@ -51,12 +63,33 @@ def begin(client: Client, loaded: LoadedJob, *, restart: bool = False, keep_rows
             return Begun(chosen, True, tuple(job for job in unfinished if job.job_id != chosen.job_id))
         if going:
             raise _changed(going[0], effective.job_file)
+        ended = _ended_untold(client, effective, folder)
+        if ended is not None:
+            return Begun(ended, True, tuple(others))
         if keep_rows:
             raise UsageError(
                 f"--keep-rows: there is no unfinished run of {effective.job_file} to go on with. "
                 "Without --keep-rows a new run begins."
             )
     return Begun(_submit_new(client, effective), False, tuple(others))
+
+
+def _ended_untold(client: Client, effective: EffectiveJob, folder: str) -> Job | None:
+    """The equal run that has succeeded while nobody followed it any more, and whose outputs are still there."""
+    job_id = untold.remembered(folder)
+    if not job_id:
+        return None
+    try:
+        job, document = client.get(job_id), client.document(job_id)
+    except NotFound:
+        return None
+    if not job.state.succeeded or job.run_digest != effective.run_digest:
+        return None
+    if document.get("job_file") != effective.job_file:
+        return None
+    places = [file.place for file in rows_files(job, document)]
+    places += [out.path for step in job.steps for out in step.outputs]
+    return job if all(map(os.path.exists, places)) else None
 
 
 def _split(client: Client, unfinished: Iterable[Job], job_file: str) -> tuple[list[Job], list[Job]]:
