@@ -13,11 +13,14 @@ import pytest
 from master_bench import JOIN_TOKEN, MasterBench, drive
 from windrow.rpc.errors import read_failure
 from windrow.rpc.v1 import agent_service_pb2, artifact_service_pb2, job_pb2, job_service_pb2, work_pb2
-from windrow_master.core import commands
+from windrow_master.core import commands, nodes
 from windrow_master.core.core import HANDLERS
+from windrow_master.core.ids import NodeId, StepId
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY
 from windrow_master.rpc.files import file_below
 from windrow_master.rpc.threads import in_thread
+from windrow_master.shell.preparation import StepPaths
+from windrow_master.shell.writer import moment
 
 
 def logs_of(bench: MasterBench, job_id: str) -> Path:
@@ -96,6 +99,17 @@ def test_a_master_short_of_space_says_why_it_refuses(tmp_path: Path) -> None:
     drive(tmp_path, scenario)
 
 
+def test_the_output_that_holds_the_rows_is_told_by_its_name(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        job_id = await bench.submitted()
+        paths = StepPaths({}, {"other": "/data/out", "rows": "/data/out/rows.txt"}, "/data/out/rows.txt")
+        await bench.writer.submit(commands.StartStep(StepId(1), paths.to_json()))
+        (step,) = (await bench.jobs.GetJob(job_service_pb2.GetJobRequest(job_id=job_id))).job.steps
+        assert {output.name: output.append_row for output in step.outputs} == {"other": False, "rows": True}
+
+    drive(tmp_path, scenario)
+
+
 def test_a_log_is_followed_from_before_it_is_there(tmp_path: Path) -> None:
     async def scenario(bench: MasterBench) -> None:
         job_id = await bench.submitted()
@@ -152,6 +166,25 @@ def test_a_join_token_is_compared_whatever_its_letters(tmp_path: Path) -> None:
 
         assert await refusal(register("falsch für alle")) == "JOIN_TOKEN_INVALID"
         assert (await register(JOIN_TOKEN)).node_credential
+
+    drive(tmp_path, scenario)
+
+
+def test_nothing_is_kept_of_nodes_that_are_lost(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        async def register(name: str) -> list[tuple[str, str]]:
+            admitted = await bench.agents.Register(
+                agent_service_pb2.RegisterRequest(node_id=name, node_incarnation="i", join_token=JOIN_TOKEN)
+            )
+            return [(CREDENTIAL_KEY, admitted.node_credential)]
+
+        gone = await register("gone")
+        await bench.agents.Heartbeat(agent_service_pb2.HeartbeatRequest(), metadata=gone)
+        nodes.lose_node(bench.core.state, bench.core.state.nodes[NodeId("gone")], "Lost.", moment())
+        kept = await register("kept")
+        late = bench.agents.Heartbeat(agent_service_pb2.HeartbeatRequest(), metadata=gone)
+        assert await refusal(late) == "CREDENTIAL_INVALID"
+        await bench.agents.Heartbeat(agent_service_pb2.HeartbeatRequest(), metadata=kept)
 
     drive(tmp_path, scenario)
 

@@ -112,10 +112,11 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         )
         await self._refuse(context, reply)
         credential = secrets.token_hex(32)
-        for known, owner in list(self._credentials.items()):
-            if owner[0] == node_id:
-                del self._credentials[known]
+        # Nodes come and go, each under a name of its own maybe: what was kept of those that are lost goes too.
+        here = self._writer.core.state.nodes.keys() - {node_id}
+        self._credentials = {known: owner for known, owner in self._credentials.items() if owner[0] in here}
         self._credentials[credential] = (node_id, request.node_incarnation)
+        self._heartbeats = {name: heartbeat for name, heartbeat in self._heartbeats.items() if name in here}
         say(
             logging.INFO,
             "node registered",

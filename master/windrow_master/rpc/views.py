@@ -30,12 +30,13 @@ def timestamp(seconds: float | None) -> Timestamp | None:
 def job_message(job: JobRow, steps: Iterable[StepRow]) -> job_pb2.Job:
     """A job with its steps."""
     document = json.loads(job.document)
+    append_rows_to = [step.get("append_row_to") for step in document.get("steps", ())]
     return job_pb2.Job(
         job_id=job.job_id,
         display_name=document.get("display_name") or job.job_id,
         state=job.state,  # type: ignore[arg-type]
         message=job.message,
-        steps=[step_message(step) for step in steps],
+        steps=[step_message(step, append_rows_to[step.ordinal]) for step in steps],
         create_time=timestamp(job.create_time),
         end_time=timestamp(job.end_time),
         seq=job.seq,
@@ -46,8 +47,8 @@ def job_message(job: JobRow, steps: Iterable[StepRow]) -> job_pb2.Job:
     )
 
 
-def step_message(step: StepRow) -> job_pb2.Step:
-    """A step with its counters."""
+def step_message(step: StepRow, append_row_to: str | None) -> job_pb2.Step:
+    """A step with its counters. `append_row_to`: the output that holds its rows."""
     counters = Counters.from_json(step.counters)
     paths = StepPaths.from_json(step.paths)
     return job_pb2.Step(
@@ -81,7 +82,7 @@ def step_message(step: StepRow) -> job_pb2.Step:
             job_pb2.StepOutput(
                 name=name,
                 path=path,
-                append_row=paths.append_row is not None and paths.append_row.startswith(path),
+                append_row=name == append_row_to,
                 ready=step.state == StepState.COMPLETED,
             )
             for name, path in paths.outputs.items()
