@@ -212,7 +212,7 @@ class Step(google.protobuf.message.Message):
     planned: builtins.bool
     """The input is divided to its end: totals are final."""
     retries: builtins.int
-    """Attempts after the first that were started, whatever the cause."""
+    """Times that a mini-batch was queued again because an attempt failed or its rows were lost."""
     rows: builtins.int
     """Rows in the output (so far)."""
     output_bytes: builtins.int
