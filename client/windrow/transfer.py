@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import zlib
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -64,10 +65,20 @@ class OutputFile(NamedTuple):
     offset: int
 
 
+class FileEnd(NamedTuple):
+    """All bytes of a file have come. `crc32`: of the whole file, as the master read it."""
+
+    crc32: int
+
+
+Piece = OutputFile | bytes | FileEnd
+
+
 def stream_output(
     connection: Connection, job_id: str, output: str, *, path: bytes = b"", from_path: bytes = b"", offset: int = 0
-) -> Generator[OutputFile | bytes, None, None]:
-    """An output's files one after another: an OutputFile, then its bytes in chunks. One try: raises grpc.RpcError."""
+) -> Generator[Piece, None, None]:
+    """An output's files one after another: an OutputFile, its bytes in chunks, a FileEnd. One try: raises
+    grpc.RpcError."""
     stub = job_service_pb2_grpc.JobServiceStub(connection.channel)
     request = job_pb.DownloadOutputRequest(job_id=job_id, output=output, path=path, from_path=from_path, offset=offset)
     with connection.stream(stub.DownloadOutput(request, timeout=STREAM_TIMEOUT_S)) as call:
@@ -76,12 +87,14 @@ def stream_output(
                 yield OutputFile(response.path, response.length, response.offset)
             if response.content:
                 yield response.content
+            if response.HasField("crc32"):
+                yield FileEnd(response.crc32)
 
 
 def read_output_file(connection: Connection, job_id: str, output: str, path: bytes) -> Iterator[bytes]:
     """The bytes of one file of an output, across breaks of the connection. Raises WindrowError."""
     patience = Patience(connection)
-    offset = length = 0
+    offset = length = crc32 = 0
     while True:
         try:
             for piece in stream_output(connection, job_id, output, path=path, offset=offset):
@@ -90,8 +103,12 @@ def read_output_file(connection: Connection, job_id: str, output: str, path: byt
                     if offset and (piece.length != length or piece.offset != offset):
                         raise _changed(job_id, output, path)
                     length = piece.length
+                elif isinstance(piece, FileEnd):
+                    if piece.crc32 != crc32:
+                        raise _changed(job_id, output, path)
                 else:
                     offset += len(piece)
+                    crc32 = zlib.crc32(piece, crc32)
                     yield piece
             if offset != length:
                 raise _changed(job_id, output, path)
@@ -174,7 +191,7 @@ class Download:
                 patience.answered()
                 piece = self._receive_file(piece, pieces)
 
-    def _receive_file(self, wanted: OutputFile, pieces: Iterator[OutputFile | bytes]) -> OutputFile | None:
+    def _receive_file(self, wanted: OutputFile, pieces: Iterator[Piece]) -> OutputFile | None:
         """Write one file; return the one that follows."""
         place = self._place(wanted.path)
         partial = self._partial(place)
@@ -187,15 +204,19 @@ class Download:
             if wanted.offset > os.fstat(file.fileno()).st_size:
                 raise _changed(self._job_id, self._output, wanted.path)
             file.truncate(wanted.offset)
-            file.seek(wanted.offset)
+            crc32, whole = _crc32_of(file), False
             for piece in pieces:
                 if isinstance(piece, OutputFile):
                     following = piece
                     break
+                if isinstance(piece, FileEnd):
+                    whole = piece.crc32 == crc32
+                    continue
                 file.write(piece)
+                crc32 = zlib.crc32(piece, crc32)
                 self._on_bytes(len(piece))
             received = file.tell()
-        if received != wanted.length:
+        if received != wanted.length or not whole:
             partial.unlink()
             raise _changed(self._job_id, self._output, wanted.path)
         partial.replace(place)
@@ -221,8 +242,17 @@ class Download:
             folder.mkdir(exist_ok=True)
 
 
+def _crc32_of(file: BinaryIO) -> int:
+    """crc32 of an open file, which is read to its end."""
+    crc32 = 0
+    while chunk := file.read(CHUNK_BYTES):
+        crc32 = zlib.crc32(chunk, crc32)
+    return crc32
+
+
 def _changed(job_id: str, output: str, path: bytes) -> TransferFailed:
     name = os.fsdecode(path) if path else "its file"
     return TransferFailed(
-        f"The output {output} of job {job_id} changed while it was read ({name}). Repeat the command to read it anew."
+        f"The output {output} of job {job_id} changed while it was read, or was damaged on the way ({name}): its "
+        f"length or its checksum is not the master's. Repeat the command to read it anew."
     )

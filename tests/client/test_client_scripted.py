@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ class Script(job_service_pb2_grpc.JobServiceServicer, artifact_service_pb2_grpc.
     """Codes for the next calls, before any answer."""
     refusal: tuple[grpc.StatusCode, str] | None = None
     files: dict[bytes, bytes] = field(default_factory=dict)
+    damage: int = 0
+    """Not 0: checksums are wrong by it."""
     break_after: list[int] = field(default_factory=list)
     """After so many bytes, the next downloads break."""
     moments: list[list[job_pb2.Job]] = field(default_factory=list)
@@ -97,6 +100,7 @@ class Script(job_service_pb2_grpc.JobServiceServicer, artifact_service_pb2_grpc.
                     if budget < 0:
                         context.abort(grpc.StatusCode.UNAVAILABLE, "the cable was cut")
                 yield Piece(content=chunk)
+            yield Piece(crc32=zlib.crc32(content) ^ self.damage)
             offset = 0
 
     def GetArtifact(self, request: Any, context: Any) -> artifact_service_pb2.GetArtifactResponse:
@@ -285,6 +289,33 @@ def test_a_download_goes_on_in_a_later_command(script: Script, address: str, tmp
     assert script.asked[-1].from_path == b"sub/b"
     assert script.asked[-1].offset > 0
     assert sum(received) < sum(map(len, FILES.values()))
+
+
+def test_a_download_of_a_file_that_was_replaced_by_one_of_the_same_length_is_refused_once(
+    script: Script, address: str, tmp_path: Path
+) -> None:
+    script.files = {b"a": b"what it was, some 30 bytes long"}
+    script.break_after = [20]
+    with pytest.raises(MasterUnreachable):
+        download(address, tmp_path / "out", patience_s=0)
+    script.files = {b"a": b"what it is, also 30 bytes long."}
+    with pytest.raises(TransferFailed, match="changed while it was read"):
+        download(address, tmp_path / "out")
+    assert tree(tmp_path / "out") == {}
+    download(address, tmp_path / "out")
+    assert tree(tmp_path / "out") == script.files
+
+
+def test_what_is_damaged_on_the_way_is_refused(script: Script, address: str, tmp_path: Path) -> None:
+    script.files = {b"a": b"content"}
+    script.damage = 1
+    with pytest.raises(TransferFailed, match="its checksum is not the master's"):
+        download(address, tmp_path / "out")
+    assert tree(tmp_path / "out") == {}
+    connection = Connection(address, patience_s=30)
+    with pytest.raises(TransferFailed, match="its checksum is not the master's"):
+        list(read_output_file(connection, "j", "rows", b"a"))
+    connection.close()
 
 
 def test_a_single_file_has_the_name_of_the_output(script: Script, address: str, tmp_path: Path) -> None:

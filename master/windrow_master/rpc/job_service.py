@@ -19,6 +19,7 @@ from windrow_master.core.ids import JobKey
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.jobs import Jobs
+from windrow_master.rpc.downloads import pieces_of
 from windrow_master.rpc.files import file_below, read_file_chunks, walk_files
 from windrow_master.rpc.views import job_message
 from windrow_master.shell.preparation import StepPaths, logs_folder
@@ -189,20 +190,9 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
                 continue
             # A file that is not the one asked for (it is gone) is sent from its beginning.
             offset = min(offset, length) if name in (wanted, first) else 0
-            begins = True
-            for chunk in read_file_chunks(place / name if name else place, offset):
-                yield pb.DownloadOutputResponse(
-                    path=name.encode(errors="surrogateescape") if begins else b"",
-                    begins=begins,
-                    length=length if begins else 0,
-                    offset=offset if begins else 0,
-                    content=chunk,
-                )
-                begins = False
-            if begins:
-                yield pb.DownloadOutputResponse(
-                    path=name.encode(errors="surrogateescape"), begins=True, length=length, offset=offset
-                )
+            pieces = pieces_of(place / name if name else place, name.encode(errors="surrogateescape"), length, offset)
+            while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+                yield piece
             offset = 0
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Context) -> pb.ListNodesResponse:

@@ -397,6 +397,7 @@ class DownloadOutputResponse(google.protobuf.message.Message):
     LENGTH_FIELD_NUMBER: builtins.int
     CONTENT_FIELD_NUMBER: builtins.int
     OFFSET_FIELD_NUMBER: builtins.int
+    CRC32_FIELD_NUMBER: builtins.int
     path: builtins.bytes
     """In the first piece of a file: its path below the output (empty for a single file)."""
     begins: builtins.bool
@@ -407,6 +408,8 @@ class DownloadOutputResponse(google.protobuf.message.Message):
     """The bytes."""
     offset: builtins.int
     """In the first piece of a file: where the content begins."""
+    crc32: builtins.int
+    """In the last piece of a file: crc32 of all of it, what lies before `offset` included."""
     def __init__(
         self,
         *,
@@ -415,8 +418,11 @@ class DownloadOutputResponse(google.protobuf.message.Message):
         length: builtins.int = ...,
         content: builtins.bytes = ...,
         offset: builtins.int = ...,
+        crc32: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["begins", b"begins", "content", b"content", "length", b"length", "offset", b"offset", "path", b"path"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_crc32", b"_crc32", "crc32", b"crc32"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_crc32", b"_crc32", "begins", b"begins", "content", b"content", "crc32", b"crc32", "length", b"length", "offset", b"offset", "path", b"path"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_crc32", b"_crc32"]) -> typing.Literal["crc32"] | None: ...
 
 global___DownloadOutputResponse = DownloadOutputResponse
 

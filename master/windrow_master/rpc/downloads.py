@@ -1,0 +1,38 @@
+"""A file of an output as the pieces in which a client gets it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from windrow.rpc.v1 import job_service_pb2 as pb
+
+CHUNK_BYTES = 1 << 20
+
+
+def pieces_of(place: Path, path: bytes, length: int, offset: int) -> Iterator[pb.DownloadOutputResponse]:
+    """The file at `place` from `offset` to its present end; `path` and `length`: as the first piece is to tell.
+
+    Blocks on the disk: what lies before `offset` is read too, for the checksum. Raises OSError.
+    """
+    crc32 = at = 0
+    begins = True
+    with place.open("rb") as file:
+        chunk = file.read(CHUNK_BYTES)
+        while True:
+            crc32 = zlib.crc32(chunk, crc32)
+            following = file.read(CHUNK_BYTES) if chunk else b""
+            content = chunk[max(0, offset - at) :]
+            at += len(chunk)
+            if content or not following:
+                piece = pb.DownloadOutputResponse(content=content)
+                if begins:
+                    piece.path, piece.begins, piece.length, piece.offset = path, True, length, offset
+                    begins = False
+                if not following:
+                    piece.crc32 = crc32
+                yield piece
+            if not following:
+                return
+            chunk = following
