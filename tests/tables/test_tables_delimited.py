@@ -11,7 +11,7 @@ import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from windrow_worker.loading import InputChanged
+from windrow_worker.loaded import InputChanged
 from windrow_worker.tables.columns import (
     FALSE_WORDS,
     PLAIN_FALSE_WORDS,

@@ -26,7 +26,8 @@ from windrow_worker.channels import AgentGone, ChannelClosed, ResultChannel, Wai
 from windrow_worker.configuration import BadConfiguration, read_configuration
 from windrow_worker.context import MiniBatchContext
 from windrow_worker.figures import Figures
-from windrow_worker.loading import InputChanged, MissingLibrary, make_loader
+from windrow_worker.loaded import InputChanged, MissingLibrary
+from windrow_worker.loading import make_loader
 from windrow_worker.rows import BadReturn, RowWriter, ScratchFailed
 
 TYPE_CHECKING = False
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, List, NoReturn
 
     from windrow_worker.configuration import Configuration
-    from windrow_worker.loading import Loader
+    from windrow_worker.loaded import Loader
 
 # What was being done when a start failed.
 _ROWS = "The settings for returned rows cannot be used: "

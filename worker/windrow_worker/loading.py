@@ -1,49 +1,16 @@
-"""From a recipe to what ``run()`` is given."""
+"""From a recipe to what ``run()`` is given: the loaders of files, and the choice among all."""
 
 from __future__ import annotations
 
 import os
 
+from windrow_worker.loaded import Loaded
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Protocol, Sequence, Tuple
+    from typing import Any, Dict, List
 
-    class Loader(Protocol):
-        """Reads the mini-batches of one step."""
-
-        def load(self, recipe: bytes) -> Loaded:
-            """What the recipe describes. Raises InputChanged; anything else it raises is a failure to load."""
-            ...
-
-
-class InputChanged(Exception):
-    """A file is no longer what it was when it was listed. The message names the file and what differs."""
-
-
-class MissingLibrary(ImportError):
-    """The interpreter lacks what the input's format needs. The message says what, where, and what to do."""
-
-
-class Loaded:
-    """A loaded mini-batch.
-
-    ``value``: what ``run()`` gets. ``item_count``: files, or rows. ``misfits``: values that did not fit their column's
-    pinned type, as (column, count, example). ``partition_key_value``: the mini-batch's partition, where there is one.
-    """
-
-    __slots__ = ("item_count", "misfits", "partition_key_value", "value")
-
-    def __init__(
-        self,
-        value: Any,
-        item_count: int,
-        misfits: Sequence[Tuple[str, int, str]] = (),
-        partition_key_value: Optional[Dict[str, Any]] = None,
-    ) -> None:
-        self.value = value
-        self.item_count = item_count
-        self.misfits = misfits
-        self.partition_key_value = partition_key_value
+    from windrow_worker.loaded import Loader
 
 
 class FileLoader:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 
-from windrow_worker.loading import MissingLibrary
+from windrow_worker.loaded import MissingLibrary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict
 
-    from windrow_worker.loading import Loader
+    from windrow_worker.loaded import Loader
 
 
 def make_loader(reader: Dict[str, Any]) -> Loader:

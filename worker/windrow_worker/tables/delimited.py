@@ -8,7 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import pandas
 
-from windrow_worker.loading import Loaded
+from windrow_worker.loaded import Loaded
 from windrow_worker.tables.columns import Column, Misfits, convert
 from windrow_worker.tables.delimited_text import Text, records
 from windrow_worker.tables.encodings import to_text, to_utf8

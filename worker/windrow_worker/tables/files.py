@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, BinaryIO, Dict
 
-from windrow_worker.loading import InputChanged
+from windrow_worker.loaded import InputChanged
 
 
 def check_unchanged(file: BinaryIO, name: str, size: int, mtime_ns: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from windrow_worker.loading import Loaded
+from windrow_worker.loaded import Loaded
 from windrow_worker.tables.encodings import to_text
 from windrow_worker.tables.files import printable, read_range
 

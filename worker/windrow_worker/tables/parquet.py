@@ -10,7 +10,7 @@ from typing import Any, Dict
 import pyarrow
 import pyarrow.parquet
 
-from windrow_worker.loading import Loaded
+from windrow_worker.loaded import Loaded
 from windrow_worker.tables.files import check_unchanged, printable
 
 PATH = "Path"
