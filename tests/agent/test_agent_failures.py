@@ -9,7 +9,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from scripted_master import ECHO, STEP, Rig, eventually, scenario
+from agent_rig import ECHO, Rig, eventually, scenario
+from scripted_master import STEP
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 

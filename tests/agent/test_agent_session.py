@@ -8,7 +8,8 @@ import signal
 from pathlib import Path
 
 import grpc
-from scripted_master import ECHO, STEP, Rig, eventually, scenario
+from agent_rig import ECHO, Rig, eventually, scenario
+from scripted_master import STEP
 from test_agent_failures import alive, children
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc

@@ -8,7 +8,8 @@ import zlib
 from pathlib import Path
 
 import grpc
-from scripted_master import ECHO, STEP, Rig, scenario
+from agent_rig import ECHO, Rig, scenario
+from scripted_master import STEP
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2 as node
 from windrow.rpc.v1 import work_pb2 as work
