@@ -9,7 +9,7 @@ from typing import Any
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
-from windrow_agent.leases.ledger import Lease
+from windrow_agent.leases.lease import Lease
 from windrow_agent.workers.frames import FrameType, Result
 from windrow_agent.workers.page import Look
 

@@ -19,7 +19,8 @@ from windrow_agent import completions
 from windrow_agent.code_cache import CodeUnavailable
 from windrow_agent.flow import Flow
 from windrow_agent.leases.holding import worth_telling
-from windrow_agent.leases.ledger import Lease, Ledger
+from windrow_agent.leases.lease import Lease
+from windrow_agent.leases.ledger import Ledger
 from windrow_agent.node.resources import UsageMeter
 from windrow_agent.pool import Pool, now_ns
 from windrow_agent.session.upward import Upward

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from windrow_agent import completions
 from windrow_agent.leases.holding import shares
-from windrow_agent.leases.ledger import Lease, Ledger, Revocation
+from windrow_agent.leases.lease import Lease, Revocation
+from windrow_agent.leases.ledger import Ledger
 from windrow_agent.pool import Pool
 from windrow_agent.session.upward import Upward
 from windrow_agent.steps import Step, StepState

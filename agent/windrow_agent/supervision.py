@@ -20,7 +20,7 @@ from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions
 from windrow_agent.flow import Flow
-from windrow_agent.leases.ledger import Lease
+from windrow_agent.leases.lease import Lease
 from windrow_agent.pool import Pool, now_ns
 from windrow_agent.session.upward import Upward
 from windrow_agent.steps import Step, StepState

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
-from windrow_agent.leases.ledger import Lease, LeaseState, Ledger
+from windrow_agent.leases.lease import Lease, LeaseState
+from windrow_agent.leases.ledger import Ledger
 
 STEPS = st.sampled_from([1, 2])
 WORKERS = st.sampled_from([1, 2, 3])

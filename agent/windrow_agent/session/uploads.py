@@ -16,7 +16,7 @@ from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions
-from windrow_agent.leases.ledger import Lease
+from windrow_agent.leases.lease import Lease
 from windrow_agent.session.link import Link, LinkLost
 
 _CHUNK_BYTES = 1 << 20
