@@ -7,6 +7,7 @@ import hashlib
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -16,6 +17,7 @@ from windrow.rpc.v1 import agent_service_pb2, artifact_service_pb2, job_pb2, job
 from windrow_master.core import commands, nodes
 from windrow_master.core.core import HANDLERS
 from windrow_master.core.ids import NodeId, StepId
+from windrow_master.rpc import agent_service
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY
 from windrow_master.rpc.files import file_below
 from windrow_master.rpc.threads import in_thread
@@ -205,6 +207,50 @@ def test_a_stream_whose_results_raise_in_the_core_ends_so_that_they_come_again(
         await work.write(agent_service_pb2.WorkRequest(hello=agent_service_pb2.WorkHello()))
         await work.write(agent_service_pb2.WorkRequest(completions=[work_pb2.Completion(lease_id=1)]))
         assert await work.read() is grpc.aio.EOF
+
+    drive(tmp_path, scenario)
+
+
+def test_rows_that_cannot_be_committed_are_not_taken_in_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_service, "UNACKNOWLEDGED_BYTES_MAX", 1000)
+    rows = b"x" * 600
+
+    async def scenario(bench: MasterBench) -> None:
+        taken: list[int] = []
+        complete = HANDLERS[commands.CompleteAttempts]
+
+        def counted(*arguments: Any) -> Any:
+            taken.extend(result.lease_id for result in arguments[1].results)
+            return complete(*arguments)
+
+        monkeypatch.setitem(HANDLERS, commands.CompleteAttempts, counted)
+        streams = []
+        for name in ("n1", "n2"):
+            admitted = await bench.agents.Register(
+                agent_service_pb2.RegisterRequest(node_id=name, node_incarnation="i", join_token=JOIN_TOKEN)
+            )
+            work = bench.agents.Work(metadata=[(CREDENTIAL_KEY, admitted.node_credential)])
+            await work.write(agent_service_pb2.WorkRequest(hello=agent_service_pb2.WorkHello()))
+            streams.append(work)
+        bench.committer.open.clear()
+        submitted = asyncio.ensure_future(bench.jobs.SubmitJob(bench.request("r")))
+        await bench.held_up()
+        for first, work in enumerate(streams):
+            for lease_id in range(10 * first + 1, 10 * first + 6):
+                result = work_pb2.Completion(lease_id=lease_id, rows=rows, rows_length=len(rows))
+                await work.write(agent_service_pb2.WorkRequest(completions=[result]))
+        for _ in range(20):
+            await bench.jobs.GetMaster(job_service_pb2.GetMasterRequest())
+        assert len(taken) <= 3, "two that fit, and one of each stream at most"
+        bench.committer.open.set()
+        for work in streams:
+            answered = 0
+            while answered < 5:
+                answered += sum(len(answer.lease_ids) for answer in (await work.read()).acknowledgements)
+        await submitted
+        assert sorted(taken) == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
 
     drive(tmp_path, scenario)
 

@@ -34,6 +34,9 @@ CREDENTIAL_KEY = "windrow-credential"
 INLINE_ROWS_BYTES_MAX = 256 << 10
 UNACKNOWLEDGED_MESSAGES_MAX = 16
 """So many messages with completions may wait for their commit before the stream is read on."""
+UNACKNOWLEDGED_BYTES_MAX = 64 << 20
+"""With so many bytes of rows waiting, over all streams, each stream is read on one message at a time: a disk that is
+slow or full holds the fleet back, it does not fill the memory."""
 
 GRPC_CODES = {
     "NODE_ALREADY_LIVE": grpc.StatusCode.ALREADY_EXISTS,
@@ -75,6 +78,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         self._addresses = addresses
         self._join_token = join_token
         self._streams = itertools.count(1)
+        self._unacknowledged_bytes = 0
         self._credentials: dict[str, tuple[NodeId, str]] = {}
         self._heartbeats: dict[NodeId, tuple[pb.HeartbeatRequest, float]] = {}
 
@@ -193,7 +197,9 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         try:
             while request is not None:
                 self._take(request, node_id, session, waiting)
-                while len(waiting) >= UNACKNOWLEDGED_MESSAGES_MAX:
+                while len(waiting) >= UNACKNOWLEDGED_MESSAGES_MAX or (
+                    waiting and self._unacknowledged_bytes > UNACKNOWLEDGED_BYTES_MAX
+                ):
                     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 request = await anext(requests, None)
             if waiting:
@@ -207,11 +213,14 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         submit = self._writer.submit
         if request.completions:
             self._release_lost_rows(request.completions, node_id)
+            size = sum(result.rows_length for result in request.completions if not result.staged_segment)
+            self._unacknowledged_bytes += size
             future = submit(commands.CompleteAttempts(node_id, request.completions))
             waiting.add(future)
 
             def acknowledge(done: asyncio.Future[Any]) -> None:
                 waiting.discard(done)
+                self._unacknowledged_bytes -= size
                 if done.cancelled():
                     return
                 if done.exception() is None:
