@@ -26,6 +26,10 @@ NEVER_READY: dict[str, tuple[str, list[str]]] = {
         "import no_such_module\n" + ECHO,
         ["No module named 'no_such_module'", "entry.py, line 1", "Install it for", "--python"],
     ),
+    "import_of_another_version": (
+        "import html.no_such_part\n" + ECHO,
+        ["No module named 'html.no_such_part'", "html is there, but has no such part", "--python"],
+    ),
     "init_raises": ("def init():\n    raise RuntimeError('no model')\n" + ECHO, ["init()", "RuntimeError: no model"]),
     "init_exits": ("import os\ndef init():\n    os._exit(5)\n" + ECHO, ["exit code 5 in init()"]),
     "init_segfaults": ("import ctypes\ndef init():\n    ctypes.string_at(0)\n" + ECHO, ["SIGSEGV in init()"]),

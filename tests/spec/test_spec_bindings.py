@@ -201,6 +201,7 @@ def test_settings_may_refer_to_literals_of_step_and_pipeline(workspace: Workspac
     ("expression", "said"),
     [
         ("${{inputs.images}}", "is data"),
+        ("${{inputs.images}}", "task.program_arguments"),
         ("${{inputs.nope}}", "no input"),
         ("${{outputs.scores}}", "literal inputs only"),
         ("${{parent.inputs.word}}", 'that is "word"'),

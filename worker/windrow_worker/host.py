@@ -152,7 +152,12 @@ class Host:
             return failures.encode_failure(failures.INIT_FAILED, str(error), str(error))
         message = stage.format(script=self._name, python=sys.executable) + failures.describe(error)
         if isinstance(error, ModuleNotFoundError):
-            message += f". Install it for {sys.executable}, or let scripts run in another Python (--python)"
+            package, _, part = (error.name or "").partition(".")
+            remedy = "Install it"
+            if part and package in sys.modules:
+                # As a model does that was pickled with an older version.
+                remedy = f"{package} is there, but has no such part: install the version that is wanted"
+            message += f". {remedy} for {sys.executable}, or let scripts run in another Python (--python)"
         if isinstance(error, SystemExit) and failures.passed_through(error, "argparse.py"):
             message += (
                 ". Its argument parser refused the arguments, as stderr tells. The runtime's own stay there: parse "

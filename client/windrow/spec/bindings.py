@@ -17,6 +17,8 @@ from windrow.spec.outputs import OutputSpec, make_output, read_output
 from windrow.spec.problems import did_you_mean
 from windrow.spec.reading import Context, check_name, unknown_name
 
+LITERALS_ONLY = "a setting can refer to literal inputs only; data reaches the script by task.program_arguments"
+
 
 class Bindings:
     """Inputs and outputs of one pipeline.
@@ -176,10 +178,10 @@ class Bindings:
         elif reference.scope in ("parent.inputs", "parent.jobs.inputs"):
             resolved = self._lookup(step, reference)
         else:
-            raise ValueError(f"{written(reference)} cannot stand here; a setting can refer to literal inputs only")
+            raise ValueError(f"{written(reference)} cannot stand here; {LITERALS_ONLY}")
         if not isinstance(resolved.value, LiteralInput):
             what = "has no value" if resolved.value is None else "is data"
-            raise ValueError(f"{written(reference)} {what}; a setting can refer to literal inputs only")
+            raise ValueError(f"{written(reference)} {what}; {LITERALS_ONLY}")
         return resolved.value.value
 
     def resolved(self, step: str, name: str) -> Resolved | None:
