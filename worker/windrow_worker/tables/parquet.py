@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from typing import Any, Dict
+from typing import Any, Dict, Tuple
 
 import pyarrow
 import pyarrow.parquet
@@ -34,6 +34,8 @@ class ParquetLoader:
         self._schema = pyarrow.ipc.read_schema(pyarrow.BufferReader(packed))
         self._mixed = set(reader["mixed"])
         self._path_column: bool = reader["path_column"]
+        # A footer describes all row groups: where there are many, reading it anew for each would cost more than they.
+        self._footer: Tuple[Any, Any] = (None, None)
 
     def load(self, recipe: bytes) -> Loaded:
         """One mini-batch. Raises InputChanged, OSError, and pyarrow's errors for a damaged file."""
@@ -41,9 +43,13 @@ class ParquetLoader:
         name = where["file"]
         with open(os.fsencode(name), "rb") as file:
             check_unchanged(file, name, where["size"], where["mtime_ns"])
-            with pyarrow.parquet.ParquetFile(file) as parquet:
+            listed = (name, where["size"], where["mtime_ns"])
+            metadata = self._footer[1] if self._footer[0] == listed else None
+            with pyarrow.parquet.ParquetFile(file, metadata=metadata) as parquet:
                 table = parquet.read_row_group(where["row_group"], use_threads=False)
+                metadata = parquet.metadata
             check_unchanged(file, name, where["size"], where["mtime_ns"])
+            self._footer = (listed, metadata)
         arrays, names = [], []
         if self._path_column:
             names.append(PATH)
