@@ -233,6 +233,8 @@ def test_a_node_that_fails_again_and_again_is_quarantined_while_another_serves()
     assert driver.node("n1").state == NodeState.QUARANTINED
     assert "attempts in a row failed here, the last: crash" in driver.node("n1").message
     before = {lease.lease_id for lease in driver.held("n1")}
+    (recalled,) = driver.sent(fx.RevokeLeases)
+    assert (recalled.node_id, set(recalled.lease_ids), recalled.started_too) == ("n1", before, False)
     driver.capacity("n1", 60)
     assert {lease.lease_id for lease in driver.held("n1")} <= before
     driver.open("n1", held=driver.as_held(*driver.held("n1")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windrow_master.core import effects as fx
 from windrow_master.core.budgets import known_cause
 from windrow_master.core.commands import Moment, ReportWorkerFailure
 from windrow_master.core.state import CoreState, Node, Step
@@ -68,3 +69,9 @@ def suspect_node(state: CoreState, node: Node, message: str, now: Moment) -> Non
         node.failures = 0
         state.touch_node(node)
         state.add_event(now, None, "node_quarantined", f"{node.node_id}: {node.message}")
+        if node.stream and node.lease_ids:
+            # What has not started would fail here too, and be charged for it.
+            held = sorted(node.lease_ids)
+            for lease_id in held:
+                state.leases[lease_id].recalled = True
+            state.effects.append(fx.RevokeLeases(node.node_id, node.stream, held, started_too=False))
