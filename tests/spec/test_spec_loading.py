@@ -14,6 +14,8 @@ from windrow.spec import JobFileError, load_job
     ("text", "line", "said"),
     [
         ("type: pipeline\n\tjobs: 1\n", 2, "blanks, never with tabs"),
+        ("type: pipeline\njobs:\n\tscore: 1\n", 3, "blanks, never with tabs"),
+        ("type: pipeline\njobs:\n  score:\n  \ttype: 1\n", 4, "blanks, never with tabs"),
         ("type: pipeline\njobs: {a: [}\n", 2, "not valid YAML"),
         ("type: pipeline\n---\ntype: pipeline\n", 2, "single document"),
         ("type: pipeline\ntype: pipeline\n", 2, "already given in line 1"),

@@ -19,7 +19,7 @@ EXIT_CODES = (
 app = typer.Typer(
     name="windrow",
     help="Runs a script over one big input on many processes and machines, each row exactly once.",
-    epilog=f"example: windrow run job.yml.  {EXIT_CODES}",
+    epilog=f"example: windrow run job.yml\n\n{EXIT_CODES}",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Plain help: rich would take [default: …] for markup, and costs 50 ms.
@@ -28,9 +28,6 @@ app = typer.Typer(
 )
 app.add_typer(job.app, name="job")
 app.add_typer(node.app, name="node")
-app.command("agent", epilog="example: windrow agent --master 10.0.0.5:8470 --slots 8 --python ~/env/bin/python")(
-    agent.agent
-)
 
 
 def _show_version(wanted: bool) -> None:
@@ -48,7 +45,11 @@ def windrow_command(
     """Nothing of its own."""
 
 
-@app.command("run", epilog=f"example: windrow run job.yml --set inputs.data.path=./images.  {EXIT_CODES}")
+@app.command(
+    "run",
+    short_help="Run a job on this machine, to its end.",
+    epilog=f"example: windrow run job.yml --set inputs.data.path=./images\n\n{EXIT_CODES}",
+)
 @guarded
 def run(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The job file: a pipeline YAML with parallel steps.")],
@@ -104,12 +105,20 @@ def run(
 
 @app.command(
     "master",
+    short_help="Run a master: the queue of mini-batches, and their rows.",
     epilog="example: windrow master --state /var/lib/windrow --listen 127.0.0.1:8470",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
 )
 def master(context: typer.Context) -> None:
     """Run a master: it owns the queue of mini-batches and gathers their rows. Its options: windrow master --help"""
     become("master", context.args)
+
+
+app.command(
+    "agent",
+    short_help="Run an agent: it works for a master on this machine.",
+    epilog="example: windrow agent --master 10.0.0.5:8470 --slots 8 --python ~/env/bin/python",
+)(agent.agent)
 
 
 def run_app() -> int:

@@ -25,7 +25,11 @@ from windrow.cli.tables import ago, local_time, out, print_fields, print_json, p
 from windrow.cli.watching import stream_job
 from windrow.job import Job, JobState
 
-app = typer.Typer(help="The jobs of a master: submit, look at, follow, cancel, fetch.", no_args_is_help=True)
+app = typer.Typer(
+    help="The jobs of a master: submit, look at, follow, cancel, fetch.",
+    no_args_is_help=True,
+    epilog="example: windrow job list",
+)
 
 JobFile = Annotated[Path, typer.Argument(metavar="FILE", help="The job file: a pipeline YAML with parallel steps.")]
 
@@ -64,7 +68,10 @@ def create(
 @app.command("validate", epilog="example: windrow job validate job.yml --set inputs.data.path=./other")
 @guarded
 def validate(file: JobFile, sets: Sets = None, output: Output = OutputForm.TEXT) -> int:
-    """Check a job file without running it: all its errors and warnings."""
+    """Check a job file without running it.
+
+    Tells all its errors and warnings, and those of the files that it names on this machine.
+    """
     from windrow.spec import load_job
 
     loaded = load_job(file, sets or ())
@@ -101,7 +108,7 @@ def list_jobs(
 @app.command("show", epilog="example: windrow job show digits-20260501-101500-ab12 -o json")
 @guarded
 def show(job: JobName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
-    """Show one job: where it stands, what failed, where its outputs are."""
+    """Show one job: its state, failures and outputs."""
     from windrow.cli.display.summary import print_summary
 
     with open_client(master, state) as client:
@@ -183,7 +190,7 @@ def download(
 def logs(
     job: JobName,
     path: Annotated[
-        str | None, typer.Argument(metavar="[PATH]", help="Which log file; without it their names are listed.")
+        str | None, typer.Argument(metavar="PATH", help="Which log file; without it their names are listed.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, until the job has ended.")] = False,
     tail: Annotated[int | None, typer.Option("--tail", min=1, metavar="N", help="Only the last N lines.")] = None,

@@ -14,7 +14,7 @@ from windrow.node import Node
 
 _Value = TypeVar("_Value")
 
-app = typer.Typer(help="The nodes of a master.", no_args_is_help=True)
+app = typer.Typer(help="The nodes of a master.", no_args_is_help=True, epilog="example: windrow node list")
 
 
 @app.command("list", epilog="example: windrow node list --master 127.0.0.1:8470")

@@ -22,11 +22,14 @@ COLOURS = {
     "paused": "red",
 }
 
+FOLDED_WIDTH = 20
+"""The first and the last column may be folded down to so many characters, the others not at all."""
+
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """One table. A column whose name begins with `>` is aligned to the right.
 
-    The last column is left out where it is empty.
+    The last column is left out where it is empty. On a terminal too narrow for it, each row is a list of fields.
     """
     if rows and not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
@@ -37,12 +40,23 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         from rich.table import Table
         from rich.text import Text
 
+        console = Console()
+        natural = [max(len(row[index]) for row in (names, *rows)) for index in range(len(names))]
+        for index in (0, -1):
+            natural[index] = min(natural[index], FOLDED_WIDTH)
+        if sum(natural) + 2 * (len(natural) - 1) > console.width:
+            for index, row in enumerate(rows):
+                if index:
+                    out("")
+                print_fields([(name, cell) for name, cell in zip(names, row, strict=True) if cell])
+            return
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for name, is_right in zip(names, right, strict=True):
-            table.add_column(name, justify="right" if is_right else "left", overflow="fold")
+        for index, (name, is_right) in enumerate(zip(names, right[: len(names)], strict=True)):
+            folds = index in (0, len(names) - 1)
+            table.add_column(name, justify="right" if is_right else "left", overflow="fold", no_wrap=not folds)
         for row in rows:
             table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
-        Console().print(table)
+        console.print(table)
         return
     cells = [names, *([cell.replace("\n", " ") for cell in row] for row in rows)]
     widths = [max(len(row[index]) for row in cells) for index in range(len(names))]

@@ -178,12 +178,18 @@ def parse_yaml(text: str, source: Source, problems: Problems) -> Node | None:
         mark = error.problem_mark or error.context_mark
         place = _place(source, mark.line, mark.column) if mark else Place(source)
         context = f" {error.context}" if error.context else ""
-        is_tab = error.problem is not None and ("'\\t'" in error.problem or "tab character" in error.problem)
-        hint = " YAML is indented with blanks, never with tabs." if is_tab else ""
+        hint = " YAML is indented with blanks, never with tabs." if mark and _is_at_tab(text, mark) else ""
         problems.error(place, "", f"is not valid YAML{context}: {error.problem}.{hint}")
     except yaml.YAMLError as error:
         problems.error(Place(source), "", f"is not valid YAML: {' '.join(str(error).split())}.")
     return node if len(problems.errors) == before else None
+
+
+def _is_at_tab(text: str, mark: yaml.Mark) -> bool:
+    """Whether the parser stopped at a tab, or in a line that is indented with one."""
+    line = next(iter(text.split("\n")[mark.line : mark.line + 1]), "")
+    indent = line[: len(line) - len(line.lstrip())]
+    return "\t" in indent or line[mark.column : mark.column + 1] == "\t"
 
 
 def _place(source: Source, line: int, column: int) -> Place:

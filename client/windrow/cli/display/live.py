@@ -16,11 +16,14 @@ from windrow.job import Job, Step
 from windrow.node import Node
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.live import Live
     from rich.table import Table
 
 REFRESH_S = 0.2
 BAR_WIDTH = 28
+NARROW = 100
+"""Below so many columns there is one line a step, and the figures stand beneath as text."""
 
 
 class LiveDisplay:
@@ -64,14 +67,14 @@ class LiveDisplay:
         if self._live is None or self._job is None or now - self._drawn_at < REFRESH_S:
             return
         self._drawn_at = now
-        self._live.update(self._table(self._job), refresh=True)
+        self._live.update(self._view(self._job), refresh=True)
 
     def end(self) -> None:
         """Draw the last moment and leave the cursor below it."""
         self._ended = True
         if self._live is not None:
             if self._job is not None:
-                self._live.update(self._table(self._job), refresh=True)
+                self._live.update(self._view(self._job), refresh=True)
             self._live.stop()
             self._live = None
 
@@ -85,12 +88,28 @@ class LiveDisplay:
         )
         self._live.start()
 
-    def _table(self, job: Job) -> Table:
+    def _view(self, job: Job) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        narrow = self._live is not None and self._live.console.width < NARROW
+        table = self._table(job, narrow=narrow)
+        figures = [self._clock(job), self._pace(job), self._fleet()]
+        if narrow:
+            line = Text(", ".join(filter(None, figures)))
+            troubles = self._troubles(job)
+            return Group(table, line, Text(troubles, style="yellow")) if troubles else Group(table, line)
+        table.add_row(Text(""), *map(Text, figures))
+        if troubles := self._troubles(job):
+            table.add_row(Text(""), Text(""), Text(troubles, style="yellow"), Text(""))
+        return table
+
+    def _table(self, job: Job, *, narrow: bool) -> Table:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
-        table = Table.grid(padding=(0, 2))
+        table = Table.grid(padding=(0, 1 if narrow else 2))
         for step in job.steps:
             batches = step.mini_batches
             colour = "red" if step.state == "failed" else "green" if step.state == "completed" else "cyan"
@@ -100,17 +119,13 @@ class LiveDisplay:
                 ProgressBar(
                     total=total or 1,
                     completed=batches.ended,
-                    width=BAR_WIDTH,
+                    width=BAR_WIDTH // 4 if narrow else BAR_WIDTH,
                     complete_style=colour,
                     finished_style=colour,
                 ),
-                Text(_counts(step), no_wrap=True),
+                Text(_counts(step, narrow=narrow), no_wrap=True),
                 Text(step.state, style=colour),
             )
-        table.add_row(Text(""), Text(self._clock(job)), Text(self._pace(job)), Text(self._fleet()))
-        troubles = self._troubles(job)
-        if troubles:
-            table.add_row(Text(""), Text(""), Text(troubles, style="yellow"), Text(""))
         return table
 
     def _clock(self, job: Job) -> str:
@@ -125,7 +140,7 @@ class LiveDisplay:
         return f"{rate(items)} items, {rate(batches)} mini-batches"
 
     def _fleet(self) -> str:
-        workers = sum(node.workers for node in self._nodes)
+        workers = sum(node.workers or 0 for node in self._nodes)
         if not workers:
             return ""
         nodes = sum(1 for node in self._nodes if node.state in ("ready", "draining"))
@@ -145,7 +160,9 @@ class LiveDisplay:
         return ", ".join(parts)
 
 
-def _counts(step: Step) -> str:
+def _counts(step: Step, *, narrow: bool) -> str:
     more = "" if step.planned else "+"
     items, batches = step.items, step.mini_batches
+    if narrow:
+        return f"{items.ended:,}/{items.total:,}{more}"
     return f"{items.ended:,}/{items.total:,}{more} items, {batches.ended:,}/{batches.total:,}{more} mini-batches"

@@ -1,0 +1,71 @@
+"""What a terminal shows: nothing is cut off or folded to shreds where it is narrow; colours only where wanted."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import termios
+
+import pytest
+from client_workspace import MAIN, Workspace
+
+
+def on_terminal(workspace: Workspace, columns: int, *arguments: str, **extra: str) -> str:
+    """What the command writes to a terminal of this width."""
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *arguments],
+        cwd=workspace.folder,
+        env=workspace.environment(TERM="xterm", **{"NO_COLOR": "", **extra}),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 65536):
+            shown += piece
+            if "━".encode() in shown:
+                workspace.gate.touch()
+    except OSError:
+        pass  # how a terminal tells that nobody writes to it any more
+    os.close(ours)
+    assert process.wait() == 0, shown
+    return shown.decode().replace("\r\n", "\n")
+
+
+def plain(shown: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_lists_fit_the_terminal(workspace: Workspace, columns: int) -> None:
+    workspace.write(["1", "2"], name="name: " + "n" * 16)
+    assert workspace.run("run", "job.yml").returncode == 0
+    listed = plain(on_terminal(workspace, columns, "job", "list"))
+    assert re.search(r"\bn{16}\b", listed)
+    assert re.search(r"\bcompleted\b", listed)
+    assert max(map(len, listed.splitlines())) <= columns
+    assert ("JOB        nnn" in listed) == (columns == 40)
+    shown = plain(on_terminal(workspace, columns, "job", "show", "n" * 16))
+    assert "MINI-BATCHES" in shown
+
+
+def test_a_run_on_a_terminal_is_drawn_within_its_width(workspace: Workspace) -> None:
+    workspace.write(["1", "2", "3", *["wait"] * 4])
+    shown = plain(on_terminal(workspace, 50, "run", "job.yml"))
+    assert "score" in shown
+    assert "Output: " in shown
+    drawn = [line for line in shown.splitlines() if "━" in line]
+    assert all(len(part.rstrip()) <= 50 for line in drawn for part in line.split("\r")), drawn
+
+
+def test_no_colours_where_they_are_not_wanted(workspace: Workspace) -> None:
+    workspace.write(["1", "2"])
+    assert "\x1b" not in on_terminal(workspace, 80, "run", "job.yml", NO_COLOR="1")
+    assert "\x1b" not in on_terminal(workspace, 80, "job", "list", NO_COLOR="1")
+    assert "\x1b[" in on_terminal(workspace, 80, "job", "list")
