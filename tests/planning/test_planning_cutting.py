@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.tables import delimited_files
 from windrow_master.planning.tables.cutting import Cutter, LineCutter, QuotedCutter, slices
 from windrow_master.planning.tables.delimited_files import Format, read_head, sample_records
 from windrow_master.planning.tables.files import TableFile
@@ -141,6 +143,16 @@ def test_a_sample_ends_between_records(tmp_path: Path, multi_line: bool) -> None
     for wanted in (1, 200, 15_000, 30_000):
         found = sample_records(look, file, how, 0, wanted)
         assert found == list(records(data.decode(), how.text))[:wanted]
+
+
+def test_a_sample_of_long_records_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delimited_files, "RECORD_BYTES_MAX", 1 << 20)
+    data = (b"x" * 100_000 + b"\n") * 100
+    how, file = Format(ENCODINGS["utf-8"], Text()), TableFile(b"cut.csv", len(data), 0)
+    found = sample_records(window(tmp_path, data), file, how, 0, 90)
+    assert 5 <= len(found) < 90
+    with pytest.raises(PlanningError, match=r"The first record of .* is longer than 1 MiB"):
+        sample_records(window(tmp_path, b"x" * 5_000_000), file, how, 0, 90)
 
 
 def test_head_without_mark_with_header_and_blank_lines(tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def test_empty_as_string_keeps_empties_but_not_padding(tmp_path: Path) -> None:
 def test_header_names() -> None:
     assert header_names([" a ", "a", None, "a", ""]) == ["a", "a_1", "Column3", "a_2", "Column5"]
     assert header_names(["a", "a_1", "a"]) == ["a", "a_1", "a_2"]
+    assert header_names(["a", "a", "a_3", "a_1", "a", "a_1"]) == ["a", "a_2", "a_3", "a_1", "a_4", "a_1_1"]
     assert widened(["x"], 3) == ["x", "Column2", "Column3"]
 
 

@@ -6,7 +6,7 @@ unquoted field is literal.
 
 from __future__ import annotations
 
-from typing import Iterator, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 Record = List[Optional[str]]
 """The fields of one record; None for an empty unquoted one."""
@@ -127,12 +127,15 @@ def distinct(names: Sequence[str]) -> List[str]:
     """The names, repeats with the first free number behind them."""
     taken = set(names)
     seen = set()
+    numbers: Dict[str, int] = {}
     result = []
     for name in names:
-        chosen, number = name, 0
+        # From the last one given on: all below are taken.
+        chosen, number = name, numbers.get(name, 0)
         while chosen in seen or (number and chosen in taken):
             number += 1
             chosen = "%s_%d" % (name, number)
+        numbers[name] = number
         seen.add(chosen)
         result.append(chosen)
     return result

@@ -15,7 +15,7 @@ from windrow_master.planning.tables.window import Window
 
 SAMPLE_BYTES = 64 * 1024
 RECORD_BYTES_MAX = 256 * 1024 * 1024
-"""Longer records than this are taken for a file that is not what it is read as."""
+"""Longer records than this are taken for a file that is not what it is read as; nor is a longer sample looked at."""
 
 
 class Format(NamedTuple):
@@ -70,7 +70,10 @@ def read_head(window: Window, file: TableFile, how: Format, *, header: bool) -> 
 
 
 def sample_records(window: Window, file: TableFile, how: Format, begin: int, wanted: int) -> list[Record]:
-    """The first records from `begin` on, at most `wanted`. Raises PlanningError if they are no text of the encoding."""
+    """The first records from `begin` on, at most `wanted`; fewer where they are very long.
+
+    Raises PlanningError if they are no text of the encoding, or the first one is too long.
+    """
     length = SAMPLE_BYTES
     while True:
         data = window.read(begin, length)
@@ -81,9 +84,10 @@ def sample_records(window: Window, file: TableFile, how: Format, begin: int, wan
         if not at_end and how.text.multi_line:
             # The last one may go on behind the sample, inside quotes.
             del found[-1:]
-        if at_end or len(found) >= wanted:
+        # A few records that are that long have to do.
+        if at_end or len(found) >= wanted or (found and length >= RECORD_BYTES_MAX):
             return found[:wanted]
-        if not found and length >= RECORD_BYTES_MAX:
+        if length >= RECORD_BYTES_MAX:
             raise PlanningError(
                 f"The first record of {shown(file.name)} is longer than {RECORD_BYTES_MAX // 1024**2} MiB. "
                 "Is it delimited text with line ends? Check the file and the settings of read_delimited."

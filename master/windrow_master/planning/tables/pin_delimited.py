@@ -41,6 +41,8 @@ class DelimitedPinning:
         self._plain = plain
         self.how = Format(ENCODINGS[read.encoding], Text(read.delimiter, read.support_multi_line, read.empty_as_string))
         self._columns: list[str] = []
+        self._position_of: dict[str, int] = {}
+        """Of each column, where files have headers of their own."""
         self._layouts: list[list[int]] = []
         self._layout_of: dict[tuple[str, ...], int] = {}
 
@@ -57,9 +59,10 @@ class DelimitedPinning:
         return file._replace(layout=layout)
 
     def _column(self, name: str) -> int:
-        if name not in self._columns:
+        position = self._position_of.setdefault(name, len(self._columns))
+        if position == len(self._columns):
             self._columns.append(name)
-        return self._columns.index(name)
+        return position
 
     def pin(self, files: Iterable[tuple[int, TableFile]]) -> PinnedDelimited:
         """Read the sample and decide. Raises PlanningError."""
@@ -91,7 +94,7 @@ class DelimitedPinning:
         return PinnedDelimited(reader, self._read.header, header_at)
 
     def _free_column(self, name: str, taken: list[int]) -> int:
-        if name in self._columns and self._columns.index(name) in taken:
+        if self._position_of.get(name) in taken:
             name = distinct([*self._columns, name])[-1]
         return self._column(name)
 
