@@ -135,9 +135,13 @@ class Dispatcher:
     # What the master must know.
 
     def hello(self, node_id: str, node_incarnation: str) -> rpc.WorkHello:
-        """All that is held, for the first message of a stream. All capacities are told anew after it."""
+        """All that is held, for the first message of a stream. All capacities are told anew after it, and what made
+        this node give a step up: the word may have been lost with the stream before.
+        """
         for step in self.steps.values():
             step.told = None
+            if step.given_up_for is not None:
+                self._upward.fail(step.given_up_for)
         return rpc.WorkHello(
             node_id=node_id,
             node_incarnation=node_incarnation,
@@ -215,6 +219,7 @@ class Dispatcher:
             text = f"This node cannot serve step {spec.step_name!r}: {error}"
             say(logging.ERROR, text, step=spec.step_id)
             self._upward.fail(completions.worker_failure(spec.step_id, work.CAUSE_NODE_FAULT, text, "", 0))
+            self._upward.capacity(spec.step_id, 0, 0, given_up=True)
             return
         step.next_process = self._next_process.get(step.step_id, 0)
         self.steps[spec.step_id] = step
@@ -233,9 +238,9 @@ class Dispatcher:
         if step.state is not StepState.PREPARING:
             await asyncio.to_thread(step.drop_work)
         elif text:
-            step.given_up = True
             say(logging.ERROR, text, step=step.step_id)
-            self._upward.fail(completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0))
+            step.given_up_for = completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
+            self._upward.fail(step.given_up_for)
             self._flow.release_queued(step.step_id)
             self.tell_capacities()
         else:
@@ -277,7 +282,10 @@ class Dispatcher:
         """Gives every step its number of workers: starts what is missing, sends away what is too many."""
         if self.draining:
             return
-        self._pool.allot(self.steps, self.ledger.held, now_ns())
+        exclusive = self.ledger.exclusive_waiting
+        # Nothing else is begun while an exclusive lease waits: its step must not wait for a slot of theirs.
+        first = exclusive.step_id if exclusive is not None else None
+        self._pool.allot(self.steps, self.ledger.held, now_ns(), first=first)
         for step in self.steps.values():
             excess = len(step.live) - step.target
             if excess > 0 and step.state is StepState.SERVING:

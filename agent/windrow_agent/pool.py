@@ -53,8 +53,10 @@ class Pool:
         self._records = config.folder / "workers"
         self._keys = 0
 
-    def allot(self, steps: Mapping[int, Step], held: Callable[[int], int], now_ns: int) -> None:
-        """Sets every step's ``target``."""
+    def allot(
+        self, steps: Mapping[int, Step], held: Callable[[int], int], now_ns: int, *, first: int | None = None
+    ) -> None:
+        """Sets every step's ``target``. ``first``: a step that gets a worker before all others get any."""
         serving = [step for step in steps.values() if step.state is not StepState.ENDING]
         demands: list[Demand] = []
         for step in serving:
@@ -69,6 +71,10 @@ class Pool:
                 Demand(spec.step_id, spec.priority, max(1, spec.weight), limit, spec.max_concurrency_per_instance > 0)
             )
         targets = allot(self.node.slots, demands)
+        if first is not None and targets.get(first) == 0 and any(d.step_id == first and d.workers_max for d in demands):
+            most = max(targets, key=lambda step_id: targets[step_id])
+            targets[most] -= 1
+            targets[first] = 1
         if not any(targets.values()):
             # All are idle: workers that are there stay, so that the next mini-batch finds them ready.
             targets = {step.step_id: len(step.live) for step in serving}

@@ -59,7 +59,10 @@ class LogFile:
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One (step, generation). ``target``: workers it should have now; ``told``: the capacity the master knows of."""
+    """One (step, generation). ``target``: workers it should have now; ``told``: the capacity the master knows of.
+
+    ``given_up_for``: the failure after which no worker is started any more.
+    """
 
     spec: work.StepSpec
     folder: Path
@@ -73,7 +76,7 @@ class Step:
     target: int = 0
     next_process: int = 0
     failures: int = 0
-    given_up: bool = False
+    given_up_for: rpc.WorkerFailure | None = None
     pace: Pace = field(default_factory=Pace)
     told: tuple[int, int, bool] | None = None
     active_ns: int = 0
@@ -129,6 +132,11 @@ class Step:
     def live(self) -> list[WorkerProcess]:
         """Workers that are not on their way out."""
         return [w for w in self.workers.values() if not w.retiring and w.overrun is None and w.killed_for is None]
+
+    @property
+    def given_up(self) -> bool:
+        """No worker is started any more."""
+        return self.given_up_for is not None
 
     @property
     def failures_max(self) -> int:

@@ -94,13 +94,16 @@ class Supervisor:
         ``hopeless``: so is this one.
         """
         step.failures += 1
-        if (hopeless or step.failures >= step.failures_max) and not step.given_up:
-            step.given_up = True
+        gives_up = (hopeless or step.failures >= step.failures_max) and not step.given_up
+        if gives_up:
             message += ". This node starts no more workers for this step" + (
                 "" if hopeless else f": {step.failures} in a row could not be made ready"
             )
         say(logging.WARNING, "worker not ready", step=step.step_id, process=process_number, why=message)
-        self._upward.fail(completions.worker_failure(step.step_id, cause, message, detail, process_number))
+        failure = completions.worker_failure(step.step_id, cause, message, detail, process_number)
+        if gives_up:
+            step.given_up_for = failure
+        self._upward.fail(failure)
         if detail:
             step.log_file(rpc.LOG_KIND_ERROR, process_number).write(f"{message}\n{detail}\n".encode())
         if step.given_up and not step.live:
@@ -194,9 +197,14 @@ class Supervisor:
             worker.kill()
             return
         look = worker.look()
-        if look != worker.last_look:
-            worker.last_look = look
+        if worker.stall_mark_ns < 0:
             worker.stall_mark_ns = stalled_ns
+            worker.idle_since_ns = now
+        if look != worker.last_look:
+            if look.phase > Phase.INIT:
+                # Start and init() have one deadline together: a standstill counts in neither.
+                worker.stall_mark_ns = stalled_ns
+            worker.last_look = look
             worker.idle_since_ns = now
         overrun = judge(
             look,
@@ -209,11 +217,14 @@ class Supervisor:
         if overrun is not None:
             say(logging.WARNING, "deadline passed", process=worker.process_number, why=overrun.text)
             worker.overrun = overrun
+            worker.killed_over = look.lease_id if look.phase in BUSY else 0
             worker.kill()
         elif not worker.result_open and now - worker.result_closed_ns > _CLOSED_PATIENCE_NS:
             self.kill(worker, _CLOSED)
-        elif look.phase is Phase.IDLE and given and now - worker.idle_since_ns > _UNREAD_PATIENCE_NS:
-            self.kill(worker, "The worker process does not take the mini-batches that wait for it")
+        elif (
+            look.phase is Phase.IDLE and (given or worker.retiring) and now - worker.idle_since_ns > _UNREAD_PATIENCE_NS
+        ):
+            self.kill(worker, "The worker process does not take what waits for it in its channel")
         else:
             self.kill_revoked(worker, look)
 
@@ -221,6 +232,7 @@ class Supervisor:
         """Ends a worker that works on a revoked lease."""
         lease = self._ledger.of_worker(worker.key).get(look.lease_id)
         if lease is not None and lease.revoked and look.phase in BUSY:
+            worker.killed_over = lease.lease_id
             self.kill(worker, "the master has taken the lease back")
 
     def kill(self, worker: WorkerProcess, why: str) -> None:
@@ -249,6 +261,9 @@ class Supervisor:
         self._flow.take_back(worker)
         look = worker.look()
         begun = look.lease_id if look.phase in BUSY else 0
+        if worker.killed_over and begun != worker.killed_over:
+            # What it was killed for had just finished: what it had begun since is not to blame.
+            begun = 0
         if worker.overrun is not None and look.phase in BUSY and begun not in self._ledger.of_worker(worker.key):
             # It had finished when the deadline struck.
             worker.overrun = None
@@ -270,6 +285,8 @@ class Supervisor:
             script = look.phase >= Phase.INIT and found.cause != work.CAUSE_NODE_FAULT
             cause = work.CAUSE_INIT_FAILED if script else work.CAUSE_NODE_FAULT
             self._not_ready(step, cause, found.message, _stderr_tail(worker), worker.process_number, hopeless=stuck)
+        # Not before: what has just been written about its end is the last of its logs, too.
+        step.end_logs(worker.process_number)
         if step.given_up and not step.live:
             # What the last worker was handed ahead has just come back: nobody here will run it.
             self._flow.release_queued(step.step_id)

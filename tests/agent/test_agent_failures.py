@@ -31,6 +31,11 @@ BAD_RUNS = [
     ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", work.CAUSE_CRASH, "SIGKILL"),
     ("import ctypes\nctypes.string_at(0)", work.CAUSE_CRASH, "SIGSEGV"),
     ("import time\ntime.sleep(3600)", work.CAUSE_TIMEOUT, "retry_settings.timeout"),
+    (
+        "import os\nos.setpgid(0, os.getpgid(os.getppid()))\nwhile True: pass",
+        work.CAUSE_TIMEOUT,
+        "retry_settings.timeout",
+    ),
     ("while True: pass", work.CAUSE_TIMEOUT, "retry_settings.timeout"),
     ("raise KeyError('k')", work.CAUSE_EXCEPTION, "KeyError"),
     ("return None", work.CAUSE_BAD_RETURN, "list"),
@@ -262,6 +267,18 @@ def test_a_step_that_cannot_start_is_given_up_after_three_tries_a_worker(
         await rig.master.until(lambda: set(rig.master.released) >= set(ids))
 
     run()
+
+
+@scenario
+async def test_a_step_given_up_is_said_again_on_each_stream(rig: Rig) -> None:
+    """What broke the stream may have swallowed the word; a master that does not know waits for this node for ever."""
+    await rig.serve("def init():\n    raise RuntimeError('no')\ndef run(b):\n    return b\n", slots=1)
+    await rig.master.until(lambda: len(rig.master.failures) == 3 and rig.master.capacities[STEP].leases_max == 0)
+    rig.master.failures.clear()
+    rig.master.reopen = True
+    await rig.master.until(lambda: len(rig.master.hellos) == 2 and rig.master.failures)
+    assert "starts no more workers" in rig.master.failures[0].message
+    assert rig.master.failures[0].cause == work.CAUSE_INIT_FAILED
 
 
 @scenario

@@ -178,6 +178,19 @@ async def test_an_exclusive_lease_runs_alone(rig: Rig) -> None:
 
 
 @scenario
+async def test_an_exclusive_lease_runs_though_its_step_has_no_slot(rig: Rig) -> None:
+    """Nothing else is begun while it waits, so the other steps' workers must make room for it."""
+    await rig.serve(ECHO, slots=1)
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    rig.master.step(rig.script(ECHO, "other"), step_id=STEP + 1)
+    await rig.master.until(lambda: STEP + 1 in rig.master.capacities)
+    mine = rig.master.assign(3)
+    (exclusive,) = rig.master.assign(1, step_id=STEP + 1, exclusive=True)
+    after = rig.master.assign(3)
+    await rig.master.until(lambda: rig.master.done([*mine, exclusive, *after]))
+
+
+@scenario
 async def test_steps_share_the_slots_and_idle_ones_give_way(rig: Rig) -> None:
     master = rig.master
     master.step(rig.script(ECHO, "one"), 1)

@@ -7,6 +7,7 @@ import logging
 import os
 import zlib
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -69,8 +70,9 @@ class Uploads:
                 )
             except _Refused as refused:
                 completion = completions.failed_here(lease, f"The master refused the rows of a mini-batch: {refused}")
-        rows.unlink(missing_ok=True)  # noqa: ASYNC240  # one system call
         self._complete(lease.lease_id, completion.SerializeToString())
+        with suppress(OSError):
+            rows.unlink(missing_ok=True)  # noqa: ASYNC240  # one system call
 
     async def _upload(self, lease: Lease, completion: work.Completion, rows: Path) -> str:
         wait = 0.1

@@ -58,7 +58,9 @@ class Channels:
 class WorkerProcess:
     """A running (or just ended) worker. ``key``: the agent's own number of it, never reused.
 
-    ``overrun``/``killed_for``: why the agent has killed it. ``retiring``: it has been told to shut down.
+    ``overrun``/``killed_for``: why the agent has killed it; ``killed_over``: the lease that this was about, 0 where it
+    was about none. ``retiring``: it has been told to shut down. ``stall_mark_ns``: the agent's standstills when the
+    present phase began, -1: not looked at yet.
     """
 
     key: int
@@ -77,12 +79,13 @@ class WorkerProcess:
     retiring: bool = False
     overrun: Overrun | None = None
     killed_for: str | None = None
+    killed_over: int = 0
     result_open: bool = True
     result_closed_ns: int = 0
     reader: FrameReader = field(default_factory=FrameReader)
     last_look: Look = NOTHING
     idle_since_ns: int = 0
-    stall_mark_ns: int = 0
+    stall_mark_ns: int = -1
     _process: subprocess.Popen[bytes] | None = None
 
     def spawn(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
@@ -112,7 +115,12 @@ class WorkerProcess:
         self.pid = self._process.pid
         self.spawned_ns = time.monotonic_ns()
         make_likely_victim(self.pid)
-        self.pidfd = os.pidfd_open(self.pid)
+        try:
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError as error:
+            self.kill()
+            self._process.wait()
+            raise SpawnFailed(_why_not(error, command[0], folder)) from error
         # The worker's end of the results is closed here, so that its closing is seen. Its end of the work channel
         # stays open: through it the agent takes back what the worker has not read.
         self.channels.result_far.close()
@@ -186,10 +194,12 @@ class WorkerProcess:
         """
         if self._process is None or self._process.returncode is not None:
             return
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except OSError:
-            pass
+        for kill in (os.killpg, os.kill):
+            try:
+                # The process by itself, too: its script may have moved it to another group.
+                kill(self.pid, signal.SIGKILL)
+            except OSError:
+                pass
 
     def reap(self) -> Exit:
         """The end of a process whose pidfd says that it is dead; kills what its group has left behind first."""
