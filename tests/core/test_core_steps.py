@@ -35,7 +35,7 @@ def test_a_job_goes_all_the_way() -> None:
     assert fx.PrepareStep not in map(type, driver.effects)
     finish(driver, message="6 rows")
     assert (driver.job().state, driver.step().message) == (JobState.COMPLETED, "6 rows")
-    assert driver.sent(fx.EndStep) and driver.sent(fx.StopPlanner) and driver.sent(fx.NotifyJob)[-1].ended
+    assert driver.sent(fx.EndStep) and driver.sent(fx.StopStepWork) and driver.sent(fx.NotifyJob)[-1].ended
     assert driver.tables.jobs[1].end_time is not None
     driver.assert_reload_equals_live()
 

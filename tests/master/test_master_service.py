@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from windrow_master.config import MasterConfig
 from windrow_master.core import commands
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, StepId
+from windrow_master.output.concatenation import ConcatenationStopped, OutputFull
 from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.preparation import StepPaths
@@ -63,7 +65,7 @@ class FailingFinisher(Finisher):
         super().__init__(None, lambda row: None, 1)  # type: ignore[arg-type]
         self._error = error
 
-    def _finish_once(self, work: Finish) -> Any:
+    def _finish_once(self, work: Finish, stop: threading.Event) -> Any:
         raise self._error
 
 
@@ -76,14 +78,63 @@ def finished_with(error: Exception, folder: Path) -> tuple[list[Any], list[BaseE
         finisher = FailingFinisher(error)
         carrier = Carrier(Core(1, 1), folder, folder, finisher, Watchers())
         carrier.attach(submitted.append, fatal.append)  # type: ignore[arg-type]
-        work = Finish(
-            JobKey(1), "job", StepId(1), "score", True, 1, None, b"{}", False, StepPaths({}, {}, None), folder, folder
-        )
-        await asyncio.wait_for(carrier._finish(work), DEADLINE_S)
+        await asyncio.wait_for(carrier._finish(work_of(folder)), DEADLINE_S)
         finisher.close()
         return submitted, fatal
 
     return asyncio.run(main())
+
+
+def work_of(folder: Path) -> Finish:
+    return Finish(
+        JobKey(1), "job", StepId(1), "score", True, 1, None, b"{}", False, StepPaths({}, {}, None), folder, folder
+    )
+
+
+def test_an_output_that_nobody_wants_any_more_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windrow_master.shell.finishing.RETRY_S", 0.01)
+
+    async def main() -> None:
+        finisher = FailingFinisher(OutputFull("the disk of the output is full"))
+        waits = asyncio.Event()
+        finish = asyncio.ensure_future(finisher.finish(work_of(tmp_path), lambda told: waits.set()))
+        await asyncio.wait_for(waits.wait(), DEADLINE_S)
+        finisher.abandon(StepId(2))
+        assert not finish.done()
+        finisher.abandon(StepId(1))
+        assert await asyncio.wait_for(finish, DEADLINE_S) is None
+        finisher.close()
+
+    asyncio.run(main())
+
+
+class StoppableFinisher(Finisher):
+    """Its outputs are done when they are stopped."""
+
+    def __init__(self) -> None:
+        super().__init__(None, lambda row: None, 1)  # type: ignore[arg-type]
+        self.begun = threading.Event()
+        self.stopped = False
+
+    def _finish_once(self, work: Finish, stop: threading.Event) -> Any:
+        self.begun.set()
+        self.stopped = stop.wait(DEADLINE_S)
+        raise ConcatenationStopped
+
+
+def test_an_output_whose_master_ends_is_stopped(tmp_path: Path) -> None:
+    async def main() -> None:
+        finisher = StoppableFinisher()
+        finish = asyncio.ensure_future(finisher.finish(work_of(tmp_path), lambda told: None))
+        assert await asyncio.get_running_loop().run_in_executor(None, finisher.begun.wait, DEADLINE_S)
+        finish.cancel()
+        await asyncio.gather(finish, return_exceptions=True)
+        finisher.close()
+        assert finisher.stopped
+
+    asyncio.run(main())
 
 
 def test_an_output_that_raises_the_unforeseen_fails_its_step(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class SimMaster(Process):
             fx.SendDrain: lambda e: self._tell(e, "drain", None),
             fx.CloseStream: self._close_stream,
             fx.PrepareStep: self._prepare_step,
-            fx.StopPlanner: self._stop_planner,
+            fx.StopStepWork: self._stop_step_work,
             fx.ConcatenateRows: self._concatenate_rows,
             fx.NotifyJob: _for_people,
             fx.ReportFailures: _for_people,
@@ -148,7 +148,7 @@ class SimMaster(Process):
             planner = self._planners[effect.step_id] = SimPlanner(self, step)
             planner.start()
 
-    def _stop_planner(self, effect: fx.StopPlanner) -> None:
+    def _stop_step_work(self, effect: fx.StopStepWork) -> None:
         planner = self._planners.pop(effect.step_id, None)
         if planner is not None:
             planner.running += 1

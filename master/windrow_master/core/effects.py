@@ -62,8 +62,8 @@ class PrepareStep(NamedTuple):
     step_id: StepId
 
 
-class StopPlanner(NamedTuple):
-    """The step is over: its planner need not go on."""
+class StopStepWork(NamedTuple):
+    """The step is over: neither its planner nor the making of its output need go on."""
 
     step_id: StepId
 
@@ -99,7 +99,7 @@ Effect = (
     | SendDrain
     | CloseStream
     | PrepareStep
-    | StopPlanner
+    | StopStepWork
     | ConcatenateRows
     | ReportFailures
     | NotifyJob

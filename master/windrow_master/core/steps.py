@@ -311,7 +311,7 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
     step.ready.clear()
     step.mini_batches = type(table)()
     state.touch_step(step)
-    state.effects.append(fx.StopPlanner(step.step_id))
+    state.effects.append(fx.StopStepWork(step.step_id))
     for node in state.nodes.values():
         node.capacity.pop(step.step_id, None)
         node.given_up.discard(step.step_id)

@@ -67,7 +67,7 @@ class Carrier:
             fx.SendDrain: self._send_drain,
             fx.CloseStream: self._close_stream,
             fx.PrepareStep: self._prepare_step,
-            fx.StopPlanner: self._stop_planner,
+            fx.StopStepWork: self._stop_step_work,
             fx.ConcatenateRows: self._concatenate_rows,
             fx.ReportFailures: self._report_failures,
             fx.NotifyJob: self._notify_job,
@@ -249,7 +249,8 @@ class Carrier:
             self._planners[step.step_id] = driver
             driver.start()
 
-    def _stop_planner(self, effect: fx.StopPlanner) -> None:
+    def _stop_step_work(self, effect: fx.StopStepWork) -> None:
+        self._finisher.abandon(effect.step_id)
         planner = self._planners.pop(effect.step_id, None)
         if planner is not None:
             self._keep(asyncio.create_task(planner.stop()))
@@ -294,7 +295,8 @@ class Carrier:
             log.exception("an output was not finished: please report this", extra={"fields": {"step": work.step_id}})
             message = f"The output of step {work.step_name!r} was not finished: {error!r}. Please report this."
             command = commands.FailStep(work.step_id, message)
-        self._submit(command)
+        if command is not None:
+            self._submit(command)
 
     def _notify_job(self, effect: fx.NotifyJob) -> None:
         self._watchers.notify(effect.job_key)

@@ -18,6 +18,7 @@ from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.output.concatenation import (
     ConcatenationError,
+    ConcatenationStopped,
     OutputFull,
     RowsLost,
     RowsUnreadable,
@@ -64,7 +65,7 @@ class Finisher:
         self._record = record
         self._incarnation = incarnation
         self._threads = ThreadPoolExecutor(THREADS, "finisher")
-        self._stop = threading.Event()
+        self._stops: dict[StepId, threading.Event] = {}
 
     def refuse_foreign(self, paths: StepPaths) -> None:
         """Raise TargetForeign, before any work is done, where the output must not be written."""
@@ -73,15 +74,34 @@ class Finisher:
 
     async def finish(
         self, work: Finish, postpone: Callable[[PostponeFinish], object]
-    ) -> FinishStep | RequeueLostRows | FailStep:
-        """Finish a step; the command says how it went. Raises StoreError, where the master's own state is at fault.
+    ) -> FinishStep | RequeueLostRows | FailStep | None:
+        """Finish a step; the command says how it went (None: it was abandoned).
 
         Waits as long as the output's disk is full, and has that told by `postpone`.
+        Raises StoreError, where the master's own state is at fault.
         """
+        stop = self._stops[work.step_id] = threading.Event()
+        try:
+            return await self._finish_until(stop, work, postpone)
+        finally:
+            stop.set()  # a thread goes on when its task is cancelled
+            del self._stops[work.step_id]
+
+    def abandon(self, step_id: StepId) -> None:
+        """The output of a step is not wanted any more. One that is in its place already stays."""
+        stop = self._stops.get(step_id)
+        if stop is not None:
+            stop.set()
+
+    async def _finish_until(
+        self, stop: threading.Event, work: Finish, postpone: Callable[[PostponeFinish], object]
+    ) -> FinishStep | RequeueLostRows | FailStep | None:
         loop = asyncio.get_running_loop()
-        while True:
+        while not stop.is_set():
             try:
-                return await loop.run_in_executor(self._threads, self._finish_once, work)
+                return await loop.run_in_executor(self._threads, self._finish_once, work, stop)
+            except ConcatenationStopped:
+                break
             except (OutputFull, RowsUnreadable, StorePostponed) as error:
                 say(logging.WARNING, "the output waits", step=work.step_id, reason=str(error))
                 postpone(PostponeFinish(work.step_id, work.generation, str(error)))
@@ -90,6 +110,7 @@ class Finisher:
                 return FailStep(work.step_id, str(error))
             except OSError as error:
                 return FailStep(work.step_id, f"The output of step {work.step_name!r} could not be finished: {error}.")
+        return None
 
     async def report(self, work: Finish) -> None:
         """List the failed items of a step that failed, in its logs."""
@@ -102,10 +123,11 @@ class Finisher:
 
     def close(self) -> None:
         """Stop what runs: the next master does it again."""
-        self._stop.set()
+        for stop in self._stops.values():
+            stop.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _finish_once(self, work: Finish) -> FinishStep | RequeueLostRows:
+    def _finish_once(self, work: Finish, stop: threading.Event) -> FinishStep | RequeueLostRows:
         segments = work.folder / "segments"
         message = ""
         if work.paths.append_row is not None:
@@ -120,7 +142,7 @@ class Finisher:
                 work.header,
             )
             try:
-                concatenate(wanted, self._reader, self._record, stop=self._stop)
+                concatenate(wanted, self._reader, self._record, stop=stop)
             except RowsLost as error:
                 say(logging.ERROR, "committed rows are lost", step=work.step_id, reason=str(error))
                 lost = tuple(self._lost_rows(work.step_id, row) for row in error.lost)
