@@ -184,11 +184,21 @@ def test_names_that_are_no_utf8_come_out_as_the_same_bytes(start: Start, tmp_pat
     assert b"caf\xe9.png" in worker.stdout.read_bytes()
 
 
-def test_a_scratch_folder_that_cannot_be_written_is_the_nodes_fault(start: Start, tmp_path: Path) -> None:
+def test_a_scratch_folder_that_is_gone_is_made_again(start: Start) -> None:
+    """By a script that cleans up more than its own: each further try would meet the same."""
+    worker = start(
+        "import os\ndef run(b):\n    os.rmdir(b[0][6:])\n    return ['x' * 5000]\n", inline_rows_bytes_max=1000
+    )
+    worker.ready()
+    assert worker.run([str(worker.scratch)]).rows == b"x" * 5000 + b"\n"
+
+
+def test_a_scratch_folder_that_cannot_be_is_the_nodes_fault(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     worker = start("def run(b):\n    return ['x' * 5000]\n", inline_rows_bytes_max=1000, scratch=folder)
     worker.ready()
     folder.rmdir()
+    folder.write_text("a file in its place")
     worker.send(1, ["a"])
     frame = worker.failed()
     assert frame.cause == "node_fault"

@@ -92,8 +92,14 @@ class RowSink:
             self._append(piece)
 
     def _begin_file(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            self._fd = _open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                self._fd = _open(self._path, flags, 0o600)
+            except FileNotFoundError:
+                # The script has cleaned up more than was its own. No other try of it would find the folder either.
+                os.makedirs(os.path.dirname(self._path), exist_ok=True)
+                self._fd = _open(self._path, flags, 0o600)
             if self._fd <= 2:
                 # The script has closed a standard stream: what it still prints there must not get into the rows.
                 low, self._fd = self._fd, fcntl(self._fd, F_DUPFD_CLOEXEC, 3)
