@@ -21,6 +21,7 @@ from windrow_master.core.state import ENDED_JOBS
 from windrow_master.jobs import Jobs
 from windrow_master.rpc.downloads import pieces_of
 from windrow_master.rpc.files import file_below, read_file_chunks, walk_files
+from windrow_master.rpc.threads import in_thread
 from windrow_master.rpc.views import job_message
 from windrow_master.shell.preparation import StepPaths, logs_folder
 from windrow_master.shell.writer import Writer
@@ -133,7 +134,7 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
         root = logs_folder(self._state_folder, job.job_id)
         files = [
             pb.LogFile(path=path, length=length)
-            for path, length in walk_files(root)
+            for path, length in await in_thread(walk_files, root)
             if not request.page_token or path > request.page_token
         ]
         response = pb.ListLogsResponse(files=files[:size])
@@ -181,7 +182,7 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
                 f"Job {job.job_id} has no output {request.output!r} that stands yet. Its outputs: {names}.",
             )
             return
-        files = [("", place.stat().st_size)] if place.is_file() else walk_files(place)
+        files = [("", place.stat().st_size)] if place.is_file() else await in_thread(walk_files, place)
         wanted = request.path.decode(errors="surrogateescape")
         first = request.from_path.decode(errors="surrogateescape")
         offset = request.offset
