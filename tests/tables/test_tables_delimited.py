@@ -291,6 +291,9 @@ def test_a_file_that_changed_is_not_read(tmp_path: Path) -> None:
         more.write("3\n")
     with pytest.raises(InputChanged, match="had 4 bytes and now has 6"):
         loader([INT]).load(stored)
+    file.unlink()
+    with pytest.raises(OSError, match=r"/a\.csv was there when .* cannot be read on this node: No such file"):
+        loader([INT]).load(stored)
 
 
 def test_columns_by_layout_and_path_column(tmp_path: Path) -> None:

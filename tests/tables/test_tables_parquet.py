@@ -52,6 +52,13 @@ def test_a_file_that_changed_is_not_read_by_what_was_known_of_it(tmp_path: Path,
     assert loaded(loader, tmp_path / "a", 1) == list(range(57, 64))
 
 
+def test_a_file_that_is_gone_is_named(tmp_path: Path, loader: ParquetLoader) -> None:
+    known = recipe(tmp_path / "a", 1)
+    (tmp_path / "a").unlink()
+    with pytest.raises(OSError, match=r"/a was there when .* cannot be read on this node: No such file"):
+        loader.load(known)
+
+
 def test_the_footer_of_a_file_is_read_once(
     tmp_path: Path, loader: ParquetLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

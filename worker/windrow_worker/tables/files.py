@@ -8,6 +8,17 @@ from typing import Any, BinaryIO, Dict
 from windrow_worker.loaded import InputChanged
 
 
+def open_listed(name: str, buffering: int = -1) -> BinaryIO:
+    """Open a file of the listing; ``buffering`` as in ``open``. Raises OSError, whose text says what may be wrong."""
+    try:
+        return open(os.fsencode(name), "rb", buffering)
+    except OSError as error:
+        raise OSError(
+            "%s was there when the input was listed, but cannot be read on this node: %s. Was it removed, is its place "
+            "not mounted here, or may the agent's user not read it?" % (printable(name), error.strerror)
+        ) from error
+
+
 def check_unchanged(file: BinaryIO, name: str, size: int, mtime_ns: int) -> None:
     """Raise InputChanged if the open file has another size or time than its listing says."""
     now = os.fstat(file.fileno())
@@ -26,7 +37,7 @@ def check_unchanged(file: BinaryIO, name: str, size: int, mtime_ns: int) -> None
 def read_range(recipe: Dict[str, Any]) -> bytes:
     """The bytes ``begin`` to ``end`` of a recipe's file. Raises InputChanged, and OSError if it cannot be read."""
     name, begin, end = recipe["file"], recipe["begin"], recipe["end"]
-    with open(os.fsencode(name), "rb", buffering=0) as file:
+    with open_listed(name, buffering=0) as file:
         check_unchanged(file, name, recipe["size"], recipe["mtime_ns"])
         parts = []
         file.seek(begin)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from typing import Any, Dict, Tuple
 
 import pyarrow
 import pyarrow.parquet
 
 from windrow_worker.loaded import Loaded
-from windrow_worker.tables.files import check_unchanged, printable
+from windrow_worker.tables.files import check_unchanged, open_listed, printable
 
 PATH = "Path"
 
@@ -41,7 +40,7 @@ class ParquetLoader:
         """One mini-batch. Raises InputChanged, OSError, and pyarrow's errors for a damaged file."""
         where = json.loads(recipe)
         name = where["file"]
-        with open(os.fsencode(name), "rb") as file:
+        with open_listed(name) as file:
             check_unchanged(file, name, where["size"], where["mtime_ns"])
             listed = (name, where["size"], where["mtime_ns"])
             metadata = self._footer[1] if self._footer[0] == listed else None
