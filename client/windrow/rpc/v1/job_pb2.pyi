@@ -34,7 +34,7 @@ class _JobStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     JOB_STATE_RUNNING: _JobState.ValueType  # 2
     """At work."""
     JOB_STATE_PAUSED: _JobState.ValueType  # 3
-    """A command on it raised in the master; waits for `job cancel` or an upgrade."""
+    """A command on it raised in the master: it leases nothing and completes nothing; waits for `job cancel`."""
     JOB_STATE_CANCELLING: _JobState.ValueType  # 4
     """Being cancelled."""
     JOB_STATE_COMPLETED: _JobState.ValueType  # 5
@@ -56,7 +56,7 @@ JOB_STATE_QUEUED: JobState.ValueType  # 1
 JOB_STATE_RUNNING: JobState.ValueType  # 2
 """At work."""
 JOB_STATE_PAUSED: JobState.ValueType  # 3
-"""A command on it raised in the master; waits for `job cancel` or an upgrade."""
+"""A command on it raised in the master: it leases nothing and completes nothing; waits for `job cancel`."""
 JOB_STATE_CANCELLING: JobState.ValueType  # 4
 """Being cancelled."""
 JOB_STATE_COMPLETED: JobState.ValueType  # 5
