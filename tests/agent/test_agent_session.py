@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from pathlib import Path
@@ -103,6 +104,18 @@ async def test_a_node_that_is_unknown_registers_again(rig: Rig) -> None:
     await rig.master.until(lambda: len(rig.master.hellos) == 2)
     first, second = rig.master.registrations
     assert first.node_incarnation == second.node_incarnation
+
+
+@scenario
+async def test_sessions_that_break_again_and_again_are_a_series(rig: Rig) -> None:
+    """So that the pauses between them grow, though the master has answered each time."""
+    await rig.serve(ECHO)
+    for opened in range(1, 6):
+        await rig.master.until(lambda opened=opened: len(rig.master.hellos) == opened)  # type: ignore[misc]
+        rig.master.reopen = True
+    lines = [json.loads(line) for line in (rig.root / "agent" / "agent.log").read_text().splitlines()]
+    failures = [line["failures"] for line in lines if "disagree on the leases" in line["event"]]
+    assert failures == [1, 2, 3, 4]
 
 
 @scenario

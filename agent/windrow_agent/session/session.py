@@ -92,6 +92,9 @@ class Session:
         self._link: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
         self._usage = UsageMeter(config.folder)
         self._failures = 0
+        self._begun = 0.0
+        self._short_sessions = 0
+        """Those in a row that have not lasted, the present one included."""
         self._told = ""
         upward.wake = self._wake.set
 
@@ -153,7 +156,8 @@ class Session:
         # The address in use stays first; the configured ones stay known even if a master forgets to name them.
         known = dict.fromkeys([address, *response.master_addresses, *self._config.master_addresses])
         self._addresses, self._address = list(known), 0
-        self.last_contact = time.monotonic()
+        self.last_contact = self._begun = time.monotonic()
+        self._short_sessions += 1
         say(logging.INFO, "registered", address=address, master_incarnation=response.master_incarnation)
         self._on_admitted(response)
         return link
@@ -225,8 +229,7 @@ class Session:
             if Link.ended(response):
                 break
             assert isinstance(response, rpc.WorkResponse)
-            self.last_contact = time.monotonic()
-            self._failures = 0
+            self._heard()
             try:
                 self._dispatcher.take(response)
             except Exception:
@@ -239,6 +242,15 @@ class Session:
         if code is grpc.StatusCode.OK:
             raise SessionLost("the master has ended the Work stream")
         raise SessionLost(f"the Work stream broke: {code.name}: {await call.details()}")
+
+    def _heard(self) -> None:
+        """A word of the master: no more failures to reach one, but for the sessions that broke soon after they began.
+        What breaks each new one at its first message must not be tried again without a pause.
+        """
+        self.last_contact = time.monotonic()
+        if self.last_contact - self._begun > _WAIT_MAX_S:
+            self._short_sessions = 1
+        self._failures = self._short_sessions - 1
 
     # Heartbeats.
 
@@ -265,8 +277,7 @@ class Session:
                     raise SessionLost(f"nothing was heard of the master for {self.lease_ttl_s:g} s") from error
                 say(logging.WARNING, "heartbeat failed", why=f"{failure.code.name}: {failure.message}")
                 continue
-            self.last_contact = time.monotonic()
-            self._failures = 0
+            self._heard()
             if response.master_incarnation < self._master_incarnation:
                 raise SessionLost("the master has been replaced by a later one")
             if response.reopen_work:
