@@ -27,7 +27,8 @@ def write_failed_items(
 
     Raises OSError.
     """
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # Of this step: what a master that was killed has left of it is written over.
+    temporary = target.with_name(f".{target.name}.{step_id}.windrow-partial")
     count = 0
     try:
         with (

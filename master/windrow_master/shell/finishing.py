@@ -147,7 +147,8 @@ class Finisher:
                 say(logging.ERROR, "committed rows are lost", step=work.step_id, reason=str(error))
                 lost = tuple(self._lost_rows(work.step_id, row) for row in error.lost)
                 return RequeueLostRows(work.step_id, work.generation, lost)
-        if work.has_failures:
+        # A retry that mended all also takes away what an earlier generation listed.
+        if work.has_failures or work.generation > 1:
             report = failed_items_path(work)
             if self._list_failures(work, report):
                 message = f"What failed is listed in {report}."
