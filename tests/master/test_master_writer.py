@@ -8,14 +8,16 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from windrow_master.core import commands
+from windrow.rpc.v1.work_pb2 import Completion
+from windrow_master.core import attempts, commands
 from windrow_master.core.commands import Refused
 from windrow_master.core.core import HANDLERS, Core
 from windrow_master.core.effects import Effect, NotifyJob, PrepareStep
-from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.ids import JobKey, NodeId, StepId
+from windrow_master.core.mini_batches import PLAN_RECORD
 from windrow_master.core.records import Dirty
 from windrow_master.core.settings import StepSettings
-from windrow_master.core.states import JobState
+from windrow_master.core.states import JobState, StepState
 from windrow_master.shell.committer import CommitPostponed
 from windrow_master.shell.errors import CommandFailed
 from windrow_master.shell.writer import Writer
@@ -214,5 +216,37 @@ def test_what_raises_while_leases_are_handed_out_keeps_nobody_waiting(monkeypatc
         monkeypatch.setattr(bench.writer.core, "pick", broken)
         bench.committer.permits.release()
         assert await bench.writer.submit(submit_job("a")) == 1
+
+    drive(scenario)
+
+
+def test_results_that_raise_pause_their_own_job_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    complete = attempts._complete_attempt
+
+    def broken(state: Any, node: Any, step: Any, *more: Any) -> None:
+        if step.step_id == 1:
+            raise ZeroDivisionError("planted")
+        complete(state, node, step, *more)
+
+    monkeypatch.setattr(attempts, "_complete_attempt", broken)
+    node = NodeId("n1")
+
+    async def scenario(bench: Bench) -> None:
+        for _ in range(20):
+            bench.committer.permits.release()
+        submit, state = bench.writer.submit, bench.writer.core.state
+        await submit(commands.RegisterNode(node, "i", "", b"{}", b"{}"))
+        await submit(commands.OpenWork(node, "i", 1, (), ()))
+        for number, name in enumerate("ab", 1):
+            await submit(submit_job(name))
+            plan = PLAN_RECORD.pack(0, 1, 0, 1)
+            await submit(commands.PlanGroup(StepId(number), None, b'{"done": true}', 0, plan, True, b"{}"))
+        await submit(commands.SetCapacity(node, 1, ((StepId(1), 1, 1), (StepId(2), 1, 1))))
+        good, bad = sorted(state.leases.values(), key=lambda lease: -lease.step_id)
+        results = [Completion(lease_id=lease.lease_id, item_count=1, result_count=1) for lease in (good, bad)]
+        with pytest.raises(CommandFailed, match="planted"):
+            await submit(commands.CompleteAttempts(node, results))
+        assert [state.jobs[JobKey(key)].state for key in (1, 2)] == [JobState.PAUSED, JobState.RUNNING]
+        assert state.steps[StepId(2)].state == StepState.CONCATENATING, "the other job goes on"
 
     drive(scenario)

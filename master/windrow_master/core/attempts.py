@@ -23,6 +23,7 @@ from windrow_master.core.commands import (
     CompleteAttempts,
     Moment,
     ReleaseLeases,
+    StepRaised,
 )
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.leases import Lease
@@ -51,31 +52,44 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
     touched: dict[int, Step] = {}
     node = state.nodes.get(command.node_id)
     leases, steps = state.leases, state.steps
-    for result in command.results:
-        lease_id = result.lease_id
-        lease = leases.get(lease_id)  # type: ignore[call-overload]
-        if lease is None or lease.node_id != command.node_id or node is None:
-            verdict = _judge_claim(state, node, lease_id)
-        else:
-            step = steps[lease.step_id]
-            touched[lease.step_id] = step
-            state.drop_lease(lease, step)
-            verdict = Verdict.ACCEPTED
-            if lease.generation != state.jobs[step.job_key].generation:
-                _give_back(state, step, lease, now)
-                verdict = Verdict.JOB_ENDED
-            elif result.cause:
-                _fail_attempt(state, node, step, lease, result, now)
+    step: Step | None = None
+    try:
+        for result in command.results:
+            lease_id = result.lease_id
+            lease = leases.get(lease_id)  # type: ignore[call-overload]
+            if lease is None or lease.node_id != command.node_id or node is None:
+                verdict = _judge_claim(state, node, lease_id)
             else:
-                _complete_attempt(state, node, step, lease, result, now)
-        verdicts.setdefault(verdict, []).append(lease_id)
+                step = steps[lease.step_id]
+                touched[lease.step_id] = step
+                state.drop_lease(lease, step)
+                verdict = Verdict.ACCEPTED
+                if lease.generation != state.jobs[step.job_key].generation:
+                    _give_back(state, step, lease, now)
+                    verdict = Verdict.JOB_ENDED
+                elif result.cause:
+                    _fail_attempt(state, node, step, lease, result, now)
+                else:
+                    _complete_attempt(state, node, step, lease, result, now)
+            verdicts.setdefault(verdict, []).append(lease_id)
+    except Exception as error:
+        if step is None:
+            raise
+        touched.pop(step.step_id, None)
+        _settle_all(state, touched, now)
+        raise StepRaised(step.step_id) from error
+    _settle_all(state, touched, now)
+    return verdicts
+
+
+def _settle_all(state: CoreState, touched: dict[int, Step], now: Moment) -> None:
+    """Attempts of these steps have ended."""
     for step in touched.values():
         step.progress_s = now.monotonic_s
         state.touch_step(step)
         settle_step(state, step, now)
     if touched:
         state.scheduling_wanted = True
-    return verdicts
 
 
 def _judge_claim(state: CoreState, node: Node | None, lease_id: int) -> Verdict:

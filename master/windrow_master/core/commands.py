@@ -277,6 +277,14 @@ class Refused(NamedTuple):
     metadata: Mapping[str, str] = MappingProxyType({})
 
 
+class StepRaised(Exception):
+    """A command that is about many steps raised while it was at this one: a bug. The other steps are whole."""
+
+    def __init__(self, step_id: StepId) -> None:
+        super().__init__(f"step {step_id}")
+        self.step_id = step_id
+
+
 Command = (
     SubmitJob
     | CancelJob

@@ -163,20 +163,18 @@ class Writer:
             content=repr(command)[:4000],
             traceback="".join(traceback.format_exception(error)),
         )
-        job_key = self._job_of(command)
+        cause = error.__cause__ if isinstance(error, commands.StepRaised) else error
+        what = f"{type(command).__name__} raised {cause!r}"
+        job_key = self._job_of(command, error)
         if job_key is not None:
-            self.core.handle(
-                commands.PauseJob(job_key, f"{type(command).__name__} raised {error!r} in the master"), now
-            )
+            self.core.handle(commands.PauseJob(job_key, f"{what} in the master"), now)
         if not future.done():
-            future.set_exception(CommandFailed(f"{type(command).__name__} raised {error!r}"))
+            future.set_exception(CommandFailed(what))
 
-    def _job_of(self, command: Command) -> JobKey | None:
-        steps, leases = self.core.state.steps, self.core.state.leases
-        step = steps.get(getattr(command, "step_id", StepId(0)))
-        if step is None and isinstance(command, commands.CompleteAttempts):
-            held = (leases.get(result.lease_id) for result in command.results)  # type: ignore[call-overload]
-            step = next((steps[lease.step_id] for lease in held if lease is not None), None)
+    def _job_of(self, command: Command, error: Exception) -> JobKey | None:
+        """Whose books a command that raised may have left wrong."""
+        step_id = error.step_id if isinstance(error, commands.StepRaised) else getattr(command, "step_id", StepId(0))
+        step = self.core.state.steps.get(step_id)
         return step.job_key if step is not None else None
 
     def _commit_if_idle(self) -> None:
