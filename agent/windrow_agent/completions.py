@@ -109,10 +109,10 @@ def of_dead_worker(
     )
 
 
-def failed_here(lease: Lease, message: str) -> work.Completion:
+def failed_here(lease_id: int, message: str) -> work.Completion:
     """The completion of a lease that this node could not carry out, through no fault of the mini-batch."""
     return work.Completion(
-        lease_id=lease.lease_id,
+        lease_id=lease_id,
         cause=work.CAUSE_NODE_FAULT,
         start_unix_us=time.time_ns() // 1000,
         message=shortened(message, _MESSAGE_MAX),

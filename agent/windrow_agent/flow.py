@@ -136,7 +136,9 @@ class Flow:
                 self.ledger.withdraw(worker.key, leases[position:])
                 self.ledger.fail(lease.lease_id)
                 message = f"The recipe of a mini-batch could not be handed to a worker on this node: {error}"
-                self._upward.complete(lease.lease_id, completions.failed_here(lease, message).SerializeToString())
+                self._upward.complete(
+                    lease.lease_id, completions.failed_here(lease.lease_id, message).SerializeToString()
+                )
             return
 
 

@@ -174,7 +174,9 @@ class Supervisor:
         try:
             Path(result.rows.decode("utf-8", "surrogateescape")).rename(kept)
         except OSError as error:
-            failed = completions.failed_here(lease, f"The rows of a mini-batch were lost on this node: {error}")
+            failed = completions.failed_here(
+                lease.lease_id, f"The rows of a mini-batch were lost on this node: {error}"
+            )
             self._upward.complete(lease.lease_id, failed.SerializeToString())
             return
         self._upward.outbox.reserve(lease.lease_id, result.rows_length)

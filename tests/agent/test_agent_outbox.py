@@ -101,6 +101,28 @@ def test_a_full_disk_keeps_rows_in_memory_and_stops_new_work(tmp_path: Path, mon
     outbox.close()
 
 
+def test_rows_that_cannot_be_read_again_are_given_back_as_the_nodes_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each new stream would break over them, for ever."""
+    outbox = Outbox(tmp_path, memory_max=150, held_max=10**9)
+    for lease_id in (1, 2, 3):
+        outbox.add(lease_id, encoded(lease_id, 90))
+
+    def broken(fd: int, length: int, offset: int) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "pread", broken)
+    told = rpc.WorkRequest.FromString(outbox.take(10_000)).completions
+    assert [(c.lease_id, c.cause) for c in told] == [
+        (1, work.CAUSE_UNSPECIFIED),
+        (2, work.CAUSE_NODE_FAULT),
+        (3, work.CAUSE_NODE_FAULT),
+    ]
+    assert "Input/output error" in told[1].message
+    outbox.close()
+
+
 def test_staged_rows_count_until_they_are_acknowledged(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path, memory_max=100, held_max=1000)
     outbox.reserve(1, 2000)

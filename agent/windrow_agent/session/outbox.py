@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from windrow_agent.completions import failed_here
+
 _COMPLETIONS_TAG = b"\x1a"
 """Field 3 of WorkRequest, length-delimited."""
 
@@ -119,7 +121,7 @@ class Outbox:
                 length = len(completion) if isinstance(completion, bytes) else completion.length
                 if batch and size + length + 5 > limit:
                     break
-                batch.append(completion if isinstance(completion, bytes) else self._read(completion))
+                batch.append(completion if isinstance(completion, bytes) else self._read(unsent[0], completion))
                 size += length + 5
             unsent.popleft()
         return encode_completions(batch)
@@ -170,11 +172,16 @@ class Outbox:
         self._spilled += len(completion)
         return spilled
 
-    def _read(self, spilled: _Spilled) -> bytes:
-        data = os.pread(self._file, spilled.length, spilled.offset)
-        while len(data) < spilled.length:
-            more = os.pread(self._file, spilled.length - len(data), spilled.offset + len(data))
-            if not more:
-                raise OSError("the file of unacknowledged rows was cut short")
-            data += more
+    def _read(self, lease_id: int, spilled: _Spilled) -> bytes:
+        """A completion from disk; one that cannot be read is this node's fault, and its mini-batch runs again."""
+        data = b""
+        try:
+            while len(data) < spilled.length:
+                more = os.pread(self._file, spilled.length - len(data), spilled.offset + len(data))
+                if not more:
+                    raise OSError("the file of unacknowledged rows was cut short")
+                data += more
+        except OSError as error:
+            message = f"The rows of a mini-batch could not be read again on this node: {error}"
+            return failed_here(lease_id, message).SerializeToString()
         return data

@@ -66,10 +66,12 @@ class Uploads:
                 completion.staged_segment = await self._upload(lease, completion, rows)
             except OSError as error:
                 completion = completions.failed_here(
-                    lease, f"The rows of a mini-batch could not be read on this node: {error}"
+                    lease.lease_id, f"The rows of a mini-batch could not be read on this node: {error}"
                 )
             except _Refused as refused:
-                completion = completions.failed_here(lease, f"The master refused the rows of a mini-batch: {refused}")
+                completion = completions.failed_here(
+                    lease.lease_id, f"The master refused the rows of a mini-batch: {refused}"
+                )
         self._complete(lease.lease_id, completion.SerializeToString())
         with suppress(OSError):
             rows.unlink(missing_ok=True)  # noqa: ASYNC240  # one system call
