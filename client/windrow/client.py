@@ -325,11 +325,11 @@ class Client:
         from windrow.transfer import Download
 
         job = self.get(job_id)
+        self._check_succeeded(job)
         document = self.document(job_id)
         names = list(outputs) if outputs else output_names(job, document)
         if not names:
             raise NotFound(f"Job {job_id} has no outputs.", reason=OUTPUT_UNKNOWN)
-        self._check_succeeded(job)
         received: list[Path] = []
         for name in names:
             if "/" in name or name.startswith("."):

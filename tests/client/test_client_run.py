@@ -126,8 +126,12 @@ def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(workspace: Workspac
     # What runs may finish, nothing else is begun: the drain ends when it has.
     wait_until(lambda: '"draining"' in workspace.run("node", "list", "-o", "json").stdout, "the agent drains")
     workspace.gate.touch()
-    _, stderr = end(run)
+    stdout, stderr = end(run)
     assert run.returncode == 130, stderr
+    # What the drain has added is told as well.
+    [job] = json.loads(workspace.run("job", "list", "-o", "json").stdout)
+    assert json.loads(stdout.splitlines()[-1])["job"]["steps"] == job["steps"]
+    assert f"{job['steps'][0]['items']['ok']} of 7 items are done" in stdout
     assert workspace.processes() == []
     done = workspace.run("run", "job.yml")
     assert done.returncode == 0

@@ -23,6 +23,7 @@ from windrow.cli.options import (
 )
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
 from windrow.cli.watching import stream_job
+from windrow.errors import UsageError
 from windrow.job import Job, JobState
 
 app = typer.Typer(
@@ -199,14 +200,17 @@ def logs(
     output: Output = OutputForm.TEXT,
 ) -> int:
     """List a job's log files, or print one."""
+    if path is None and (follow or tail is not None):
+        raise UsageError(f"--follow and --tail need the name of a log file; `windrow job logs {job}` lists them.")
     with open_client(master, state) as client:
         if path is not None:
             return print_log(client, job, path, follow=follow, tail=tail)
         files = client.logs(job)
+        ended = client.get(job).state.ended
     if output is OutputForm.JSON:
         print_json([{"path": file.path, "length": file.length} for file in files])
     elif not files:
-        out(f"Job {job} has no log files yet.")
+        out(f"Job {job} has no log files{'' if ended else ' yet'}.")
     else:
         print_table((">BYTES", "PATH"), [(f"{file.length:,}", file.path) for file in files])
     return exit_codes.DONE

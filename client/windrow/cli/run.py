@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from windrow.spec import LoadedJob
 
 
+LOOK_PATIENCE_S = 1.0
+
+
 def run_command(options: RunOptions, session: Session | None) -> int:
     """Run the job file. `session`: the state folder, if it is open already. Returns the exit code."""
     interrupts = Interrupts()
@@ -79,7 +82,9 @@ class _Run:
         finally:
             if self._session is not None:
                 # Without a job of ours nothing is worth waiting for.
-                self._session.close(now=self._job is None, hurry=lambda: self._interrupts.hurried)
+                self._session.close(
+                    now=self._job is None, hurry=lambda: self._interrupts.hurried, drained=self._look_again
+                )
                 self._session = None
 
     def forget(self) -> None:
@@ -115,6 +120,19 @@ class _Run:
 
             emit("end", job=self._job.to_dict() if self._job else None, outputs=[], exit_code=exit_codes.INTERRUPTED)
         return exit_codes.INTERRUPTED
+
+    def _look_again(self) -> None:
+        """What the drain has added to an interrupted run: the following has ended before."""
+        if self._ended or self._job is None or self._session is None or self._interrupts.hurried:
+            return
+        from windrow.client import Client
+        from windrow.errors import WindrowError
+
+        try:
+            with Client(self._session.address, patience_s=LOOK_PATIENCE_S) as client:
+                self._job = client.get(self._job.job_id)
+        except WindrowError:
+            pass  # it ended by itself; what was seen last is told
 
     def _load(self) -> LoadedJob:
         from windrow.spec import load_job

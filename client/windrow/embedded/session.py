@@ -86,10 +86,16 @@ class Session:
         self.wait_ready()
         return not self.attached
 
-    def close(self, *, now: bool = False, hurry: Callable[[], bool] = lambda: False) -> None:
+    def close(
+        self,
+        *,
+        now: bool = False,
+        hurry: Callable[[], bool] = lambda: False,
+        drained: Callable[[], None] = lambda: None,
+    ) -> None:
         """End what was started here (`Supervisor.end`) and give the folder up. Repeatable."""
         if self.supervisor is not None:
-            self.supervisor.end(now=now, hurry=hurry)
+            self.supervisor.end(now=now, hurry=hurry, drained=drained)
             if self._thread is not None:
                 self._thread.join()
                 self._thread = None

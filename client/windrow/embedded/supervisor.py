@@ -164,11 +164,18 @@ class Supervisor:
             if role.start_at is not None and time.monotonic() >= role.start_at and self.failure is None:
                 self._start_again(role)
 
-    def end(self, *, now: bool = False, hurry: Callable[[], bool] = lambda: False) -> None:
+    def end(
+        self,
+        *,
+        now: bool = False,
+        hurry: Callable[[], bool] = lambda: False,
+        drained: Callable[[], None] = lambda: None,
+    ) -> None:
         """End agent, then master, and remove the socket's folder.
 
         The agent first finishes what runs, within DRAIN_GRACE_S, or hands it back; `hurry` is asked meanwhile whether
-        to stop that at once. `now`: without that. Repeatable.
+        to stop that at once. `now`: without that. `drained` is called in between, while the master still answers.
+        Repeatable.
         """
         self._ending = True
         if self._wake_end >= 0:
@@ -180,6 +187,7 @@ class Supervisor:
                 self._end_agent(agent, lambda: now or hurry())
                 agent.close()
             if master is not None:
+                drained()
                 master.send(signal.SIGTERM)
                 if master.wait(HURRY_S if now else MASTER_END_S) is None:
                     master.send(signal.SIGKILL)
