@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import signal
+import subprocess
+import sys
 import typing
 
 import pytest
@@ -140,3 +143,24 @@ def test_durations_are_never_odd(seconds: float) -> None:
 )
 def test_figures_for_people(shown: str, expected: str) -> None:
     assert shown == expected
+
+
+@pytest.mark.parametrize(
+    ("sent", "hurried"), [("HUP HUP", False), ("INT", False), ("INT INT", True), ("HUP TERM", True), ("INT HUP", True)]
+)
+def test_a_second_signal_hurries_but_a_closing_terminal_is_one(sent: str, hurried: bool) -> None:
+    numbers = [int(getattr(signal, f"SIG{name}")) for name in sent.split()]
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+        "from windrow.cli.interrupts import Interrupts\n"
+        "interrupts = Interrupts()\n"
+        f"for number in {numbers}:\n"
+        "    try:\n"
+        "        signal.raise_signal(number)\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted')\n"
+        "print(interrupts.hurried)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == f"interrupted\n{hurried}\n"

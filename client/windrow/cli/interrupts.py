@@ -3,6 +3,7 @@
 States: armed -> interrupted -> hurried.
 1. Armed, the first signal raises KeyboardInterrupt in the main thread.
 2. Later ones only count: clearing up is never torn.
+3. A terminal that closes is one event, though the kernel tells it twice: to the session's leader, and to its group.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._armed = True
+        self._hung_up = False
         self.count = 0
         for number in SIGNALS:
             # What was ignored on purpose (nohup) stays ignored.
@@ -34,6 +36,9 @@ class Interrupts:
         self._armed = False
 
     def _take(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP and self._hung_up:
+            return
+        self._hung_up = self._hung_up or number == signal.SIGHUP
         self.count += 1
         if self._armed:
             self._armed = False
