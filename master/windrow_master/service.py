@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -114,6 +115,8 @@ class MasterService:
         )
         self._add_standard_services(server)
         writer.start()
+        # What was imported and loaded stays: a collection that walks it each time holds up every answer.
+        gc.freeze()
         await server.start()
         store.record_address(address)
         say(logging.INFO, "master serves", address=address, incarnation=store.incarnation, pid=os.getpid())
