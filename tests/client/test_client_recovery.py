@@ -69,6 +69,29 @@ def test_everything_killed_at_once_is_cleared_up_by_the_same_command(workspace: 
     assert workspace.processes() == []
 
 
+@pytest.mark.parametrize("with_master", [False, True], ids=["command", "command and master"])
+def test_a_command_killed_at_its_very_beginning_leaves_no_socket_folder(
+    workspace: Workspace, with_master: bool
+) -> None:
+    """Before anybody was told where it listens, and before the master can clear up after itself."""
+    workspace.write(["wait"])
+    run = workspace.start("run", "job.yml")
+    folder = wait_until(lambda: _linked(workspace), "the folder of the socket is known")
+    wait_until(lambda: workspace.pid_of("windrow_master"), "the master is started")
+    run.send_signal(signal.SIGSTOP)
+    if with_master:
+        kill(wait_until(lambda: workspace.pid_of("windrow_master"), "the master is there"))
+    kill(run.pid)
+    run.communicate()
+    wait_until(lambda: not workspace.processes(), "no process is left")
+    if with_master:
+        workspace.gate.touch()
+        done = workspace.run("run", "job.yml")
+        assert done.returncode == 0, done.stderr
+    assert not _exists(folder)
+    assert not (with_master and _linked(workspace))
+
+
 def test_the_same_command_at_once_after_a_kill_waits_for_the_former_processes(workspace: Workspace) -> None:
     contents = ["a", "wait", "b"]
     workspace.write(contents)
@@ -223,6 +246,11 @@ def _kill_after_the_end(workspace: Workspace) -> None:
     kill(run.pid)
     run.communicate()
     wait_until(lambda: not workspace.processes(), "no process is left")
+
+
+def _linked(workspace: Workspace) -> str:
+    link = workspace.state / "socket"
+    return str(link.readlink()) if link.is_symlink() else ""
 
 
 def _published(workspace: Workspace, key: str) -> dict[str, object] | None:

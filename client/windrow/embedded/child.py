@@ -35,6 +35,9 @@ def follow(pipe: int, run_folder: str) -> None:
                 break
         except OSError:
             break
+    if run_folder and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        # Still importing: the signal ends it on the spot.
+        remove_run_folder(run_folder)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(HURRY_S)
     if not run_folder:

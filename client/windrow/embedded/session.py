@@ -132,7 +132,7 @@ class Session:
         assert self._ownership is not None
         self.interpreter = self._own_interpreter
         try:
-            run_folder = state_folder.make_run_folder()
+            run_folder = state_folder.make_run_folder(self.folder)
             self.supervisor = Supervisor(
                 self.folder, run_folder, python=self._python, slots=self._slots, with_agent=self._with_agent
             )

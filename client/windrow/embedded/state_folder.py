@@ -6,6 +6,7 @@ Two locks, both `flock`, both released by the kernel when their holder dies:
 - `lock`: held by a master for its life (docs/contracts.md, section 2). Only looked at here.
 
 `embedded.json` says where the private master listens; it is believed only while `embedded.lock` is held.
+`socket` links to the folder of its socket, from before that is made: whoever comes after a kill clears it away.
 """
 
 # pathlib costs several milliseconds on the way to the first run().
@@ -27,6 +28,7 @@ DEFAULT = ".windrow"
 OWNER_LOCK = "embedded.lock"
 MASTER_LOCK = "lock"
 ENDPOINT = "embedded.json"
+RUN_FOLDER_LINK = "socket"
 AGENT_LOCK = "agent/lock"
 FORMER_END_S = 20.0
 """How long a master and an agent whose starter is gone may take to end."""
@@ -58,10 +60,8 @@ class Ownership:
         """Give the folder up. Repeatable."""
         if self._descriptor < 0:
             return
-        try:
-            os.unlink(os.path.join(self.folder, ENDPOINT))
-        except OSError:
-            pass
+        for name in (ENDPOINT, RUN_FOLDER_LINK):
+            _remove(os.path.join(self.folder, name))
         os.close(self._descriptor)
         self._descriptor = -1
 
@@ -114,8 +114,7 @@ def claim(folder: str) -> Ownership | None:
                 f"Give that master's address with --master ADDRESS, or name another folder with --state DIR."
             )
         time.sleep(POLL_S)
-    if was_published:
-        _clear_former(folder)
+    _clear_former(folder)
     return Ownership(folder, descriptor)
 
 
@@ -138,14 +137,20 @@ def read_endpoint(folder: str) -> dict[str, Any] | None:
     return endpoint if isinstance(endpoint, dict) and isinstance(endpoint.get("address"), str) else None
 
 
-def make_run_folder() -> str:
+def make_run_folder(state: str) -> str:
     """A fresh folder for the socket that only this user can enter. A socket's path is limited to 107 bytes."""
+    link = os.path.join(state, RUN_FOLDER_LINK)
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     temporary = os.environ.get("TMPDIR", "")
     for parent in (runtime, temporary, "/tmp"):
         if not parent.startswith("/") or len(os.fsencode(parent)) > 60:
             continue
         folder = os.path.join(parent, f"{RUN_FOLDER_PREFIX}{os.urandom(6).hex()}")
+        try:
+            _remove(link)
+            os.symlink(folder, link)
+        except OSError:
+            pass  # A file system without links: a kill may leave the folder behind.
         try:
             os.mkdir(folder, 0o700)
         except OSError:
@@ -166,18 +171,22 @@ def remove_run_folder(folder: str) -> None:
         pass
 
 
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
 def _clear_former(folder: str) -> None:
     """Remove the socket's folder of an owner that was killed together with its master."""
-    import json
-
-    path = os.path.join(folder, ENDPOINT)
+    link = os.path.join(folder, RUN_FOLDER_LINK)
+    _remove(os.path.join(folder, ENDPOINT))
     try:
-        with open(path) as file:
-            address = json.load(file)["address"]
-        os.unlink(path)
-    except (OSError, ValueError, KeyError, TypeError):
+        run_folder = os.readlink(link)
+        os.unlink(link)
+    except OSError:
         return
-    run_folder = os.path.dirname(str(address).removeprefix("unix:"))
     if os.path.basename(run_folder).startswith(RUN_FOLDER_PREFIX):
         remove_run_folder(run_folder)
 
