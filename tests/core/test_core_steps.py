@@ -131,6 +131,21 @@ def test_warnings_are_kept_once() -> None:
     driver.assert_reload_equals_live()
 
 
+@pytest.mark.parametrize("disturbance", ["a restarted master", "a paused master"])
+def test_a_step_that_waits_for_another_is_not_late(disturbance: str) -> None:
+    driver = CoreDriver()
+    driver.submit(StepSettings("a"), StepSettings("b", depends_on=("a",), first_task_creation_timeout_s=10))
+    driver.plan(1, [1])
+    driver.do(commands.Tick())
+    if disturbance == "a restarted master":
+        driver.restart()
+    else:
+        driver.now_s += 60
+    driver.tick(20)
+    assert driver.job().state == JobState.RUNNING, driver.job().message
+    assert driver.step(2).state == StepState.WAITING
+
+
 def test_no_first_mini_batch_in_time_fails_the_step() -> None:
     driver = CoreDriver()
     driver.submit(StepSettings("step", first_task_creation_timeout_s=10))

@@ -35,7 +35,7 @@ from windrow_master.core.commands import (
 from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Node
-from windrow_master.core.states import AttemptState, JobState, MiniBatchState, NodeState
+from windrow_master.core.states import AttemptState, JobState, MiniBatchState, NodeState, StepState
 from windrow_master.core.steps import fail_step
 
 DIGEST_MISMATCHES_MAX = 4
@@ -298,7 +298,7 @@ def _store_old_leases(state: CoreState, now: Moment) -> None:
 
 def _end_overdue_steps(state: CoreState, now: Moment) -> None:
     for step in list(state.steps.values()):
-        if not step.started_s or step.state in ENDED_STEPS or state.jobs[step.job_key].state == JobState.PAUSED:
+        if step.state != StepState.RUNNING or state.jobs[step.job_key].state == JobState.PAUSED:
             continue
         settings = step.settings
         if not len(step.mini_batches) and not step.planned:
