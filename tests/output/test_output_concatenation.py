@@ -24,6 +24,7 @@ from windrow_master.output.concatenation import (
     concatenate,
 )
 from windrow_master.output.extents import strides
+from windrow_master.output.files import Files
 from windrow_master.output.staging import StagedSegment
 from windrow_master.store.rows import CommittedRange
 
@@ -150,6 +151,24 @@ def test_all_lost_rows_are_named_and_can_be_had_again(
     step.commit({number: ROWS[number] for number in again})
     step.concatenate()
     assert step.target.read_bytes() == EXPECTED
+
+
+def test_rows_cut_between_their_verification_and_their_copy_are_lost(
+    step: CommittedStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extents, "LARGE_BYTES", 0)
+    step.target.write_bytes(b"")
+
+    class CutWhileCopied(Files):
+        def copy(self, source: int, offset: int, length: int, target: int) -> None:
+            segment = Path(f"/proc/self/fd/{source}").readlink()
+            os.truncate(segment, offset)
+            super().copy(source, offset, length, target)
+
+    with pytest.raises(RowsLost):
+        step.concatenate(files=CutWhileCopied())
+    assert step.target.read_bytes() == b""
+    assert hidden(step) == []
 
 
 def test_the_list_of_lost_rows_is_bounded(step: CommittedStep, monkeypatch: pytest.MonkeyPatch) -> None:

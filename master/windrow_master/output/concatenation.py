@@ -215,7 +215,12 @@ class _Concatenation:
         if length != row.length or crc32 != row.crc32:
             self._lost.append(row)
         elif not self._lost:
-            self._files.copy(self._segments.descriptor(row.segment_id), row.offset, row.length, self._descriptor)
+            try:
+                self._files.copy(self._segments.descriptor(row.segment_id), row.offset, row.length, self._descriptor)
+            except EOFError:
+                # Cut since it was verified. What is written now is never renamed.
+                self._lost.append(row)
+                return
             self._hasher = hasher
             self._length += row.length
             self._rows += row.row_count

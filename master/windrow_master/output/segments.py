@@ -125,16 +125,10 @@ class SegmentWriter:
                 self._seal(segment)
         return rows
 
-    def close_step(self, step_id: StepId) -> None:
-        """A step takes no more rows: let go of its open segment."""
-        segment = self._open.get(step_id)
-        if segment is not None:
-            self._seal(segment)
-
     def close(self) -> None:
         """Let go of everything."""
-        for step_id in list(self._open):
-            self.close_step(step_id)
+        for segment in list(self._open.values()):
+            self._seal(segment)
 
     def _append_inline(
         self, step_id: StepId, blocks: Sequence[RowBlock], numbers: list[int], ranges: list[RowRange | None]

@@ -59,6 +59,7 @@ class Carrier:
         self._recipes: dict[StepId, int] = {}
         self._documents: dict[JobKey, EffectiveJob] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._preparing: dict[StepId, asyncio.Task[None]] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
             fx.SendAssignments: self._send_assignments,
             fx.SendStep: self._send_step,
@@ -94,6 +95,8 @@ class Carrier:
         """Stop planners, end streams."""
         for session in self._sessions.values():
             session.close()
+        for preparing in self._preparing.values():
+            preparing.cancel()
         await asyncio.gather(*(planner.stop() for planner in self._planners.values()))
         for task in self._tasks:
             task.cancel()
@@ -225,19 +228,36 @@ class Carrier:
 
     def _prepare_step(self, effect: fx.PrepareStep) -> None:
         step = self._core.state.steps.get(effect.step_id)
-        if step is None:
-            return
+        if step is not None:
+            task = self._preparing[step.step_id] = asyncio.create_task(self._prepare(step))
+            self._keep(task)
+
+    async def _prepare(self, step: Step) -> None:
+        try:
+            await self._start(step)
+        except (PreparationFailed, TargetForeign) as error:
+            self._submit(commands.FailStep(step.step_id, str(error)))
+        except Exception as error:
+            # A bug. Unsaid, the step would wait for its beginning for ever.
+            log.exception("a step was not prepared: please report this", extra={"fields": {"step": step.step_id}})
+            message = f"Step {step.settings.name!r} was not prepared: {error!r}. Please report this."
+            self._submit(commands.FailStep(step.step_id, message))
+        finally:
+            self._preparing.pop(step.step_id, None)
+
+    async def _start(self, step: Step) -> None:
         job = self._core.state.jobs[step.job_key]
         effective = self._effective(job, step)
         earlier = {other.settings.name: StepPaths.from_json(other.paths) for other in job.steps if other is not step}
         paths = resolve(self._document(job), effective, job.job_id, self._outputs_root, earlier)
         folder = self._folder_of(step)
-        try:
+
+        def touch_disks() -> None:
             make_folders(effective, paths, folder)
             self._finisher.refuse_foreign(paths)
-        except (PreparationFailed, TargetForeign) as error:
-            self._submit(commands.FailStep(step.step_id, str(error)))
-            return
+
+        # In a thread: an output may be on a share that is slow to answer, or long to read.
+        await asyncio.get_running_loop().run_in_executor(None, touch_disks)
         self._submit(commands.StartStep(step.step_id, paths.to_json()))
         if not step.planned:
             driver = PlanningDriver(
@@ -251,6 +271,9 @@ class Carrier:
 
     def _stop_step_work(self, effect: fx.StopStepWork) -> None:
         self._finisher.abandon(effect.step_id)
+        preparing = self._preparing.pop(effect.step_id, None)
+        if preparing is not None:
+            preparing.cancel()
         planner = self._planners.pop(effect.step_id, None)
         if planner is not None:
             self._keep(asyncio.create_task(planner.stop()))
