@@ -16,10 +16,14 @@ def on_terminal(workspace: Workspace, columns: int, *arguments: str, **extra: st
     """What the command writes to a terminal of this width."""
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
+    environment = workspace.environment(TERM="xterm", **{"NO_COLOR": "", **extra})
+    # The test runner's own, which would win over the size of this terminal.
+    for name in ("COLUMNS", "LINES"):
+        environment.pop(name, None)
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, *arguments],
         cwd=workspace.folder,
-        env=workspace.environment(TERM="xterm", **{"NO_COLOR": "", **extra}),
+        env=environment,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

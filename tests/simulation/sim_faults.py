@@ -201,16 +201,16 @@ def requeued_but_not_dropped() -> Iterator[None]:
 def node_loss_charged_to_retries() -> Iterator[None]:
     """A lost node uses up max_retries."""
 
-    def tries_after(step: Step, mini_batch: int, cause: Cause) -> int:
-        return original(step, mini_batch, Cause.EXCEPTION if cause == Cause.NODE_LOST else cause)
+    def count(step: Step, mini_batch: int, lease_id: int, cause: Cause) -> int:
+        return original(step, mini_batch, lease_id, Cause.EXCEPTION if cause == Cause.NODE_LOST else cause)
 
     def left(step: Step, failures: int, cause: Cause) -> bool:
         return budget(step, failures, Cause.EXCEPTION if cause == Cause.NODE_LOST else cause)
 
-    original, budget = budgets.tries_after, budgets.budget_left
+    original, budget = budgets.count_failure, budgets.budget_left
     with (
-        patch.object(attempts, "tries_after", tries_after),
-        patch.object(recovery, "tries_after", tries_after),
+        patch.object(attempts, "count_failure", count),
+        patch.object(recovery, "count_failure", count),
         patch.object(attempts, "budget_left", left),
     ):
         yield
@@ -304,7 +304,7 @@ def counters_left_behind() -> Iterator[None]:
 @fault
 def restart_forgets_tries() -> Iterator[None]:
     """Failed attempts of open mini-batches are not counted after a restart."""
-    with patch.object(recovery, "tries_after", lambda step, mini_batch, cause: 0):
+    with patch.object(recovery, "count_failure", lambda step, mini_batch, lease_id, cause: 0):
         yield
 
 
