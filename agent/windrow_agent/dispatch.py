@@ -177,6 +177,12 @@ class Dispatcher:
                 step.told = (wanted, workers, given_up)
                 self._upward.capacity(step.step_id, wanted, workers, given_up=given_up)
 
+    @property
+    def well_provided(self) -> bool:
+        """Whether more than half of what this node wants ahead is still before it."""
+        wanted = sum(step.told[0] for step in self.steps.values() if step.told is not None)
+        return not self.draining and 2 * self.ledger.unfinished > wanted
+
     def _has_room(self) -> bool:
         """Whether a step that wakes would find a slot: one is free, or its worker has nothing to do."""
         workers = self._pool.workers

@@ -5,30 +5,49 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
 from windrow_master.core.ids import JobKey
 
 
+@dataclass(eq=False, slots=True)
+class Watch:
+    """What one watcher waits for."""
+
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at each change; cleared by the watcher."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the job has ended."""
+
+    async def next_change(self, interval_s: float) -> None:
+        """Wait for a change, and then for others to join it: so long, or until the job has ended."""
+        await self.changed.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.ended.wait(), interval_s)
+
+
 class Watchers:
-    """One event a watcher; set whenever a commit changed its job."""
+    """All watches; told of every commit that changed a job."""
 
     def __init__(self) -> None:
-        self._events: defaultdict[JobKey, set[asyncio.Event]] = defaultdict(set)
+        self._watches: defaultdict[JobKey, set[Watch]] = defaultdict(set)
 
     @contextmanager
-    def watch(self, job_key: JobKey) -> Iterator[asyncio.Event]:
-        """An event that is set at each change, for as long as the context lasts."""
-        event = asyncio.Event()
-        self._events[job_key].add(event)
+    def watch(self, job_key: JobKey) -> Iterator[Watch]:
+        """A watch of a job, for as long as the context lasts."""
+        watch = Watch()
+        self._watches[job_key].add(watch)
         try:
-            yield event
+            yield watch
         finally:
-            self._events[job_key].discard(event)
-            if not self._events[job_key]:
-                del self._events[job_key]
+            self._watches[job_key].discard(watch)
+            if not self._watches[job_key]:
+                del self._watches[job_key]
 
-    def notify(self, job_key: JobKey) -> None:
+    def notify(self, job_key: JobKey, *, ended: bool) -> None:
         """The job changed, durably."""
-        for event in self._events.get(job_key, ()):
-            event.set()
+        for watch in self._watches.get(job_key, ()):
+            watch.changed.set()
+            if ended:
+                watch.ended.set()

@@ -125,7 +125,7 @@ class MasterBench:
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, NotifyJob):
-                self.watchers.notify(effect.job_key)
+                self.watchers.notify(effect.job_key, ended=effect.ended)
 
     def request(self, request_id: str) -> job_service_pb2.SubmitJobRequest:
         """A submission of a job without a name of its own."""

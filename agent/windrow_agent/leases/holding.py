@@ -1,13 +1,14 @@
 """How many leases to hold ahead: enough that no worker waits for the network, no more than that.
 
 A worker should have work for about ``AHEAD_S`` in its channel: a round trip to the master and its scheduling take a few
-milliseconds. So dozens when ``run()`` takes microseconds, one extra when it takes tens of milliseconds, and nothing but
-the one in work when it takes seconds (a round trip is then lost in the noise, and another node could use the rest).
+milliseconds, and completions are told several at a time. So over a hundred when ``run()`` takes microseconds, a few
+extra when it takes tens of milliseconds, and nothing but the one in work when it takes seconds (a round trip is then
+lost in the noise, and another node could use the rest).
 """
 
 from __future__ import annotations
 
-AHEAD_S = 0.03
+AHEAD_S = 0.15
 """Work to have in a worker's channel, in seconds."""
 
 DEPTH_MAX = 128

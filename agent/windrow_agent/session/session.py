@@ -17,6 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import sys
@@ -39,6 +40,9 @@ from windrow_agent.session.upward import Upward
 
 FLUSH_S = 0.002
 """Under load, so long completions gather before the next message goes up."""
+
+GATHER_S = 0.1
+"""So long they gather at most while the workers have enough to go on with."""
 
 _WAIT_MAX_S = 5.0
 _SOCKET_POLL_S = 0.005
@@ -214,14 +218,31 @@ class Session:
                     if message:
                         await call.write(message)
                         sent += len(message)
+                gathering_ends = time.monotonic() + GATHER_S
                 if sent > 512:
                     # Work flows: let completions gather. A lone one is sent at once.
                     await asyncio.sleep(FLUSH_S)
                 await wake.wait()
+                await self._gather(gathering_ends)
         except asyncio.InvalidStateError as error:
             # The call has ended; the reader knows why.
             await asyncio.sleep(1.0)
             raise SessionLost("the Work stream has ended") from error
+
+    async def _gather(self, deadline: float) -> None:
+        """Lets completions wait for company while the workers have enough to go on with.
+
+        A message of one costs the master, and its disk, as much as one of many. Nobody waits for it: neither a worker,
+        nor the job, whose last completions leave this node with nothing to go on with.
+        """
+        wake = self._wake
+        while self._upward.completions_only and self._dispatcher.well_provided:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            wake.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(wake.wait(), left)
 
     async def _read(self, call: WorkCall) -> None:
         while True:

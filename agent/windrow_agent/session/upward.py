@@ -65,9 +65,12 @@ class Upward:
     @property
     def empty(self) -> bool:
         """Whether nothing waits."""
-        return not (
-            self.outbox.has_unsent or self._capacities or self._released or self._failures or self._tell_draining
-        )
+        return self.completions_only and not self.outbox.has_unsent
+
+    @property
+    def completions_only(self) -> bool:
+        """Whether nothing waits but completions."""
+        return not (self._capacities or self._released or self._failures or self._tell_draining)
 
     def take(self, limit: int) -> bytes:
         """The next message, encoded; about ``limit`` bytes at most. Empty when nothing waits."""
@@ -75,7 +78,7 @@ class Upward:
         # Completions come first in a message, and a master handles them first: what is finished frees capacity.
         if self.outbox.has_unsent:
             parts.append(self.outbox.take(limit))
-        if self._capacities or self._released or self._failures or self._tell_draining:
+        if not self.completions_only:
             message = rpc.WorkRequest(
                 capacities=self._capacities.values(),
                 released_lease_ids=self._released,

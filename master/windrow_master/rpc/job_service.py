@@ -28,7 +28,9 @@ from windrow_master.shell.writer import Writer
 from windrow_master.submission import SubmissionInvalid, Submissions
 from windrow_master.watchers import Watchers
 
-WATCH_INTERVAL_S = 0.1
+WATCH_INTERVAL_S = 0.25
+"""So far apart a watcher hears of changes; of the end at once."""
+
 FOLLOW_INTERVAL_S = 0.25
 JOBS_PAGE, JOBS_PAGE_MAX = 50, 200
 LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
@@ -106,18 +108,16 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
         job, steps = await self._find(request.job_id, context)
         seq = request.after_seq
         self._begin_work()
-        with self._watchers.watch(job.job_key) as changed:
+        with self._watchers.watch(job.job_key) as watch:
             while True:
-                changed.clear()
+                watch.changed.clear()
                 job, steps = await self._find(request.job_id, context)
                 if job.seq > seq:
                     seq = job.seq
                     yield pb.WatchJobResponse(job=job_message(job, steps))
                 if job.state in ENDED_JOBS:
                     return
-                await changed.wait()
-                if job.state not in ENDED_JOBS:
-                    await asyncio.sleep(WATCH_INTERVAL_S)
+                await watch.next_change(WATCH_INTERVAL_S)
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
         """Cancel a job; one that has ended stays as it is."""

@@ -322,7 +322,7 @@ class Carrier:
             self._submit(command)
 
     def _notify_job(self, effect: fx.NotifyJob) -> None:
-        self._watchers.notify(effect.job_key)
+        self._watchers.notify(effect.job_key, ended=effect.ended)
         if effect.ended:
             self._documents.pop(effect.job_key, None)
 
