@@ -107,9 +107,10 @@ class Follower:
         while not self._closing.wait(FLEET_INTERVAL_S):
             try:
                 now = self._client.master().read_only_reason
-                if now != reason:
+                # Which file it was that found no room may change meanwhile: told once.
+                if bool(now) != bool(reason):
                     self.tell(f"The master stands still: {now}" if now else "The master accepts changes again.")
-                    reason = now
+                reason = now
                 if with_nodes:
                     self.events.put(_Fleet(list(self._client.list_nodes())))
             except Exception:  # the display lives without; the job's own stream tells what is wrong

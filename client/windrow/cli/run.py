@@ -179,10 +179,7 @@ class _Run:
         if session.attached:
             self._say(f"Attached to the windrow process {session.owner_pid}, which serves {session.folder}.")
         if begun.job.state.ended:
-            self._say(
-                "It had ended when the command that followed it was killed: nothing is run again. "
-                "--restart runs it anew."
-            )
+            self._say("It ended while no command followed it any more: nothing is run again. --restart runs it anew.")
         for other in begun.others:
             self._say(
                 f"Going on as well: the unfinished run {other.job_id} of this state folder ({other.display_name})."
