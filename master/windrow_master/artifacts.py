@@ -7,6 +7,8 @@ import os
 import re
 from pathlib import Path
 
+from windrow_master.folders import sync_folder
+
 DIGEST = re.compile(r"[0-9a-f]{64}")
 ARTIFACT_BYTES_MAX = 16 << 30
 
@@ -75,11 +77,7 @@ class ArtifactFolder:
                 )
             os.fsync(file.fileno())
         partial.rename(self._folder / digest)
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self._folder)
 
     def _partial(self, digest: str) -> Path:
         if not DIGEST.fullmatch(digest):

@@ -50,10 +50,9 @@ def main() -> None:
     try:
         code = run_app()
     except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename is not None:
-            raise
         from windrow.cli.messages import report
 
+        # It knows a full disk behind our words, and raises any other.
         code = report(error, "text")
     leave(code)
 
@@ -68,9 +67,9 @@ def leave(code: int) -> NoReturn:
         try:
             stream.flush()
         except OSError as error:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, stream.fileno())
-            os.close(null)
+            from windrow.cli.messages import write_nowhere
+
+            write_nowhere(stream.fileno())
             if stream is sys.stdout and code == 0 and error.errno != errno.EPIPE:
                 print(f"windrow: what there was to say could not be written: {error.strerror}.", file=sys.stderr)
                 code = 1

@@ -43,9 +43,14 @@ def leave_closed_terminal() -> None:
             termios.tcgetattr(descriptor)
         except termios.error as error:
             if error.args[0] == errno.EIO:
-                null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, descriptor)
-                os.close(null)
+                write_nowhere(descriptor)
+
+
+def write_nowhere(descriptor: int) -> None:
+    """What is written there from now on is lost, without an error."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
 
 
 def printable(text: str, encoding: str | None) -> str:

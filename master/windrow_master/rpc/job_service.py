@@ -192,7 +192,7 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
             # A file that is not the one asked for (it is gone) is sent from its beginning.
             offset = min(offset, length) if name in (wanted, first) else 0
             pieces = pieces_of(place / name if name else place, name.encode(errors="surrogateescape"), length, offset)
-            while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            while (piece := await in_thread(next, pieces, None)) is not None:
                 yield piece
             offset = 0
 
