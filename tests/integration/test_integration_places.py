@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,17 +32,6 @@ def gated(make: Make) -> tuple[EmbeddedRun, Path]:
         job.read_text().replace("    task:\n", f"    environment_variables: {{GATE: '{gate}'}}\n    task:\n")
     )
     return run, gate
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MB; its mount needs root."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.geteuid() != 0 or subprocess.call(["mount", "-t", "tmpfs", "-o", "size=24m", "none", folder]) != 0:
-        pytest.skip("needs root and mount")
-    yield folder
-    wait_until(lambda: subprocess.call(["umount", folder], stderr=subprocess.DEVNULL) == 0, f"{folder} unmounted")
 
 
 @pytest.mark.parametrize(
