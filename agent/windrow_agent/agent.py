@@ -9,7 +9,8 @@ Invariants:
 
 1. No worker outlives the agent: they are killed at its end, and tied to its life by the kernel.
 2. Draining takes nothing new; what has not started is handed back at once, what runs has ``drain_grace_s``.
-3. The node keeps its Work stream while draining until everything is acknowledged or released, within the grace period.
+3. The node keeps its Work stream while draining until everything is acknowledged or released, within the grace period:
+   also what the master handed out before it heard of the drain, which is why its answer is waited for.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from windrow.rpc.v1 import artifact_service_pb2
 from windrow_agent.code_cache import CodeCache, CodeUnavailable
 from windrow_agent.config import AgentConfig
 from windrow_agent.dispatch import TICK_S, Dispatcher
+from windrow_agent.health import HealthSocket
 from windrow_agent.node import kernel, resources
 from windrow_agent.node.identity import Identity
 from windrow_agent.pool import Node, Pool
@@ -85,6 +87,7 @@ class Agent:
             self.drain,
         )
         self.logs = LogPushes(self.dispatcher, self.session.link)
+        self.health = HealthSocket(folder, lambda: self.session.connected)
         self._drain = asyncio.Event()
         self._now = asyncio.Event()
 
@@ -94,6 +97,8 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
         kernel.become_subreaper()
+        if self.config.served:
+            await self.health.open()
         tasks = [
             asyncio.create_task(self.session.run()),
             asyncio.create_task(self._tick()),
@@ -111,6 +116,7 @@ class Agent:
         finally:
             for task in (*tasks, ending, at_once):
                 task.cancel()
+            await self.health.close()
             self.uploads.cancel()
             await asyncio.gather(*tasks, ending, at_once, return_exceptions=True)
             self.dispatcher.kill_all()
@@ -162,7 +168,7 @@ class Agent:
             and not self.uploads.pending
             and not self.dispatcher.ledger.unfinished
             # Without a master only results are worth waiting for: what else waits, it learns from this node's silence.
-            and (self.upward.empty or not self.session.connected)
+            and ((self.upward.empty and self.session.drain_heard) or not self.session.connected)
         )
 
     async def _tick(self) -> None:

@@ -29,7 +29,8 @@ class AgentConfig:
 
     - ``folder``: the agent's own folder: lock, code, logs, scratch; one agent a folder.
     - ``master_addresses``: gRPC targets, best first: ``host:port`` or ``unix:/path``.
-    - ``join_token_file``: file with the secret that admits nodes; null in the embedded mode.
+    - ``join_token``: the secret that admits nodes; empty in the embedded mode. The text, not a file: what a script of
+      the same user could read, a script could send away.
     - ``tls_ca_file``: certificates that vouch for the master; null: no TLS.
     - ``node_id``: name of this node, the host's name by default.
     - ``slots``: worker processes at a time; by default one a processor that the agent may use.
@@ -47,7 +48,7 @@ class AgentConfig:
 
     folder: Path
     master_addresses: tuple[str, ...]
-    join_token_file: Path | None = None
+    join_token: str = field(default="", repr=False)
     tls_ca_file: Path | None = None
     node_id: str = field(default_factory=default_node_id)
     labels: dict[str, str] = field(default_factory=dict)
@@ -82,13 +83,13 @@ class AgentConfig:
         for name in ("folder", "master_addresses"):
             if not values.get(name):
                 raise BadConfig(f"The agent's configuration lacks {name!r}")
-        for name in ("folder", "join_token_file", "tls_ca_file"):
+        for name in ("folder", "tls_ca_file"):
             if name in values:
                 values[name] = Path(_typed(name, values[name], str)).absolute()
         for name in ("master_addresses", "passed_environment"):
             if name in values:
                 values[name] = tuple(_typed(name, item, str) for item in _typed(name, values[name], list))
-        for name in ("node_id", "python", "on_master_lost", "log_level"):
+        for name in ("node_id", "python", "on_master_lost", "log_level", "join_token"):
             if name in values:
                 _typed(name, values[name], str)
         for name in ("slots", "gpu_count", "node_rank", "memory_rows_bytes_max", "held_rows_bytes_max"):

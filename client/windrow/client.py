@@ -13,17 +13,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import grpc
 
+from windrow.contexts import Access, find_access
 from windrow.errors import DeadlinePassed, JobFailed, NotFound, UsageError, WindrowError
 from windrow.job import Job, job_from_message
 from windrow.node import Node, node_from_message
-from windrow.results import RowsFile, lines_of, read_frame, rows_file
+from windrow.results import RowsFile, lines_of, output_names, read_frame, rows_file, single_name
 from windrow.rpc.connection import Connection, Patience
 from windrow.rpc.errors import OUTPUT_UNKNOWN
 from windrow.rpc.v1 import job_service_pb2 as pb
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from windrow.embedded.session import Session
     from windrow.spec import EffectiveJob, LoadedJob
+    from windrow.upload import UploadMoment
 
 WATCH_TIMEOUT_S = 60.0
 """A stream is opened anew so often: a connection that died without a word is noticed by then."""
@@ -69,32 +71,35 @@ class Client:
         address: str | None = None,
         *,
         state: str | os.PathLike[str] | None = None,
+        access: Access | None = None,
         patience_s: float = 15.0,
     ) -> None:
-        """Connect to `address` (`host:port` or `unix:/path`; by default $WINDROW_MASTER), or to an embedded run's
-        folder.
+        """Connect to a master: at `address` (`host:port`, `unix:/path`, or the name of a context), by an `access`, or
+        to that of an embedded run's `state` folder. By default: $WINDROW_MASTER, else the context in use.
 
-        `state`: where no master is live over that folder, a private one is started for as long as the client is open;
-        it answers questions but runs nothing. Raises UsageError, StateFolderError, MasterFailed.
+        With an address go the files that $WINDROW_CA_FILE and $WINDROW_TOKEN_FILE name. `state`: where no master is
+        live over that folder, a private one is started for as long as the client is open; it answers questions but
+        runs nothing. Raises UsageError, StateFolderError, MasterFailed.
         """
         self._session: Session | None = None
+        if sum(given is not None for given in (address, state, access)) > 1:
+            raise UsageError("Give one of address, state and access.")
         if state is not None:
-            if address is not None:
-                raise UsageError("Give either an address or a state folder, not both.")
             from windrow.embedded.session import open_session
 
             self._session = open_session(os.fspath(state), with_agent=False, must_exist=True)
             try:
-                address = self._session.wait_ready()
+                access = Access(self._session.wait_ready())
             except BaseException:
                 self._session.close(now=True)
                 raise
-        address = address or os.environ.get("WINDROW_MASTER")
-        if not address:
+        access = access or find_access(address, os.environ)
+        if access is None:
             raise UsageError(
-                "Which master? Give its address (host:port or unix:/path), set WINDROW_MASTER, or name a state folder."
+                "Which master? Give its address (host:port or unix:/path), set WINDROW_MASTER, use a context "
+                "(windrow context use NAME), or name a state folder."
             )
-        self.connection = Connection(address, patience_s=patience_s)
+        self.connection = Connection(access.address, patience_s=patience_s, access=access)
         if self._session is not None:
             self.connection.why_gone = self._session.failure
         self._stub = job_service_pb2_grpc.JobServiceStub(self.connection.channel)
@@ -146,29 +151,48 @@ class Client:
         name: str | None = None,
         priority: int = 0,
         weight: int = 1,
+        on_upload: Callable[[UploadMoment], None] = lambda moment: None,
     ) -> Job:
         """Submit a job file, or what `windrow.spec.load_job` made of one; return the accepted job.
 
-        `sets`: overrides, each `path=value`; `name`: wins over the file's. Code goes along unless the master has it.
+        `sets`: overrides, each `path=value`; `name`: wins over the file's. Code goes along unless the master has it,
+        and so does data at relative paths, unless the master sees the same folder; `on_upload` is told how far it is.
         Raises windrow.spec.JobFileError with all problems of the file, RequestRefused for what the master refuses.
         """
+        master = self.master()
         if isinstance(job, (str, os.PathLike)):
             from windrow.spec import load_job
 
-            job = load_job(job, sets, embedded=self.master().embedded)
+            job = load_job(job, sets, embedded=master.embedded)
         elif sets:
             raise UsageError("`sets` change a job file while it is loaded; give them to load_job.")
-        return self.submit_effective(self.upload_code(job, name=name, priority=priority, weight=weight))
+        data_paths = None
+        if not master.embedded:
+            from windrow.upload import upload_data
+
+            data_paths = upload_data(self.connection, job, master.datastores, on_upload)
+        effective = self.upload_code(job, data_paths=data_paths, name=name, priority=priority, weight=weight)
+        return self.submit_effective(effective)
 
     def upload_code(
-        self, loaded: LoadedJob, *, name: str | None = None, priority: int = 0, weight: int = 1
+        self,
+        loaded: LoadedJob,
+        *,
+        data_paths: dict[tuple[str, str], str] | None = None,
+        name: str | None = None,
+        priority: int = 0,
+        weight: int = 1,
     ) -> EffectiveJob:
-        """Pack the code folders of a loaded job, bring them to the master, and make the job that can be submitted."""
+        """Pack the code folders of a loaded job, bring them to the master, and make the job that can be submitted.
+
+        `data_paths`: where the data of inputs is, by step and name, if not where the job file says.
+        """
         import tempfile
 
-        from windrow.code_archive import CodeArchiveError, pack
+        from windrow.archives import ArchiveError
+        from windrow.code_archive import pack
         from windrow.spec import build_effective
-        from windrow.transfer import upload_artifact
+        from windrow.transfer import FileSource, upload_artifact
 
         digests: dict[str, str] = {}
         for code in sorted(set(loaded.code_folders.values())):
@@ -177,15 +201,15 @@ class Client:
             with tempfile.TemporaryFile() as archive:
                 try:
                     packed = pack(code, archive, required=sorted(name for name in scripts if name.endswith(".py")))
-                except CodeArchiveError as error:
+                except ArchiveError as error:
                     raise UsageError(str(error)) from error
                 except OSError as error:
                     raise UsageError(
                         f"The code folder {code} cannot be packed: {error.filename or code}: {error.strerror}."
                     ) from error
                 digests[code] = packed.digest
-                upload_artifact(self.connection, packed.digest, archive)
-        return build_effective(loaded, digests, name=name, priority=priority, weight=weight)
+                upload_artifact(self.connection, packed.digest, FileSource(archive))
+        return build_effective(loaded, digests, data_paths=data_paths, name=name, priority=priority, weight=weight)
 
     def submit_effective(self, job: EffectiveJob, *, request_id: str | None = None) -> Job:
         """Submit an effective job whose code the master has. The same `request_id` again returns the first answer."""
@@ -213,7 +237,7 @@ class Client:
                 return
 
     def list_nodes(self) -> Iterator[Node]:
-        """All nodes, by name."""
+        """All nodes, by name; also those that are gone (`lost`) while their names are cordoned."""
         token = ""
         while True:
             page = self.connection.call(self._stub.ListNodes, pb.ListNodesRequest(page_token=token))
@@ -221,6 +245,25 @@ class Client:
             token = page.next_page_token
             if not token:
                 return
+
+    def drain_node(self, node_id: str) -> Node:
+        """Ask a node to leave; its name stays cordoned. It has left when it is gone from the list, or `lost` in it.
+
+        Raises RequestRefused (NODE_UNKNOWN).
+        """
+        return node_from_message(self.connection.call(self._stub.DrainNode, pb.DrainNodeRequest(node_id=node_id)).node)
+
+    def cordon_node(self, node_id: str, cordoned: bool = True) -> Node:
+        """Hand a node nothing new, or (`cordoned=False`) work again; it finishes what it has begun.
+
+        Holds for the name, over restarts of agent and master. Raises RequestRefused (NODE_UNKNOWN).
+        """
+        request = pb.CordonNodeRequest(node_id=node_id, cordoned=cordoned)
+        return node_from_message(self.connection.call(self._stub.CordonNode, request).node)
+
+    def remove_node(self, node_id: str) -> None:
+        """Forget a node that is gone, with its cordon. Raises RequestRefused (NODE_UNKNOWN, NODE_CONNECTED)."""
+        self.connection.call(self._stub.RemoveNode, pb.RemoveNodeRequest(node_id=node_id))
 
     def cancel(self, job_id: str) -> Job:
         """Ask for a job's end; one that has ended stays as it is. Raises NotFound."""
@@ -334,7 +377,7 @@ class Client:
         for name in names:
             if "/" in name or name.startswith("."):
                 raise NotFound(f"Job {job_id} has no output {name!r}.", reason=OUTPUT_UNKNOWN)
-            single = _single_name(job, document, name)
+            single = single_name(job, document, name)
             target = Path(folder) / name
             received += Download(
                 self.connection, job_id, job.generation, name, target, single_name=single, on_bytes=on_bytes
@@ -362,24 +405,4 @@ class Client:
             raise JobFailed(f"Job {job.job_id} is {job.state.value}{why}. It has no whole outputs.")
 
 
-def output_names(job: Job, document: Mapping[str, Any]) -> list[str]:
-    """The names under which a job's outputs can be had: the pipeline's, else `step.output`."""
-    named = {(bound["step"], bound["output"]): name for name, bound in document.get("outputs", {}).items()}
-    return [named.get((step.name, out.name), f"{step.name}.{out.name}") for step in job.steps for out in step.outputs]
-
-
-def _single_name(job: Job, document: Mapping[str, Any], name: str) -> str:
-    """What to call the output's file where the output is one file."""
-    bound = document.get("outputs", {}).get(name)
-    step_name, _, output = (bound["step"], "", bound["output"]) if bound else name.partition(".")
-    for step in job.steps:
-        for out in step.outputs:
-            if (step.name, out.name) == (step_name, output):
-                return Path(out.path).name or name
-    raise NotFound(
-        f"Job {job.job_id} has no output {name!r}. Its outputs: {', '.join(output_names(job, document)) or '(none)'}.",
-        reason=OUTPUT_UNKNOWN,
-    )
-
-
-__all__ = ["Client", "LogFile", "Master", "WindrowError", "output_names"]
+__all__ = ["Client", "LogFile", "Master", "WindrowError"]

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from windrow import archives
+from windrow.archives import ArchiveError, ArchiveLimits
+
 ALWAYS_LEFT_OUT = frozenset(
     {".git", "__pycache__", ".windrow", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
@@ -28,22 +31,6 @@ STATE_MARK = "windrow.db"
 
 IGNORE_FILES = (".amlignore", ".gitignore")
 """The first of these in the folder's root says, with git's patterns, what is left out."""
-
-_CHUNK = 1024 * 1024
-_HEADER_BYTES_MAX = 8192
-"""Headers and padding of one file, names as long as systems allow included."""
-
-
-class CodeArchiveError(Exception):
-    """A folder that cannot be packed, or an archive that is refused; the text says what, where and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveLimits:
-    """What an archive may hold: `files_max` counts files, `bytes_max` their content in total."""
-
-    files_max: int = 50_000
-    bytes_max: int = 2 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +43,7 @@ class CodeArchive:
     content_bytes: int
 
 
-DEFAULT_LIMITS = ArchiveLimits()
+DEFAULT_LIMITS = ArchiveLimits(files_max=50_000, bytes_max=2 * 1024**3)
 
 
 def pack(
@@ -69,7 +56,7 @@ def pack(
     """Packs a code folder into `archive`, a file that is open for writing and empty, and returns its digest.
 
     `required` are paths relative to the folder (the entry script) that must not be left out. Links to files inside the
-    folder are packed as the files they lead to. Raises CodeArchiveError for links that lead elsewhere, special files,
+    folder are packed as the files they lead to. Raises ArchiveError for links that lead elsewhere, special files,
     missing required files and folders beyond the limits; OSError for what cannot be read.
     """
     root = Path(folder)
@@ -77,7 +64,7 @@ def pack(
     names = {name for name, _ in files}
     for name in required:
         if name not in names:
-            raise CodeArchiveError(
+            raise ArchiveError(
                 f"{root / name} is left out of the code archive, but the job needs it; check "
                 f"{' and '.join(IGNORE_FILES)} in {root}."
             )
@@ -87,7 +74,7 @@ def pack(
         for name, path in files:
             content_bytes += _add(tar, name, path)
             if content_bytes > limits.bytes_max:
-                raise CodeArchiveError(_too_large(root, limits))
+                raise ArchiveError(_too_large(root, limits))
     archive.flush()
     return CodeArchive(out.digest.hexdigest(), out.length, len(files), content_bytes)
 
@@ -95,36 +82,20 @@ def pack(
 def unpack(
     archive: str | os.PathLike[str], folder: str | os.PathLike[str], limits: ArchiveLimits = DEFAULT_LIMITS
 ) -> None:
-    """Unpacks an archive into `folder`, which must not exist yet or be empty.
+    """Unpacks an archive into `folder`, which must not exist yet or be empty: see `archives.unpack`.
 
-    Only regular files with relative names are accepted, each once; anything else, and an archive beyond the limits,
-    raises CodeArchiveError. What was unpacked until then stays: the caller removes the folder. Whether the archive is
-    the one that its digest names is for the caller to verify.
+    Raises ArchiveError, OSError.
     """
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    if any(target.iterdir()):
-        raise CodeArchiveError(f"{target} is not empty; code is only unpacked into a fresh folder.")
-    with Path(archive).open("rb") as file:
-        # Headers and padding of many small files come on top of the content.
-        if os.fstat(file.fileno()).st_size > limits.bytes_max + limits.files_max * _HEADER_BYTES_MAX:
-            raise CodeArchiveError(f"the code archive {archive} is refused: it is larger than any that is packed.")
-        try:
-            with tarfile.open(fileobj=file, mode="r|") as tar:
-                _unpack_members(tar, target, limits)
-        except (tarfile.TarError, EOFError, UnicodeError, ValueError) as error:
-            raise CodeArchiveError(
-                f"the code archive {archive} is damaged or no archive of Windrow's: {error}"
-            ) from error
+    archives.unpack(archive, folder, limits, what="code archive")
 
 
 def _files(root: Path, limits: ArchiveLimits) -> Iterator[tuple[str, Path]]:
     """Names (relative, with `/`) and paths of all files to pack, sorted by the bytes of their names."""
     if not root.is_dir():
-        raise CodeArchiveError(f"the code folder {root} is not there, or is no folder.")
+        raise ArchiveError(f"the code folder {root} is not there, or is no folder.")
     found = sorted(_walk(root, "", _ignored_by(root), root.resolve()), key=lambda entry: os.fsencode(entry[0]))
     if len(found) > limits.files_max:
-        raise CodeArchiveError(
+        raise ArchiveError(
             f"the code folder {root} holds more than {limits.files_max} files; leave data out of it, "
             f"with a {IGNORE_FILES[0]} file or by a narrower `code`."
         )
@@ -148,7 +119,7 @@ def _regular_file(path: Path, name: str, root: Path) -> Path:
     """The file itself, links followed as long as they stay inside the folder."""
     if not path.is_symlink():
         if not path.is_file():
-            raise CodeArchiveError(
+            raise ArchiveError(
                 f"{path} is neither a file nor a folder (a socket, pipe or device); remove it, or list it "
                 f"in {IGNORE_FILES[0]}."
             )
@@ -156,14 +127,14 @@ def _regular_file(path: Path, name: str, root: Path) -> Path:
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError):
-        raise CodeArchiveError(f"the link {path} leads nowhere; remove it, or list it in {IGNORE_FILES[0]}.") from None
+        raise ArchiveError(f"the link {path} leads nowhere; remove it, or list it in {IGNORE_FILES[0]}.") from None
     if not target.is_relative_to(root):
-        raise CodeArchiveError(
+        raise ArchiveError(
             f"the link {path} leads out of the code folder, to {target}; copy the file in, or list "
             f"{name} in {IGNORE_FILES[0]}."
         )
     if not target.is_file():
-        raise CodeArchiveError(
+        raise ArchiveError(
             f"the link {path} leads to {target}, which is no file; only links to files are followed. "
             f"List {name} in {IGNORE_FILES[0]}."
         )
@@ -192,7 +163,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> int:
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise CodeArchiveError(
+            raise ArchiveError(
                 f"{path} is no regular file any more; do not change the code folder while a job is submitted."
             )
         info = tarfile.TarInfo(name)
@@ -203,49 +174,10 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> int:
         except OSError as error:
             if "unexpected end of data" not in str(error):
                 raise
-            raise CodeArchiveError(
+            raise ArchiveError(
                 f"{path} became shorter while it was packed; do not change the code folder while a job is submitted."
             ) from error
         return info.size
-
-
-def _unpack_members(tar: tarfile.TarFile, target: Path, limits: ArchiveLimits) -> None:
-    content_bytes = 0
-    for count, member in enumerate(tar, 1):
-        content_bytes += member.size
-        if count > limits.files_max or content_bytes > limits.bytes_max:
-            raise CodeArchiveError(
-                f"the code archive is refused: it holds more than {limits.files_max} files or {limits.bytes_max} bytes."
-            )
-        parts = member.name.split("/")
-        if member.type not in tarfile.REGULAR_TYPES or member.issparse() or member.linkname:
-            raise CodeArchiveError(f"the code archive is refused: {member.name!r} is no regular file.")
-        if member.name.startswith("/") or any(part in ("", ".", "..") for part in parts) or "\0" in member.name:
-            raise CodeArchiveError(
-                f"the code archive is refused: {member.name!r} is no name of a file below the folder."
-            )
-        path = target.joinpath(*parts)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # O_EXCL: a name that comes twice is refused, and nothing that lies there is ever followed or overwritten.
-            descriptor = os.open(
-                path,
-                os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW,
-                0o755 if member.mode & stat.S_IXUSR else 0o644,
-            )
-        except (FileExistsError, NotADirectoryError):
-            raise CodeArchiveError(
-                f"the code archive is refused: {member.name!r} comes twice, or is a file and a folder at once."
-            ) from None
-        source = tar.extractfile(member)
-        with os.fdopen(descriptor, "wb") as out:
-            left = member.size
-            while left and source:
-                chunk = source.read(min(left, _CHUNK))
-                if not chunk:
-                    raise EOFError(f"{member.name!r} ends too early")
-                out.write(chunk)
-                left -= len(chunk)
 
 
 def _too_large(root: Path, limits: ArchiveLimits) -> str:

@@ -51,6 +51,10 @@ class MasterUnreachable(WindrowError):
     exit_code = 5
 
 
+class MasterUntrusted(MasterUnreachable):
+    """What answers at the address cannot prove that it is the master, or is reached in the wrong way (TLS)."""
+
+
 class MasterFailed(WindrowError):
     """The private master or agent of an embedded run does not stay alive, or failed inside."""
 

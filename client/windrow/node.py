@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,10 +35,24 @@ class Node(NamedTuple):
     silent_s: float | None = None
     windrow_version: str = ""
     labels: Mapping[str, str] = MappingProxyType({})
+    cordoned: bool = False
+    """It gets nothing new, whatever its state, until somebody takes that back."""
+    node_incarnation: str = ""
+    """The process of its agent: another one under the same name has another."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
         return {**self._asdict(), "labels": dict(self.labels)}
+
+
+def why_no_work(nodes: Sequence[Node]) -> str:
+    """Why no job can go on for want of nodes, and what to look at; "" where some node takes work."""
+    if any(node.state == "ready" and not node.cordoned for node in nodes):
+        return ""
+    counts = Counter("cordoned" if node.cordoned else node.state for node in nodes)
+    what = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    here = f"No node takes work ({what})" if nodes else "No node is here"
+    return f"{here}: the job waits for one. `windrow node list` tells more"
 
 
 def node_from_message(message: node_pb2.Node) -> Node:
@@ -59,4 +74,6 @@ def node_from_message(message: node_pb2.Node) -> Node:
         silent_s=message.silent_ms / 1000 if heard else None,
         windrow_version=message.windrow_version,
         labels=dict(message.labels),
+        cordoned=message.cordoned,
+        node_incarnation=message.node_incarnation,
     )

@@ -1,4 +1,4 @@
-"""The rows of a job as its caller wants them: lines, or a DataFrame."""
+"""The outputs of a job: their names, and its rows as the caller wants them: lines, or a DataFrame."""
 
 from __future__ import annotations
 
@@ -30,6 +30,26 @@ class RowsFile(NamedTuple):
     place: str
     to_csv: Mapping[str, Any] = MappingProxyType({})
     header: bool = False
+
+
+def output_names(job: Job, document: Mapping[str, Any]) -> list[str]:
+    """The names under which a job's outputs can be had: the pipeline's, else `step.output`."""
+    named = {(bound["step"], bound["output"]): name for name, bound in document.get("outputs", {}).items()}
+    return [named.get((step.name, out.name), f"{step.name}.{out.name}") for step in job.steps for out in step.outputs]
+
+
+def single_name(job: Job, document: Mapping[str, Any], name: str) -> str:
+    """What to call the output's file where the output is one file. Raises NotFound."""
+    bound = document.get("outputs", {}).get(name)
+    step_name, _, output = (bound["step"], "", bound["output"]) if bound else name.partition(".")
+    for step in job.steps:
+        for out in step.outputs:
+            if (step.name, out.name) == (step_name, output):
+                return Path(out.path).name or name
+    raise NotFound(
+        f"Job {job.job_id} has no output {name!r}. Its outputs: {', '.join(output_names(job, document)) or '(none)'}.",
+        reason=OUTPUT_UNKNOWN,
+    )
 
 
 def rows_files(job: Job, document: Mapping[str, Any]) -> list[RowsFile]:

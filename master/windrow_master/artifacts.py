@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 from pathlib import Path
 
 from windrow_master.folders import sync_folder
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 ARTIFACT_BYTES_MAX = 16 << 30
+SPARE_BYTES = 128 << 20
+"""So much room on its disk an upload leaves to the master's state (a small one: as much as itself)."""
+PARTIAL_KEPT_S = 7 * 86400.0
+"""Looked at when a master starts."""
 
 
 class ArtifactError(Exception):
@@ -25,8 +30,12 @@ class ArtifactFolder:
     """`state/artifacts`. All methods block on the disk."""
 
     def __init__(self, folder: Path) -> None:
+        """Uploads that nobody has gone on with for PARTIAL_KEPT_S are removed."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        for partial in folder.glob("*.partial"):
+            if time.time() - partial.stat().st_mtime > PARTIAL_KEPT_S:
+                partial.unlink(missing_ok=True)
 
     def path(self, digest: str) -> Path | None:
         """Where a complete artifact is; None when there is none."""
@@ -34,6 +43,12 @@ class ArtifactFolder:
             return None
         path = self._folder / digest
         return path if path.exists() else None
+
+    def drop(self, digest: str) -> None:
+        """Remove a complete artifact, if it is there."""
+        path = self.path(digest)
+        if path is not None:
+            path.unlink(missing_ok=True)
 
     def length(self, digest: str) -> tuple[int, bool]:
         """(bytes received, whether that is all)."""
@@ -56,10 +71,21 @@ class ArtifactFolder:
         here = partial.stat().st_size if partial.exists() else 0
         if offset not in (0, here):
             raise ArtifactError("OFFSET_MISMATCH", f"{here} bytes of {digest} are here; the upload begins at {offset}.")
+        disk, missing = os.statvfs(self._folder), length - here
+        if disk.f_bavail * disk.f_frsize < missing + min(missing, SPARE_BYTES):
+            raise ArtifactError(
+                "STORAGE_FULL",
+                f"The master has no room for the {missing} bytes that are still to come, and for its state. "
+                f"Make room on the disk of its state folder, {self._folder.parent}, and try again.",
+            )
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.ftruncate(descriptor, offset)
         os.lseek(descriptor, offset, os.SEEK_SET)
         return descriptor
+
+    def give_up(self, digest: str) -> None:
+        """Remove what has arrived of an artifact: the disk is full, and the master's state needs the room."""
+        self._partial(digest).unlink(missing_ok=True)
 
     def finish(self, digest: str, length: int) -> None:
         """Verify a whole upload and make it durable under its digest. Raises ArtifactError; then it is gone."""

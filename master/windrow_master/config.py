@@ -22,6 +22,8 @@ class MasterConfig:
     embedded: bool = False
     datastores: dict[str, Path] = field(default_factory=dict)
     join_token_file: Path | None = None
+    client_token_file: Path | None = None
+    tls_file: Path | None = None
 
     @property
     def outputs(self) -> Path:
@@ -31,16 +33,33 @@ class MasterConfig:
 
     def join_token(self) -> str:
         """The secret that admits nodes; "" when none is asked for. Raises OSError when its file cannot be used."""
-        if self.join_token_file is None:
-            return ""
-        try:
-            token = self.join_token_file.read_text().strip()
-        except UnicodeDecodeError:
-            token = ""
-        if not token:
-            # An empty token would admit everybody.
-            raise OSError(f"The join token file {self.join_token_file} holds no text. Write a secret into it.")
+        return _secret(self.join_token_file)
+
+    def client_token(self) -> str:
+        """The secret that clients bring; "" when none is asked for.
+
+        Raises OSError when its file cannot be used, or admits nodes, too: what a node holds must not submit jobs.
+        """
+        token = _secret(self.client_token_file)
+        if token and token == self.join_token():
+            raise OSError(
+                f"The client token in {self.client_token_file} is the join token, too: whoever runs an agent could "
+                f"submit jobs. Write another secret into one of the files."
+            )
         return token
+
+
+def _secret(file: Path | None) -> str:
+    if file is None:
+        return ""
+    try:
+        token = file.read_text().strip()
+    except UnicodeDecodeError:
+        token = ""
+    if not token or not token.isascii() or not token.isprintable():
+        # An empty token would admit everybody; others than these characters cannot be sent.
+        raise OSError(f"The token file {file} holds no plain text. Write a secret into it: `windrow setup` makes one.")
+    return token
 
 
 def parse(arguments: list[str]) -> MasterConfig:
@@ -57,6 +76,8 @@ def parse(arguments: list[str]) -> MasterConfig:
         "--datastore", action="append", default=[], metavar="NAME=PATH", help="folder whose data jobs may name"
     )
     parser.add_argument("--join-token-file", type=Path, help="agents must bring what this file holds")
+    parser.add_argument("--client-token-file", type=Path, help="clients must bring what this file holds")
+    parser.add_argument("--tls-file", type=Path, help="serve over TLS only: PEM file of key and certificate")
     given = parser.parse_args(arguments)
     if not _LISTEN.fullmatch(given.listen):
         parser.error(f"--listen {given.listen}: say HOST:PORT (as in 127.0.0.1:8470) or unix:/PATH")
@@ -66,9 +87,23 @@ def parse(arguments: list[str]) -> MasterConfig:
         if not name or not path or not Path(path).is_dir():
             parser.error(f"--datastore {item}: say NAME=PATH with a folder that exists")
         datastores[name] = Path(path).resolve()
-    if given.join_token_file is not None and not given.join_token_file.is_file():
-        parser.error(f"--join-token-file {given.join_token_file}: there is no such file")
-    return MasterConfig(given.state.absolute(), given.listen, given.embedded, datastores, given.join_token_file)
+    for option in ("join_token_file", "client_token_file", "tls_file"):
+        file = getattr(given, option)
+        if file is not None and not file.is_file():
+            parser.error(f"--{option.replace('_', '-')} {file}: there is no such file")
+    if given.tls_file is not None and given.listen.startswith("unix:"):
+        parser.error(f"--tls-file {given.tls_file}: a unix socket needs no TLS; its folder guards it. Leave it out")
+    if given.client_token_file is not None and given.tls_file is None:
+        parser.error(f"--client-token-file {given.client_token_file}: clients send it over TLS only. Add --tls-file")
+    return MasterConfig(
+        given.state.absolute(),
+        given.listen,
+        given.embedded,
+        datastores,
+        given.join_token_file,
+        given.client_token_file,
+        given.tls_file,
+    )
 
 
 def guard_process() -> None:

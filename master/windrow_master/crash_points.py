@@ -38,6 +38,10 @@ POINTS = frozenset(
         "concatenate.recorded",
         "concatenate.renamed",
         "concatenate.folder_synced",
+        # A client's data, in this order.
+        "place.unpacked",
+        "place.synced",
+        "place.renamed",
     )
 )
 

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import grpc
 from windrow.journal import say
@@ -22,10 +23,15 @@ from windrow_master.core.commands import Tick
 from windrow_master.core.core import Core
 from windrow_master.jobs import Jobs
 from windrow_master.output.segments import SegmentWriter
+from windrow_master.placed_data import UPLOADS, PlacedData
 from windrow_master.reports.worker_logs import WorkerLogs
+from windrow_master.roots import Roots
 from windrow_master.rpc.agent_service import AgentService
 from windrow_master.rpc.artifact_service import ArtifactService
+from windrow_master.rpc.authorization import Authorization
 from windrow_master.rpc.job_service import JobService
+from windrow_master.rpc.refusal_log import RefusalLog
+from windrow_master.rpc.tls import server_credentials
 from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.committer import Committer
 from windrow_master.shell.finishing import Finisher
@@ -74,7 +80,7 @@ class MasterService:
 
     async def _serve(self, store: SqliteStore) -> int:
         config = self._config
-        join_token = config.join_token()
+        join_token, client_token = config.join_token(), config.client_token()
         core = Core(store.incarnation, store.lease_prefix, held=config.embedded)
         now = moment()
         core.load(store.load(), settings_of, now)
@@ -87,37 +93,53 @@ class MasterService:
 
         segments = SegmentWriter(store.incarnation, segments_of)
         finisher = Finisher(store.reader(), store.record_output, store.incarnation)
-        carrier = Carrier(core, config.state, config.outputs, finisher, watchers)
+        datastores = Roots(config.datastores.values())
+        # What the steps of a job read may be an output of another one, too.
+        readable = None if config.embedded else Roots([*config.datastores.values(), config.outputs])
+        carrier = Carrier(core, config.state, config.outputs, readable, finisher, watchers)
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
         artifacts = ArtifactFolder(config.state / "artifacts")
-        submissions = Submissions(jobs, artifacts, embedded=config.embedded, datastores=config.datastores)
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        default = config.datastores.get("default")
+        uploads = ArtifactService(artifacts, PlacedData(artifacts, default), datastores)
+        submissions = Submissions(
+            jobs,
+            artifacts,
+            None if config.embedded else datastores,
+            None if default is None else default / UPLOADS,
+        )
+        named: list[str] = []
+        agents = AgentService(writer, carrier, WorkerLogs(carrier.logs_of), named, embedded=config.embedded)
+        guards: list[grpc.aio.ServerInterceptor[Any, Any]] = []
+        if not config.embedded:
+            guards += [Authorization(join_token, client_token, agents.is_credential), RefusalLog()]
+        server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=guards)
         address = self._bind(server)
         # A host that means "here" on every machine would lead agents astray: they keep to the address they know.
-        named = [] if address.rpartition(":")[0] in EVERYWHERE else [address]
-        agents = AgentService(writer, carrier, WorkerLogs(carrier.logs_of), named, join_token, embedded=config.embedded)
+        if address.rpartition(":")[0] not in EVERYWHERE:
+            named.append(address)
         agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
-        artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactService(artifacts), server)
+        artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(uploads, server)
         job_service_pb2_grpc.add_JobServiceServicer_to_server(
             JobService(
                 writer,
                 jobs,
                 submissions,
                 watchers,
-                agents.nodes,
+                agents,
                 config.state,
                 embedded=config.embedded,
                 datastores=config.datastores,
             ),
             server,
         )
-        self._add_standard_services(server)
+        self._add_standard_services(server, writer)
         writer.start()
         # What was imported and loaded stays: a collection that walks it each time holds up every answer.
         gc.freeze()
         await server.start()
+        uploads.start()
         store.record_address(address)
         say(logging.INFO, "master serves", address=address, incarnation=store.incarnation, pid=os.getpid())
         print(json.dumps({"ready": True, "address": address, "incarnation": store.incarnation}), flush=True)
@@ -127,6 +149,7 @@ class MasterService:
         say(logging.INFO, "master stops")
         ticker.cancel()
         await server.stop(STOP_GRACE_S)
+        await uploads.close()
         await carrier.close()
         finisher.close()
         if self._fatal is None:
@@ -137,10 +160,13 @@ class MasterService:
         return 1 if self._fatal else 0
 
     def _bind(self, server: grpc.aio.Server) -> str:
-        """Bind the listening address. Raises OSError when it is in use."""
+        """Bind the listening address. Raises OSError when it is in use, or the TLS file of no use."""
         listen = self._config.listen
         try:
-            port = server.add_insecure_port(listen)
+            if self._config.tls_file is not None:
+                port = server.add_secure_port(listen, server_credentials(self._config.tls_file))
+            else:
+                port = server.add_insecure_port(listen)
         except RuntimeError as error:
             raise OSError(
                 f"The address {listen} cannot be used: is another process listening there, or may this one not? "
@@ -151,12 +177,13 @@ class MasterService:
         host = listen.rpartition(":")[0]
         return f"{host}:{port}"
 
-    def _add_standard_services(self, server: grpc.aio.Server) -> None:
+    def _add_standard_services(self, server: grpc.aio.Server, writer: Writer) -> None:
         """Health and reflection, where others than our own processes may ask for them."""
         if self._config.embedded:
             return
-        from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+        from grpc_health.v1 import health_pb2, health_pb2_grpc
         from grpc_reflection.v1alpha import reflection
+        from windrow.rpc.health import Health
         from windrow.rpc.v1 import agent_service_pb2, artifact_service_pb2, job_service_pb2
 
         names = [
@@ -167,11 +194,10 @@ class MasterService:
                 (agent_service_pb2, "AgentService"),
             )
         ]
-        servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
-        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-        for name in ("", *names):
-            servicer._server_status[name] = health_pb2.HealthCheckResponse.SERVING
-        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+        # A master whose disk is full answers questions, and takes nothing.
+        health_pb2_grpc.add_HealthServicer_to_server(Health(names, lambda: not writer.refusal), server)
+        health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+        reflection.enable_server_reflection([*names, health_name, reflection.SERVICE_NAME], server)
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

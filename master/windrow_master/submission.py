@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep
@@ -14,6 +16,9 @@ from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
 from windrow_master.core.settings import StepSettings
 from windrow_master.jobs import Jobs
+from windrow_master.planning.table_paths import definition_of, places_in
+from windrow_master.roots import Roots
+from windrow_master.rpc.threads import in_thread
 
 DOCUMENT_BYTES_MAX = 4 << 20
 
@@ -30,14 +35,18 @@ class SubmissionInvalid(Exception):
 class Submissions:
     """Checks documents: the master trusts nothing that a client says."""
 
-    def __init__(self, jobs: Jobs, artifacts: ArtifactFolder, *, embedded: bool, datastores: dict[str, Path]) -> None:
-        """`datastores`: on a served master every path must resolve inside one of these roots."""
+    def __init__(
+        self, jobs: Jobs, artifacts: ArtifactFolder, datastores: Roots | None = None, uploads: Path | None = None
+    ) -> None:
+        """`datastores`: in these every path must lie, links followed; None: an embedded master, where all may be used.
+        `uploads`: data of clients, which no job writes to.
+        """
         self._jobs = jobs
         self._artifacts = artifacts
-        self._embedded = embedded
-        self._roots = [path.resolve() for path in datastores.values()]
+        self._datastores = datastores
+        self._uploads = None if uploads is None else Roots([uploads])
 
-    def command(self, request_id: str, document: bytes) -> commands.SubmitJob | JobKey:
+    async def command(self, request_id: str, document: bytes) -> commands.SubmitJob | JobKey:
         """The command to submit, or the job that this request made already. Raises SubmissionInvalid."""
         if not 1 <= len(request_id) <= 64:
             raise SubmissionInvalid("REQUEST_ID_INVALID", "request_id must have 1 to 64 characters.")
@@ -59,8 +68,9 @@ class Submissions:
                 f"The code of the job is not here yet: {', '.join(missing)}. Upload it, then submit again.",
                 {"digests": ",".join(missing)},
             )
-        if not self._embedded:
-            self._check_paths(job)
+        if self._datastores is not None:
+            # In a thread: a datastore may be on a share that is slow to answer.
+            await in_thread(self._check_paths, job, self._datastores)
         job_id = job.name or make_job_id(job)
         if self._jobs.find(job_id) is not None:
             raise SubmissionInvalid(
@@ -77,20 +87,39 @@ class Submissions:
             warnings=tuple(job.warnings),
         )
 
-    def _check_paths(self, job: EffectiveJob) -> None:
+    def _check_paths(self, job: EffectiveJob, datastores: Roots) -> None:
+        """Raises SubmissionInvalid. Links and tables may change later: planning looks again, at whatever it reads."""
         for step in job.steps:
-            given: dict[str, str | None] = {
-                f"input {name!r}": data.path for name, data in step.inputs.items() if isinstance(data, DataInput)
-            }
-            given |= {f"output {name!r}": output.path for name, output in step.outputs.items()}
-            for what, path in given.items():
-                if path is not None and not any(Path(path).resolve().is_relative_to(root) for root in self._roots):
-                    roots = ", ".join(map(str, self._roots)) or "(none)"
+            for what, path in _places(step):
+                if not datastores.hold(path):
                     raise SubmissionInvalid(
                         "JOB_INVALID",
-                        f"Step {step.name!r}, {what}: {path} is outside the datastores of this master ({roots}). "
+                        f"Step {step.name!r}, {what}: {path} is outside the datastores of this master ({datastores}). "
                         f"Put the data there, or start the master with --datastore NAME={path}.",
                     )
+            for name, output in step.outputs.items():
+                if output.path is not None and self._uploads is not None and self._uploads.hold(output.path):
+                    raise SubmissionInvalid(
+                        "JOB_INVALID",
+                        f"Step {step.name!r}, output {name!r}: {output.path} is among the data that clients have "
+                        f"uploaded ({self._uploads}), which is never written to. Choose another path.",
+                    )
+
+
+def _places(step: EffectiveStep) -> Iterator[tuple[str, str]]:
+    """Paths that a step names, each with what it is; those inside an MLTable file, too, where it can be read now."""
+    for name, data in step.inputs.items():
+        if not isinstance(data, DataInput):
+            continue
+        yield f"input {name!r}", data.path
+        definition = definition_of(os.fsencode(data.path)) if data.type == "mltable" else None
+        if definition is not None:
+            yield f"input {name!r}", os.fsdecode(definition)
+            for key, path in places_in(definition):
+                yield f"input {name!r}, {key} of its MLTable file", os.fsdecode(path)
+    for name, output in step.outputs.items():
+        if output.path is not None:
+            yield f"output {name!r}", output.path
 
 
 def step_settings(step: EffectiveStep) -> StepSettings:

@@ -30,6 +30,8 @@ _OPTIONS: list[tuple[str, int | str]] = [
     # earlier one.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
+    # So long one attempt to connect may take, its TLS handshake included: what is lost on the way is tried anew soon.
+    ("grpc.min_reconnect_backoff_ms", 3_000),
     # Never through a proxy of the environment: masters are named by address.
     ("grpc.enable_http_proxy", 0),
 ]
@@ -49,10 +51,10 @@ class LinkLost(Exception):
 class Link:
     """One connection to a master. ``credential`` is set when the node has been admitted."""
 
-    def __init__(self, address: str, tls_ca_file: Path | None) -> None:
+    def __init__(self, address: str, tls_ca_file: Path | None, credential: str = "") -> None:
         """Raises OSError when the file of certificates cannot be read."""
         self.address = address
-        self.credential = ""
+        self.credential = credential
         self.takes_rows_files = False
         """The master copies large rows from a file by itself."""
         if tls_ca_file is not None and not address.startswith("unix:"):

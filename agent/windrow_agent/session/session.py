@@ -28,6 +28,7 @@ from pathlib import Path
 import grpc
 from windrow.journal import say
 from windrow.rpc import errors
+from windrow.rpc.tls import tls_fault
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2 as node
 
@@ -35,6 +36,7 @@ from windrow_agent.config import AgentConfig
 from windrow_agent.dispatch import Dispatcher
 from windrow_agent.node.identity import Identity
 from windrow_agent.node.resources import UsageMeter
+from windrow_agent.session.heartbeats import LinkStalled, beat
 from windrow_agent.session.link import Link, WorkCall, socket_missing
 from windrow_agent.session.upward import Upward
 
@@ -47,7 +49,6 @@ GATHER_S = 0.1
 _WAIT_MAX_S = 5.0
 _SOCKET_POLL_S = 0.005
 _REGISTER_TIMEOUT_S = 10.0
-_HEARTBEAT_TIMEOUT_S = 3.0
 _MESSAGES_BYTES_DEFAULT = 1 << 20
 
 
@@ -79,6 +80,8 @@ class Session:
     ) -> None:
         self.last_contact = time.monotonic()
         self.connected = False
+        self.drain_heard = False
+        """The master has said on this stream that it hands out nothing more."""
         self.lease_ttl_s = 10.0
         self._config = config
         self._identity = identity
@@ -106,6 +109,10 @@ class Session:
         """The present connection, admitted; waits for one while there is none."""
         return asyncio.shield(self._link)
 
+    @property
+    def _next_address(self) -> str:
+        return self._addresses[self._address % len(self._addresses)]
+
     async def run(self) -> None:
         """Never returns. Raises NotAdmitted."""
         while True:
@@ -120,7 +127,8 @@ class Session:
                 if failure.reason in _REFUSALS and not self._master_incarnation:
                     raise NotAdmitted(failure.message) from error
                 reason = f" ({failure.reason})" if failure.reason else ""
-                self._say_lost(f"{failure.code.name}{reason}: {failure.message}")
+                fault = tls_fault(failure.message, self._next_address)
+                self._say_lost(fault or f"{failure.code.name}{reason}: {failure.message}")
             except OSError as error:
                 self._say_lost(str(error))
             finally:
@@ -134,12 +142,13 @@ class Session:
     # Register.
 
     async def _register(self) -> Link:
-        address = self._addresses[self._address % len(self._addresses)]
+        address = self._next_address
         if socket_missing(address):
             raise SessionLost(f"nobody listens at {address}: the socket does not exist")
         link = Link(address, self._config.tls_ca_file)
         try:
-            response = await link.agent.Register(self._registration(), timeout=_REGISTER_TIMEOUT_S)
+            token = (("authorization", f"Bearer {self._config.join_token}"),) if self._config.join_token else ()
+            response = await link.agent.Register(self._registration(), metadata=token, timeout=_REGISTER_TIMEOUT_S)
             if response.master_incarnation < self._master_incarnation:
                 raise SessionLost(
                     f"the master at {address} is of incarnation {response.master_incarnation}, but "
@@ -167,15 +176,10 @@ class Session:
         return link
 
     def _registration(self) -> rpc.RegisterRequest:
-        token = ""
-        if self._config.join_token_file is not None:
-            # Read each time: a token may be replaced while the agent waits.
-            token = self._config.join_token_file.read_text().strip()
         return rpc.RegisterRequest(
             node_id=self._config.node_id,
             node_incarnation=self._identity.node_incarnation,
             replaced_incarnation=self._identity.replaced_incarnation,
-            join_token=token,
             resources=self._resources,
             labels=self._config.labels,
             windrow_version=_version(),
@@ -185,6 +189,7 @@ class Session:
 
     async def _serve(self, link: Link) -> None:
         call = link.open_work()
+        self.drain_heard = False
         self._upward.begin_stream()
         hello = self._dispatcher.hello(self._config.node_id, self._identity.node_incarnation)
         tasks = [
@@ -258,6 +263,7 @@ class Session:
                 logging.getLogger("windrow.agent").exception("a message of the master could not be carried out")
                 raise SessionLost("a message of the master could not be carried out; see the log") from None
             if response.drain:
+                self.drain_heard = True
                 self._on_drain()
         code = await call.code()
         if code is grpc.StatusCode.OK:
@@ -289,7 +295,11 @@ class Session:
                 lease_digest=ledger.digest,
             )
             try:
-                response = await link.agent.Heartbeat(request, metadata=link.metadata, timeout=_HEARTBEAT_TIMEOUT_S)
+                response = await beat(
+                    link, request, lambda: Link(link.address, self._config.tls_ca_file, link.credential)
+                )
+            except LinkStalled as stalled:
+                raise SessionLost("the connection has stopped, and a new one goes through") from stalled
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
                 if failure.reason in (errors.NODE_UNKNOWN, errors.CREDENTIAL_INVALID):
@@ -318,7 +328,7 @@ class Session:
     async def _pause(self) -> None:
         longest = min(_WAIT_MAX_S, 0.02 * 2 ** min(self._failures, 9))
         deadline = time.monotonic() + longest * random.uniform(0.5, 1.0)
-        address = self._addresses[self._address % len(self._addresses)]
+        address = self._next_address
         if socket_missing(address):
             # A master on this machine starts: its socket appearing is the moment to go on.
             while time.monotonic() < deadline and socket_missing(address):  # noqa: ASYNC110  # nothing announces a file

@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-MODULES = {"master": "windrow_master"}
+MODULES = {"master": "windrow_master", "setup": "windrow_master.setup"}
 
 
 def main() -> None:
@@ -35,10 +35,11 @@ def main() -> None:
             "windrow: The current folder does not exist any more. Go to one that does, and try again.", file=sys.stderr
         )
         sys.exit(2)
-    # gRPC's own messages (a connection lost, found again) are not for people; errors reach them through ours.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if arguments and arguments[0] in MODULES and "_WINDROW_COMPLETE" not in os.environ:
+        # What gRPC has to say of whom it turns away (plain text, a failed handshake) is said by nobody else.
         become(arguments[0], arguments[1:])
+    # To people, its messages (a connection lost, found again) mean nothing; errors reach them through ours.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if arguments and arguments[0] == "run" and "_WINDROW_COMPLETE" not in os.environ:
         from windrow.cli import early, run_options
 

@@ -11,8 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from windrow.cli.options import guarded
+from windrow.contexts import check_certificates, read_text
 from windrow.errors import UsageError
 from windrow.interpreter import check_interpreter, find_interpreter
+from windrow.users import become_user
 
 
 @guarded
@@ -27,10 +29,13 @@ def agent(
         ),
     ] = None,
     folder: Annotated[
-        Path, typer.Option("--folder", metavar="DIR", help="The agent's own folder: code, scratch, logs.")
+        # readable: root without its rights cannot read it; the user that it becomes can.
+        Path,
+        typer.Option("--folder", metavar="DIR", readable=False, help="The agent's own folder: code, scratch, logs."),
     ] = Path("windrow-agent"),
     slots: Annotated[
-        int | None, typer.Option(min=1, max=4096, help="Workers at a time [default: one a processor].")
+        int | None,
+        typer.Option(envvar="WINDROW_SLOTS", min=1, max=4096, help="Workers at a time [default: one a processor]."),
     ] = None,
     python: Annotated[
         str | None,
@@ -46,10 +51,29 @@ def agent(
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=0, help="GPUs to hand out [default: those that are there].")] = None,
     join_token_file: Annotated[
-        Path | None, typer.Option("--join-token-file", help="File with the secret that admits nodes to the master.")
+        Path | None,
+        typer.Option(
+            "--join-token-file",
+            envvar="WINDROW_JOIN_TOKEN_FILE",
+            help="File with the secret that admits nodes to the master.",
+        ),
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option("--ca-file", envvar="WINDROW_CA_FILE", help="Certificates that vouch for the master: TLS only."),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="USER",
+            help="Become this user once the join token is read (from root), so that no script can read it.",
+        ),
     ] = None,
     drain_grace: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long work may go on after SIGTERM.")
+        float,
+        typer.Option(
+            envvar="WINDROW_DRAIN_GRACE", min=0, metavar="SECONDS", help="How long work may go on after SIGTERM."
+        ),
     ] = 30.0,
     on_master_lost: Annotated[
         str,
@@ -78,6 +102,8 @@ def agent(
         raise UsageError("Which master? Give --master ADDRESS (host:port or unix:/path), or set WINDROW_MASTER.")
     from windrow.rpc.connection import grpc_target
 
+    if ca_file is not None:
+        check_certificates(read_text(ca_file, "--ca-file names"), f"What {ca_file} holds")
     interpreter = find_interpreter(python, os.environ)
     check_interpreter(interpreter)
     labels = dict(_label(text) for text in label or ())
@@ -89,18 +115,32 @@ def agent(
         "node_id": node_id,
         "labels": labels,
         "gpu_count": gpus,
-        "join_token_file": str(join_token_file.absolute()) if join_token_file else None,
+        "join_token": read_text(join_token_file, "--join-token-file names") if join_token_file else None,
+        "tls_ca_file": str(ca_file.absolute()) if ca_file else None,
         "drain_grace_s": drain_grace,
         "on_master_lost": on_master_lost,
         "passed_environment": pass_environment or [],
         "served": True,
     }
+    if user is not None:
+        become_user(user)
+    _check_folder(folder)
     # Not in the arguments, which everybody on the machine may read.
     descriptor = os.memfd_create("windrow-agent-config")
     os.write(descriptor, json.dumps({key: value for key, value in document.items() if value is not None}).encode())
     os.lseek(descriptor, 0, os.SEEK_SET)
     os.dup2(descriptor, 0)
     os.execv(command[0], [*command, "-"])
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises UsageError for one that is another user's."""
+    if os.access(folder, os.F_OK) and not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"The agent's folder {folder} belongs to user {folder.stat().st_uid}; user {os.geteuid()}, as whom this "
+            f"agent runs, cannot write there. Give it to that user, or name another with --folder (with Compose, "
+            f"agents get new ones by: docker compose up -d --renew-anon-volumes)."
+        )
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import windrow
-from windrow.cli import agent, become, early, job, node
+from windrow.cli import agent, become, context, early, health, job, node
 from windrow.cli.options import OutputForm, Sets, guarded
 from windrow.cli.run_options import RunOptions
 
@@ -28,6 +28,7 @@ app = typer.Typer(
 )
 app.add_typer(job.app, name="job")
 app.add_typer(node.app, name="node")
+app.add_typer(context.app, name="context")
 
 
 def _show_version(wanted: bool) -> None:
@@ -114,11 +115,28 @@ def master(context: typer.Context) -> None:
     become("master", context.args)
 
 
+@app.command(
+    "setup",
+    short_help="Make the certificates and tokens of a master and its agents.",
+    epilog="example: windrow setup --folder /etc/windrow --name gpu1.example",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def setup(context: typer.Context) -> None:
+    """Make the certificates and tokens of a master, its agents and its clients. Its options: windrow setup --help"""
+    become("setup", context.args)
+
+
 app.command(
     "agent",
     short_help="Run an agent: it works for a master on this machine.",
     epilog="example: windrow agent --master 10.0.0.5:8470 --slots 8 --python ~/env/bin/python",
 )(agent.agent)
+
+app.command(
+    "health",
+    short_help="Ask a master or an agent how it is.",
+    epilog="example: windrow health --master 127.0.0.1:8470",
+)(health.health)
 
 
 def run_app() -> int:

@@ -3,23 +3,60 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from windrow.client import Client
+    from windrow.contexts import Access
 
 COMPLETION_PATIENCE_S = 1.0
+NAMES_MAX = 200
 
 
 def job_names(incomplete: str) -> list[str]:
     """Names of jobs that begin like this, newest first."""
-    from windrow.embedded import state_folder
+    return _told(incomplete, lambda client: (job.job_id for job in client.list_jobs()))
 
+
+def node_names(incomplete: str) -> list[str]:
+    """Names of nodes that begin like this."""
+    return _told(incomplete, lambda client: (node.node_id for node in client.list_nodes()))
+
+
+def _told(incomplete: str, ask: Callable[[Client], Iterator[str]]) -> list[str]:
+    """Of the first names that a master tells, those that begin like this."""
     try:
         from windrow.client import Client
 
-        endpoint = state_folder.read_endpoint(os.environ.get("WINDROW_STATE") or state_folder.DEFAULT)
-        address = os.environ.get("WINDROW_MASTER") or (endpoint or {}).get("address")
-        if not address:
+        access = _access()
+        if access is None:
             return []
-        with Client(address, patience_s=COMPLETION_PATIENCE_S) as client:
-            names = [job.job_id for _, job in zip(range(200), client.list_jobs(), strict=False)]
-        return [name for name in names if name.startswith(incomplete)]
+        with Client(access=access, patience_s=COMPLETION_PATIENCE_S) as client:
+            return [name for name in islice(ask(client), NAMES_MAX) if name.startswith(incomplete)]
     except Exception:  # a completion never disturbs the line that is being typed
         return []
+
+
+def context_names(incomplete: str) -> list[str]:
+    """Names of contexts that begin like this."""
+    from windrow.contexts import Contexts
+
+    try:
+        return [name for name in sorted(Contexts().all) if name.startswith(incomplete)]
+    except Exception:
+        return []
+
+
+def _access() -> Access | None:
+    """That of the master which a command without options would find."""
+    from windrow.contexts import Access, find_access
+    from windrow.embedded import state_folder
+
+    state = os.environ.get("WINDROW_STATE")
+    access = None if state else find_access(None, os.environ)
+    if access is None:
+        endpoint = state_folder.read_endpoint(state or state_folder.DEFAULT)
+        access = Access(endpoint["address"]) if endpoint else None
+    return access

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from windrow.cli.display import Display
 from windrow.errors import WindrowError
 from windrow.job import Job, JobState
-from windrow.node import Node
+from windrow.node import Node, why_no_work
 
 if TYPE_CHECKING:
     from windrow.client import Client
@@ -102,8 +102,8 @@ class Follower:
             self.events.put(error)
 
     def _watch_fleet(self, with_nodes: bool) -> None:
-        """The nodes, and whether the master accepts changes: the stream of a job does not tell of a full disk."""
-        reason = ""
+        """What the stream of a job does not tell: the nodes, whether any takes work, whether the disk is full."""
+        reason = waits = told = ""
         while not self._closing.wait(FLEET_INTERVAL_S):
             try:
                 now = self._client.master().read_only_reason
@@ -111,7 +111,13 @@ class Follower:
                 if bool(now) != bool(reason):
                     self.tell(f"The master stands still: {now}" if now else "The master accepts changes again.")
                 reason = now
+                nodes = list(self._client.list_nodes())
+                before, waits = waits, why_no_work(nodes)
+                # Twice in a row, so that nobody is alarmed by an agent that is just being started.
+                if waits in ("", before) and waits != told:
+                    told = waits
+                    self.tell(waits or "A node takes work again.")
                 if with_nodes:
-                    self.events.put(_Fleet(list(self._client.list_nodes())))
+                    self.events.put(_Fleet(nodes))
             except Exception:  # the display lives without; the job's own stream tells what is wrong
                 return

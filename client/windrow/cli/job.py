@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from windrow.cli import exit_codes
+from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.job_files import download_outputs, print_log
+from windrow.cli.messages import say
 from windrow.cli.options import (
     JobName,
     Master,
@@ -18,13 +20,14 @@ from windrow.cli.options import (
     State,
     guarded,
     open_client,
-    place_options,
     warn_read_only,
 )
+from windrow.cli.place import place_options
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
 from windrow.cli.watching import stream_job
 from windrow.errors import UsageError
 from windrow.job import Job, JobState
+from windrow.node import why_no_work
 
 app = typer.Typer(
     help="The jobs of a master: submit, look at, follow, cancel, fetch.",
@@ -50,9 +53,13 @@ def create(
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Submit a job to a running master."""
+    """Submit a job to a running master.
+
+    Data at relative paths goes along, unless the master sees the same folder. Broken off, the same command goes on.
+    """
     with open_client(master, state, live=True) as client:
-        job = client.submit(file, sets=sets or (), name=name, priority=priority)
+        with UploadDisplay(quiet=output is OutputForm.JSON) as display:
+            job = client.submit(file, sets=sets or (), name=name, priority=priority, on_upload=display.show)
         for warning in job.warnings if output is OutputForm.TEXT else ():
             out(f"warning: {warning}")
         if stream:
@@ -63,6 +70,8 @@ def create(
             print_json(job.to_dict())
         else:
             out(job.job_id)
+            if waits := why_no_work(list(client.list_nodes())):
+                say(f"{waits}.")
     return exit_codes.DONE
 
 
@@ -115,11 +124,14 @@ def show(job: JobName, master: Master = None, state: State = None, output: Outpu
     with open_client(master, state) as client:
         found = client.get(job)
         document = client.document(job)
+        waits = "" if found.state.ended or client.runs_nothing else why_no_work(list(client.list_nodes()))
         warn_read_only(client)
     if output is OutputForm.JSON:
         print_json({**found.to_dict(), "document": document})
         return exit_codes.DONE
     _print_job(found)
+    if waits:
+        out(f"{waits}.")
     if found.state.ended:
         out("")
         print_summary(found, document, options=place_options(master, state))

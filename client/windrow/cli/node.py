@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from windrow.cli import completion, exit_codes
 from windrow.cli.display.figures import duration, size
+from windrow.cli.messages import say
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import out, print_json, print_table
 from windrow.node import Node
 
+if TYPE_CHECKING:
+    from windrow.client import Client
+
+POLL_S = 0.25
+
 _Value = TypeVar("_Value")
 
-app = typer.Typer(help="The nodes of a master.", no_args_is_help=True, epilog="example: windrow node list")
+app = typer.Typer(
+    help="The nodes of a master: look at, set aside, let go.", no_args_is_help=True, epilog="example: windrow node list"
+)
+
+NodeName = Annotated[
+    str, typer.Argument(metavar="NODE", help="Name of the node.", autocompletion=completion.node_names)
+]
 
 
 @app.command("list", epilog="example: windrow node list --master 127.0.0.1:8470")
@@ -27,7 +41,7 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
     if output is OutputForm.JSON:
         print_json([node.to_dict() for node in nodes])
     elif not nodes:
-        out("No node has registered with this master. Start one with: windrow agent --master ADDRESS")
+        out("No node is here. Start one with: windrow agent --master ADDRESS (docker compose up -d --scale agent=N)")
     else:
         print_table(
             (
@@ -45,13 +59,119 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
             ),
             [_row(node) for node in nodes],
         )
-    return 0
+    return exit_codes.DONE
+
+
+@app.command("drain", epilog="example: windrow node drain gpu-3 --wait")
+@guarded
+def drain(
+    node: NodeName,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return when its agent has left. Ctrl-C ends the waiting.")
+    ] = False,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Ask a node to leave.
+
+    It hands back what has not started, finishes what runs (for as long as its agent's grace allows), and its agent
+    ends. Should the agent be started again, the node gets nothing until `windrow node uncordon`.
+    """
+    with open_client(master, state) as client:
+        found = client.drain_node(node)
+        told = _drained(found)
+        if wait and found.state != "lost":
+            try:
+                found, told = _wait_until_left(client, found)
+            except KeyboardInterrupt:
+                say(f"{node} goes on leaving; `windrow node list` shows when it is gone.")
+                return exit_codes.INTERRUPTED
+    _answer(found, told, output)
+    return exit_codes.DONE
+
+
+@app.command("cordon", epilog="example: windrow node cordon gpu-3")
+@guarded
+def cordon(node: NodeName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
+    """Hand a node nothing new. It finishes what it has begun, and stays.
+
+    This holds for the node's name, over restarts of its agent and of the master, until `windrow node uncordon`.
+    """
+    with open_client(master, state) as client:
+        found = client.cordon_node(node)
+    _answer(found, f"{node} is cordoned: it gets nothing new until `windrow node uncordon {node}`.", output)
+    return exit_codes.DONE
+
+
+@app.command("uncordon", epilog="example: windrow node uncordon gpu-3")
+@guarded
+def uncordon(node: NodeName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
+    """Hand a node work again."""
+    with open_client(master, state) as client:
+        found = client.cordon_node(node, cordoned=False)
+    told = {
+        "lost": f"{node} is not cordoned any more. It is gone: its name is forgotten until it comes back.",
+        "draining": f"{node} is not cordoned any more. It still leaves; it gets work when it comes back.",
+    }
+    _answer(found, told.get(found.state, f"{node} is not cordoned any more: it gets work."), output)
+    return exit_codes.DONE
+
+
+@app.command("remove", epilog="example: windrow node remove gpu-3")
+@guarded
+def remove(node: NodeName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
+    """Forget a node that is gone. What it held runs elsewhere at once, and its cordon ends.
+
+    One that is connected is refused; drain it.
+    """
+    with open_client(master, state) as client:
+        client.remove_node(node)
+    if output is OutputForm.JSON:
+        print_json({"node_id": node, "removed": True})
+    else:
+        out(f"{node} is forgotten. What it held runs elsewhere.")
+    return exit_codes.DONE
+
+
+def _drained(node: Node) -> str:
+    if node.state == "lost":
+        return f"{node.node_id} is gone already. Its name stays cordoned."
+    return (
+        f"{node.node_id} is asked to leave: it hands back what it has not started, and finishes the rest. "
+        f"Its name stays cordoned."
+    )
+
+
+def _wait_until_left(client: Client, asked: Node) -> tuple[Node, str]:
+    """Wait until this incarnation of a node is gone; the node as it stands then, and how it went."""
+    name = asked.node_id
+    while True:
+        found = next((node for node in client.list_nodes() if node.node_id == name), None)
+        if found is None:
+            return asked._replace(state="lost", cordoned=False), f"{name} has left, and its name is forgotten."
+        if found.node_incarnation != asked.node_incarnation:
+            return (
+                found,
+                f"{name} has left. Another agent is here under its name; it gets nothing while it is cordoned.",
+            )
+        if found.state == "lost":
+            how = "has left" if found.message == "Left." else f"is gone: {found.message.rstrip('.')}"
+            return found, f"{name} {how}. Its name stays cordoned."
+        time.sleep(POLL_S)
+
+
+def _answer(node: Node, told: str, output: OutputForm) -> None:
+    if output is OutputForm.JSON:
+        print_json(node.to_dict())
+    else:
+        out(told)
 
 
 def _row(node: Node) -> tuple[str, ...]:
     return (
         node.node_id,
-        node.state,
+        f"{node.state},cordoned" if node.cordoned else node.state,
         f"{_told(node.workers, str)}/{node.slots}",
         f"{node.leases:,}",
         f"{_told(node.cpu_percent, '{:.0f}%'.format)} of {node.cpu_count}",
@@ -60,8 +180,19 @@ def _row(node: Node) -> tuple[str, ...]:
         str(node.gpu_count),
         _told(node.silent_s, duration),
         node.windrow_version,
-        node.message,
+        _why(node),
     )
+
+
+def _why(node: Node) -> str:
+    """Why it is not simply ready, and what to do about it; empty when it is."""
+    if not node.cordoned:
+        return node.message
+    if node.state == "lost":
+        cordoned = f"Its name stays cordoned; to forget it: windrow node remove {node.node_id}"
+    else:
+        cordoned = f"Cordoned: gets nothing new until `windrow node uncordon {node.node_id}`."
+    return f"{node.message} {cordoned}".strip()
 
 
 def _told(value: _Value | None, form: Callable[[_Value], str]) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ import typer
 
 from windrow.cli import completion
 from windrow.cli.messages import YELLOW, coloured, report, say
+from windrow.cli.place import one_place
 from windrow.embedded import state_folder
 from windrow.errors import UsageError
 
@@ -35,7 +34,11 @@ class OutputForm(str, Enum):  # noqa: UP042  typer shows the values of a plain s
 Master = Annotated[
     str | None,
     typer.Option(
-        "--master", envvar="WINDROW_MASTER", metavar="ADDRESS", help="A running master: host:port or unix:/path."
+        "--master",
+        envvar="WINDROW_MASTER",
+        metavar="MASTER",
+        help="A running master: host:port, unix:/path, or a context's name [default: the context in use].",
+        autocompletion=completion.context_names,
     ),
 ]
 State = Annotated[
@@ -44,7 +47,7 @@ State = Annotated[
         "--state",
         envvar="WINDROW_STATE",
         metavar="DIR",
-        help="Instead: the state folder of runs on this machine [default: .windrow, where there is one].",
+        help="Instead: the state folder of runs on this machine [default, without a master: .windrow].",
     ),
 ]
 Output = Annotated[OutputForm, typer.Option("--output", "-o", help="json: one JSON document on standard output.")]
@@ -89,43 +92,21 @@ def warn_read_only(client: Client) -> None:
         say(f"{coloured('warning:', YELLOW, sys.stderr)} the master stands still: {reason}")
 
 
-def place_options(master: str | None, state: Path | None) -> str:
-    """The options by which a later command of this user finds the same master, beginning with a blank."""
-    master, state = _one_place(master, state)
-    if state is not None and str(state) != os.environ.get("WINDROW_STATE"):
-        return f" --state {shlex.quote(str(state))}"
-    if master and master != os.environ.get("WINDROW_MASTER"):
-        return f" --master {shlex.quote(master)}"
-    return ""
-
-
-def _one_place(master: str | None, state: Path | None) -> tuple[str | None, Path | None]:
-    """One of the two where both are there: the environment may give one, and an option that was typed wins."""
-    if master and state is not None:
-        typed = [name for name in ("--master", "--state") if any(f"{a}=".startswith(f"{name}=") for a in sys.argv)]
-        if len(typed) == 2:
-            raise UsageError("--master and --state exclude each other: give the one that names where the job is.")
-        if typed == ["--master"]:
-            state = None
-        else:
-            master = None
-    return master, state
-
-
 @contextmanager
 def open_client(master: str | None, state: Path | None, *, live: bool = False) -> Iterator[Client]:
-    """A client of the master that the options name.
+    """A client of the master that the options name; without any: of the context in use, else of the runs here.
 
     `live`: a running one is needed, since the command asks for work. Raises UsageError and what `Client` raises.
     """
     from windrow.client import Client
+    from windrow.contexts import Contexts
 
-    master, state = _one_place(master, state)
-    if not master and state is None:
+    master, state = one_place(master, state)
+    if not master and state is None and Contexts().in_use() is None:
         if not Path(state_folder.DEFAULT, "windrow.db").is_file():
             raise UsageError(
-                "Which master? Give --master ADDRESS (or set WINDROW_MASTER), or --state DIR for runs on this machine. "
-                "There is no .windrow folder here."
+                "Which master? Give --master ADDRESS (or set WINDROW_MASTER, or use a context: windrow context add), "
+                "or --state DIR for runs on this machine. There is no .windrow folder here."
             )
         state = Path(state_folder.DEFAULT)
     if live and state is not None and state_folder.read_endpoint(str(state)) is None:

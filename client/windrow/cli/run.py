@@ -202,8 +202,10 @@ class _Run:
             follower.close()
 
     def _tell_end(self, job: Job, document: dict[str, Any]) -> int:
+        from pathlib import Path
+
         from windrow.cli.display import summary
-        from windrow.embedded import state_folder
+        from windrow.cli.place import place_options
 
         code = summary.exit_code(job, strict=self._options.strict)
         if self._options.output == "json":
@@ -212,8 +214,7 @@ class _Run:
             places = summary.output_places(job, document) if job.state.succeeded else []
             emit("end", job=job.to_dict(), outputs=places, exit_code=code)
         else:
-            state = self._options.state
-            options = "" if state == state_folder.DEFAULT else f" --state {shlex.quote(state)}"
+            options = place_options(None, Path(self._options.state))
             summary.print_summary(job, document, options=options)
         return code
 

@@ -17,6 +17,7 @@ COLOURS = {
     "running": "cyan",
     "cancelled": "yellow",
     "ready": "green",
+    "ready,cordoned": "yellow",
     "lost": "red",
     "quarantined": "red",
     "paused": "red",

@@ -9,7 +9,8 @@ States: following -> ending -> ended.
    drains ends at once then), SIGKILL after KILL_S more.
 2. The module never sees the pipe: its standard input is /dev/null, and nothing it starts can hold or
    read the pipe.
-3. With WINDROW_RUN_FOLDER set (a master's), that folder (the socket's) is removed at the end, unless by kill -9.
+3. With WINDROW_RUN_FOLDER set (a master's), that folder (the socket's) is removed at the end, unless by kill -9, when
+   the starter is gone. Else the starter removes it: the other process that it has started may still begin in there.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ HURRY_S = 1.0
 KILL_S = 5.0
 
 
+starter_is_gone = threading.Event()
+
+
 def follow(pipe: int, run_folder: str) -> None:
     """Wait for the end of the pipe, then end this process."""
     while True:
@@ -35,6 +39,7 @@ def follow(pipe: int, run_folder: str) -> None:
                 break
         except OSError:
             break
+    starter_is_gone.set()
     if run_folder and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         # Still importing: the signal ends it on the spot.
         remove_run_folder(run_folder)
@@ -66,7 +71,7 @@ def main() -> None:
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     finally:
-        if run_folder:
+        if run_folder and starter_is_gone.is_set():
             remove_run_folder(run_folder)
 
 

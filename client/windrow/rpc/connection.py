@@ -6,13 +6,17 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
-from windrow.errors import MasterUnreachable, NotFound, RequestRefused, UsageError, WindrowError
+from windrow.errors import MasterUnreachable, MasterUntrusted, NotFound, RequestRefused, UsageError, WindrowError
 from windrow.rpc import errors
 from windrow.rpc.errors import Failure
+from windrow.rpc.tls import tls_fault
+
+if TYPE_CHECKING:
+    from windrow.contexts import Access
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -23,6 +27,19 @@ RETRY_PAUSE_S: Final = 0.05
 RETRY_PAUSE_MAX_S: Final = 1.0
 TELL_AFTER_S: Final = 1.0
 MESSAGE_BYTES_MAX: Final = 64 << 20
+OPTIONS: Final = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    # A restarted master is found again at once; our own pauses keep the number of tries bounded.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # A connection that died without a word is found out, in the middle of an upload too.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # Never through a proxy of the environment: masters are named by address.
+    ("grpc.enable_http_proxy", 0),
+]
 
 _NOT_FOUND = {
     errors.JOB_UNKNOWN,
@@ -30,6 +47,7 @@ _NOT_FOUND = {
     errors.OUTPUT_UNKNOWN,
     errors.OUTPUT_NOT_READY,
     errors.ARTIFACT_MISSING,
+    errors.NODE_UNKNOWN,
 }
 
 
@@ -52,31 +70,35 @@ def grpc_target(address: str) -> str:
     return address
 
 
+def _credentials(access: Access) -> grpc.ChannelCredentials:
+    transport = grpc.ssl_channel_credentials(access.ca.encode())
+    if not access.token:
+        return transport
+    return grpc.composite_channel_credentials(transport, grpc.access_token_call_credentials(access.token))
+
+
 class Connection:
     """One channel.
 
     Calls are tried again while the master is unavailable, until `patience_s` seconds have passed without an answer.
     """
 
-    def __init__(self, address: str, *, patience_s: float) -> None:
+    def __init__(self, address: str, *, patience_s: float, access: Access | None = None) -> None:
+        """`access`: certificates and token for the master at `address`; None: neither."""
         self.address = address
+        self.secure = bool(access and access.ca)
         self.patience_s = patience_s
         self.closed = False
         self.why_gone: Callable[[], WindrowError | None] = lambda: None
         """Asked before each new try: an error that makes waiting useless (a private master that cannot be started)."""
         self.on_wait: Callable[[str], None] = lambda message: None
         """Told, once for each run of failures that goes on for TELL_AFTER_S, what is waited for and how long."""
-        self.channel = grpc.insecure_channel(
-            grpc_target(address),
-            options=[
-                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-                ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-                # A restarted master is found again at once; our own pauses keep the number of tries bounded.
-                ("grpc.initial_reconnect_backoff_ms", 50),
-                ("grpc.min_reconnect_backoff_ms", 50),
-                ("grpc.max_reconnect_backoff_ms", 1000),
-            ],
-        )
+        target = grpc_target(address)
+        credentials = _credentials(access) if access is not None and access.ca else None
+        if credentials is None:
+            self.channel = grpc.insecure_channel(target, options=OPTIONS)
+        else:
+            self.channel = grpc.secure_channel(target, credentials, options=OPTIONS)
 
     def call(self, method: Callable[..., Response], request: Any, *, timeout_s: float = CALL_TIMEOUT_S) -> Response:
         """A unary call that may be repeated without harm. Raises WindrowError."""
@@ -123,13 +145,16 @@ class Patience:
         left = failure.code == grpc.StatusCode.CANCELLED and not self._connection.closed
         if not (is_transient(failure) or left):
             raise refusal(failure, self._connection.address) from error
+        fault = tls_fault(failure.message, self._connection.address)
+        if fault:
+            raise MasterUntrusted(fault) from error
         now = time.monotonic()
         self._since = now if self._since is None else self._since
         gone = self._connection.why_gone()
         if gone is not None:
             raise gone from error
         if now - self._since >= self._connection.patience_s:
-            raise unreachable(self._connection.address, failure) from error
+            raise unreachable(self._connection, failure) from error
         if now - self._since >= TELL_AFTER_S and not self._told:
             self._told = True
             self._connection.on_wait(
@@ -147,13 +172,25 @@ def is_transient(failure: Failure) -> bool:
     )
 
 
-def unreachable(address: str, failure: Failure) -> MasterUnreachable:
+def unreachable(connection: Connection, failure: Failure) -> MasterUnreachable:
     """No master answers."""
     why = (failure.message.strip().splitlines() or [failure.code.name])[0][:200]
+    if why.startswith("failed to connect to all addresses"):
+        # Behind the addresses that were tried comes what the last of them answered.
+        why = why.rpartition(": ")[2]
+    host = connection.address.rpartition(":")[0]
+    # What a port with TLS does to a caller without; of a name with several addresses, gRPC tells the last one's fate.
+    may_want_tls = not connection.secure and ("Socket closed" in why or not _is_number(host))
+    hint = "Or does it want TLS? Then take its context over: windrow context add. " if may_want_tls else ""
     return MasterUnreachable(
-        f"No master answers at {address} ({why}). "
-        f"Is it running, and is the address right? Start one with: windrow master --state DIR --listen HOST:PORT"
+        f"No master answers at {connection.address} ({why}). Is it running, and is the address right? "
+        f"{hint}Start one with: windrow master --state DIR --listen HOST:PORT"
     )
+
+
+def _is_number(host: str) -> bool:
+    """An IP address, or the beginning of `unix:`."""
+    return host == "unix" or ":" in host or host.replace(".", "").isdecimal()
 
 
 def refusal(failure: Failure, address: str) -> WindrowError:
@@ -166,6 +203,8 @@ def refusal(failure: Failure, address: str) -> WindrowError:
             f"it goes on by itself once there is some.",
             reason=failure.reason,
         )
+    if failure.reason == errors.CLIENT_TOKEN_INVALID:
+        return RequestRefused(f"The master at {address} refused the call. {failure.message}", reason=failure.reason)
     if failure.reason and failure.reason != errors.INTERNAL:
         return RequestRefused(failure.message, reason=failure.reason)
     match failure.code:

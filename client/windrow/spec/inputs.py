@@ -21,13 +21,15 @@ from windrow.spec.schema import DATA_TYPES, INPUT, LITERAL_TYPES, MODEL_TYPES
 class Resolved(NamedTuple):
     """What an input came to; `value` None: it has none.
 
-    `broken`: an error was noted, and nothing may be concluded from it.
+    `broken`: an error was noted, and nothing may be concluded from it. `own`: where it is data at a relative path,
+    which is this machine's whatever machine the master is on, the key under which that is written; else "".
     """
 
     value: StepInput | None
     place: Place
     broken: bool = False
     optional: bool = False
+    own: str = ""
 
 
 class InputSpec(NamedTuple):
@@ -123,7 +125,8 @@ def _follow(node: Scalar, spec: InputSpec, key: str, context: Context, lookup: L
             return target._replace(place=node.place, optional=spec.optional or target.optional)
         if not isinstance(target.value, LiteralInput):
             kind = _bound_type(target.value.type, spec.type)
-            return Resolved(target.value._replace(type=kind, mode=spec.mode or target.value.mode), node.place)
+            value = target.value._replace(type=kind, mode=spec.mode or target.value.mode)
+            return Resolved(value, node.place, own=target.own)
         # A path may be passed as a literal: it is relative to the file that holds it, not to the one that binds it.
         written = Scalar(target.place, target.value.value, target.value.value)
         return _plain(written, spec._replace(is_path=False), key, context)
@@ -144,7 +147,8 @@ def _plain(node: Scalar, spec: InputSpec, key: str, context: Context) -> Resolve
     if spec.type in LITERAL_TYPES or (spec.type is None and not spec.is_path):
         return Resolved(LiteralInput(_literal(node, spec, key, context)), node.place)
     data = data_at(node, spec.type, spec.mode, f"{key}.path" if spec.is_path else key, context)
-    return Resolved(data, node.place, broken=data is None)
+    own = data is not None and not os.path.isabs(parse_location(node.text).value)
+    return Resolved(data, node.place, broken=data is None, own=key if own else "")
 
 
 def data_at(node: Scalar, data_type: str | None, mode: str | None, key: str, context: Context) -> DataInput | None:

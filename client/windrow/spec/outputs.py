@@ -118,6 +118,8 @@ def _output_path(node: Scalar, kind: str, key: str, context: Context) -> tuple[s
         )
         return None, None
     path = absolute(location.value, node.place.source.folder)
+    if not os.path.isabs(location.value):
+        context.own_outputs.add(key)
     if context.embedded:
         _check_writable(path, node, kind, location.value.endswith("/"), key, context)
     return path, None

@@ -43,7 +43,9 @@ class LoadedJob(NamedTuple):
 
     `code_folders` maps step names to absolute folders; `warnings` are what the user should know; `origins` tells for
     `jobs.<step>.<setting>` (by effective names) where each setting comes from. `libraries` are those that the Python of
-    the scripts needs for the table a step reads. `build_effective` makes the job that is submitted.
+    the scripts needs for the table a step reads. `own_inputs` and `own_outputs` are those at relative paths, which are
+    this machine's, by step and name; each with the key that tells a user which it is. `build_effective` makes the job
+    that is submitted.
     """
 
     job: EffectiveJob
@@ -51,6 +53,8 @@ class LoadedJob(NamedTuple):
     warnings: tuple[Problem, ...]
     origins: dict[str, Origin]
     libraries: dict[str, tuple[str, ...]]
+    own_inputs: dict[tuple[str, str], str]
+    own_outputs: dict[tuple[str, str], str]
 
 
 def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | None:
@@ -95,19 +99,45 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     )
     if context.problems.errors:
         return None
-    return LoadedJob(job, code_folders, tuple(context.problems.warnings), context.origins, libraries)
+    own_inputs: dict[tuple[str, str], str] = {}
+    own_outputs: dict[tuple[str, str], str] = {}
+    for step in made:
+        for name in step.inputs:
+            resolved = bindings.resolved(step.name, name)
+            if resolved is not None and resolved.own:
+                own_inputs[step.name, name] = resolved.own
+        for name in step.outputs:
+            if (key := f"jobs.{step.name}.outputs.{name}") in context.own_outputs:
+                own_outputs[step.name, name] = key
+    warnings = tuple(context.problems.warnings)
+    return LoadedJob(job, code_folders, warnings, context.origins, libraries, own_inputs, own_outputs)
 
 
 def build_effective(
-    loaded: LoadedJob, code_digests: dict[str, str], *, name: str | None = None, priority: int = 0, weight: int = 1
+    loaded: LoadedJob,
+    code_digests: dict[str, str],
+    *,
+    data_paths: dict[tuple[str, str], str] | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    weight: int = 1,
 ) -> EffectiveJob:
     """The job to submit: each step's code digest put in.
 
-    `code_digests` maps the folders of `loaded.code_folders` to the digests of their archives.
-
-    `name` wins over the job file's. Raises KeyError for a folder without a digest.
+    `code_digests` maps the folders of `loaded.code_folders` to the digests of their archives; `data_paths` maps inputs,
+    by step and name, to where their data is now. `name` wins over the job file's. Raises KeyError for a folder without
+    a digest.
     """
-    steps = (step._replace(code_digest=code_digests[loaded.code_folders[step.name]]) for step in loaded.job.steps)
+    moved = data_paths or {}
+    steps: list[EffectiveStep] = []
+    for step in loaded.job.steps:
+        inputs = {
+            key: given._replace(path=moved[step.name, key])
+            if isinstance(given, DataInput) and (step.name, key) in moved
+            else given
+            for key, given in step.inputs.items()
+        }
+        steps.append(step._replace(code_digest=code_digests[loaded.code_folders[step.name]], inputs=inputs))
     return loaded.job._replace(steps=tuple(steps), name=name or loaded.job.name, priority=priority, weight=weight)
 
 

@@ -38,6 +38,8 @@ class Context:
         self.problems = Problems()
         self.origins: dict[str, Origin] = {}
         self.job_name: str | None = None
+        self.own_outputs: set[str] = set()
+        """Keys of outputs at relative paths, which are this machine's."""
 
 
 def origin_of(node: Node | Place) -> Origin:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from windrow_master.core import effects as fx
+from itertools import chain
+
 from windrow_master.core.budgets import known_cause
 from windrow_master.core.commands import Moment, ReportWorkerFailure
 from windrow_master.core.state import CoreState, Node, Step
@@ -30,12 +31,17 @@ def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
     """Fail a step that every node has given up after its workers failed to start there.
 
     A node that is away for a moment, has just come, or wants nothing at the moment may still serve it; one that leaves
-    will not, but says nothing about the step either.
+    or is cordoned will not, but says nothing about the step either.
     """
     if step.state != StepState.RUNNING or step.lease_ids:
         return
-    present = [node for node in state.nodes.values() if node.state != NodeState.DRAINING]
+    present = [node for node in state.nodes.values() if node.state != NodeState.DRAINING and not node.cordoned]
     if present and all(step.step_id in node.given_up for node in present):
+        known = chain(state.nodes.values(), state.absent.values())
+        if step.counters.ended and any(node.cordoned and step.step_id not in node.given_up for node in known):
+            # The script works somewhere, and that may be a node that is set aside, or away to be mended: the step waits
+            # until it is uncordoned, or removed. Without such proof a broken script would wait for ever.
+            return
         example = step.counters.examples.get(str(int(Cause.INIT_FAILED))) or step.counters.examples.get(
             str(int(Cause.NODE_FAULT)), {}
         )
@@ -59,7 +65,7 @@ def suspect_node(state: CoreState, node: Node, message: str, now: Moment) -> Non
     if node.failures < limit or node.state != NodeState.READY:
         return
     if any(
-        other.state == NodeState.READY and 2 * other.failures < limit
+        other.state == NodeState.READY and not other.cordoned and 2 * other.failures < limit
         for other in state.nodes.values()
         if other is not node
     ):
@@ -69,9 +75,5 @@ def suspect_node(state: CoreState, node: Node, message: str, now: Moment) -> Non
         node.failures = 0
         state.touch_node(node)
         state.add_event(now, None, "node_quarantined", f"{node.node_id}: {node.message}")
-        if node.stream and node.lease_ids:
-            # What has not started would fail here too, and be charged for it.
-            held = sorted(node.lease_ids)
-            for lease_id in held:
-                state.leases[lease_id].recalled = True
-            state.effects.append(fx.RevokeLeases(node.node_id, node.stream, held, started_too=False))
+        # What has not started would fail here too, and be charged for it.
+        state.recall_unstarted(node)

@@ -188,7 +188,20 @@ class ReportWorkerFailure(NamedTuple):
 
 
 class DrainNode(NamedTuple):
-    """Reply: None, or Refused (NODE_UNKNOWN)."""
+    """Reply: the Node, or Refused (NODE_UNKNOWN)."""
+
+    node_id: NodeId
+
+
+class CordonNode(NamedTuple):
+    """Reply: the Node, or Refused (NODE_UNKNOWN)."""
+
+    node_id: NodeId
+    cordoned: bool
+
+
+class RemoveNode(NamedTuple):
+    """Reply: None, or Refused (NODE_UNKNOWN, NODE_CONNECTED)."""
 
     node_id: NodeId
 
@@ -299,6 +312,8 @@ Command = (
     | ReleaseLeases
     | ReportWorkerFailure
     | DrainNode
+    | CordonNode
+    | RemoveNode
     | PlanGroup
     | FailStep
     | StartStep

@@ -36,6 +36,8 @@ HANDLERS: dict[type, Handler] = {
     commands.CloseWork: nodes.on_close_work,
     commands.SetCapacity: nodes.on_set_capacity,
     commands.DrainNode: nodes.on_drain_node,
+    commands.CordonNode: nodes.on_cordon_node,
+    commands.RemoveNode: nodes.on_remove_node,
     commands.Tick: nodes.on_tick,
     commands.CompleteAttempts: attempts.on_complete_attempts,
     commands.ReleaseLeases: attempts.on_release_leases,

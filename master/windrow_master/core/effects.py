@@ -105,5 +105,5 @@ Effect = (
     | NotifyJob
 )
 
-AFTER_COMMIT = frozenset((EndStep, PrepareStep, ConcatenateRows, ReportFailures, NotifyJob))
+AFTER_COMMIT = frozenset((EndStep, SendDrain, PrepareStep, ConcatenateRows, ReportFailures, NotifyJob))
 """Effects that wait until the dirty rows of their group are durable."""

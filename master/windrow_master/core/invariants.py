@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windrow_master.core.state import ENDED_STEPS, CoreState
-from windrow_master.core.states import MiniBatchState, StepState
+from windrow_master.core.states import MiniBatchState, NodeState, StepState
 
 
 def check(state: CoreState) -> None:
@@ -21,6 +21,10 @@ def check(state: CoreState) -> None:
         for step_id, held in node.held.items():
             mine = sum(state.leases[lease_id].step_id == step_id for lease_id in node.lease_ids)
             assert held == mine, f"CoreState 1: held {held} of step {step_id} on {node.node_id}, leases {mine}"
+    for node_id, node in state.absent.items():
+        assert node_id not in state.nodes, f"CoreState 4: {node_id} is here and absent"
+        assert node.cordoned and node.state == NodeState.LOST, f"CoreState 4: {node_id} {node.state} {node.cordoned}"
+        assert not node.lease_ids and not node.stream, f"node 3: {node_id} is lost with leases or a stream"
     for step in state.steps.values():
         counters, table = step.counters, step.mini_batches
         assert step.lease_ids <= state.leases.keys(), f"CoreState 1: step {step.step_id} holds unknown leases"

@@ -7,13 +7,18 @@ State machine of a node (states.NodeState), one incarnation:
     READY        -> DISCONNECTED  its Work stream ends
     READY        -> DRAINING      it says so, or is told to; for the rest of its incarnation
     READY        -> QUARANTINED   it fails again and again; back to READY after a while
-    any but LOST -> LOST          silent for longer than its leases live, or replaced by its next incarnation
-    LOST         -> (none)        forgotten; the agent registers anew
+    any but LOST -> LOST          it left, is silent for longer than its leases live, was removed, or was replaced by
+                                  its next incarnation
+    LOST         -> (none)        forgotten, at once unless its name is cordoned; the agent registers anew
+
+A cordon is no state but a property of the node's name: it outlives incarnations and masters, until it is taken back or
+the node is removed.
 
 Invariants:
 1. One live incarnation a node; another one is refused until this one is lost, or proves that it is dead.
 2. One Work stream a node; what an older stream still says is ignored.
 3. A LOST node holds no lease.
+4. A cordoned node is handed nothing new, whatever its state; what it holds, it may finish.
 """
 
 from __future__ import annotations
@@ -23,12 +28,14 @@ from windrow_master.core.attempts import lose_leases
 from windrow_master.core.blame import fail_if_given_up
 from windrow_master.core.commands import (
     CloseWork,
+    CordonNode,
     DrainNode,
     HeartbeatNode,
     Moment,
     OpenWork,
     Refused,
     RegisterNode,
+    RemoveNode,
     SetCapacity,
     Tick,
 )
@@ -58,6 +65,7 @@ def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Re
     if known is None:
         known = state.nodes[command.node_id] = Node(command.node_id, command.node_incarnation)
         known.register_time = now.wall_s
+        known.cordoned = state.absent.pop(command.node_id, None) is not None
         state.add_event(now, None, "node_registered", command.node_id)
     known.resources, known.labels = command.resources, command.labels
     _hear(state, known, now)
@@ -142,6 +150,8 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
     )
     if revoked:
         state.effects.append(fx.RevokeLeases(node.node_id, node.stream, revoked, started_too=True))
+    if node.cordoned:
+        state.recall_unstarted(node)
     for step_id in command.step_ids:
         step = state.steps.get(step_id)
         if step is None or step.state in ENDED_STEPS:
@@ -187,7 +197,7 @@ def on_close_work(state: CoreState, command: CloseWork, now: Moment) -> None:
     node.given_up.clear()
     node.workers.clear()
     if node.draining and not node.lease_ids:
-        lose_node(state, node, "Left.", now)
+        lose_node(state, node, "Left.", now, event="node_left")
         return
     if node.state == NodeState.READY:
         node.state = NodeState.DISCONNECTED
@@ -205,6 +215,8 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
         node.state = NodeState.DRAINING
         node.message = "Takes nothing new; finishes what it holds."
         state.touch_node(node)
+        # Nothing is handed to it any more, and this comes after all that was: its agent knows when it may leave.
+        state.effects.append(fx.SendDrain(node.node_id, node.stream))
     for step_id, leases_max, workers in command.capacities:
         step = state.steps.get(step_id)
         if step is None or step.state in ENDED_STEPS:
@@ -221,31 +233,83 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
     state.scheduling_wanted = True
 
 
-def on_drain_node(state: CoreState, command: DrainNode, now: Moment) -> Refused | None:
-    """Ask a node to leave."""
-    node = state.nodes.get(command.node_id)
+def _named(state: CoreState, node_id: NodeId) -> Node | Refused:
+    """A node by its name alone: what clients know of it."""
+    node = state.nodes.get(node_id) or state.absent.get(node_id)
     if node is None:
-        return Refused("NODE_UNKNOWN", f"There is no node named {command.node_id}. `windrow node list` names them.")
+        return Refused("NODE_UNKNOWN", f"There is no node named {node_id}. `windrow node list` names them.")
+    return node
+
+
+def on_drain_node(state: CoreState, command: DrainNode, now: Moment) -> Node | Refused:
+    """Ask a node to leave; whoever comes next under its name stays cordoned. One that has left stays as it is."""
+    node = _named(state, command.node_id)
+    if isinstance(node, Refused) or node.state == NodeState.LOST:
+        return node
     node.state = NodeState.DRAINING
     node.message = "Asked to drain."
+    _set_cordon(state, node, True, now)
     state.touch_node(node)
     if node.stream:
         state.effects.append(fx.SendDrain(node.node_id, node.stream))
+    return node
+
+
+def on_cordon_node(state: CoreState, command: CordonNode, now: Moment) -> Node | Refused:
+    """Hand a node nothing new from now on, or hand it work again."""
+    node = _named(state, command.node_id)
+    if not isinstance(node, Refused):
+        _set_cordon(state, node, command.cordoned, now)
+        if command.cordoned:
+            state.recall_unstarted(node)
+    return node
+
+
+def _set_cordon(state: CoreState, node: Node, cordoned: bool, now: Moment) -> None:
+    if node.cordoned == cordoned:
+        return
+    node.cordoned = cordoned
+    if not cordoned:
+        state.absent.pop(node.node_id, None)
+        state.scheduling_wanted = True
+    state.touch_node(node)
+    state.add_event(now, None, "node_cordoned" if cordoned else "node_uncordoned", node.node_id)
+
+
+def on_remove_node(state: CoreState, command: RemoveNode, now: Moment) -> Refused | None:
+    """Forget a node that is gone, and its cordon: its leases go back at once, and its name is free."""
+    node = _named(state, command.node_id)
+    if isinstance(node, Refused):
+        return node
+    if node.stream:
+        return Refused(
+            "NODE_CONNECTED",
+            f"Node {node.node_id} is here: its agent is connected, and would come back. Let it leave first: "
+            f"windrow node drain {node.node_id}",
+        )
+    node.cordoned = False
+    if node.state != NodeState.LOST:
+        lose_node(state, node, "Removed.", now, event="node_removed")
+    else:
+        del state.absent[node.node_id]
+        state.touch_node(node)
     return None
 
 
-def lose_node(state: CoreState, node: Node, message: str, now: Moment) -> None:
-    """Give a node up: its leases go back, the node is forgotten (node invariant 3)."""
+def lose_node(state: CoreState, node: Node, message: str, now: Moment, event: str = "node_lost") -> None:
+    """Give a node up: its leases go back, and it is forgotten but for its cordon (node invariant 3)."""
     node.state = NodeState.LOST
     node.message = message
     lose_leases(state, node, sorted(node.lease_ids), now, lost=True)
     if node.stream:
         state.effects.append(fx.CloseStream(node.node_id, node.stream))
         node.stream = 0
-    state.dirty.nodes.append(node.row())
-    state.add_event(now, None, "node_lost", f"{node.node_id}: {message}")
+    state.add_event(now, None, event, f"{node.node_id}: {message}")
     del state.nodes[node.node_id]
-    state.dirty_nodes.discard(node.node_id)
+    if node.cordoned:
+        node.claims.clear()
+        state.absent[node.node_id] = node
+    state.touch_node(node)
     state.scheduling_wanted = True
 
 

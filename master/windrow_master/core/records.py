@@ -10,7 +10,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from windrow_master.core.ids import JobKey, LeaseId, StepId
+from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 
 
 class JobRow(NamedTuple):
@@ -133,7 +133,7 @@ class ItemOutcomeRow(NamedTuple):
 
 
 class NodeRow(NamedTuple):
-    """A node: upserted, keyed by node_id."""
+    """A node: upserted, keyed by node_id. LOST is stored only where a cordon has to outlive the node."""
 
     node_id: str
     node_incarnation: str
@@ -145,6 +145,8 @@ class NodeRow(NamedTuple):
     labels: bytes
     """JSON object."""
     register_time: float
+    cordoned: int
+    """1: it gets nothing new; holds for the name."""
 
 
 class EventRow(NamedTuple):
@@ -183,6 +185,8 @@ class Dirty:
     cancelled_steps: list[StepId] = field(default_factory=list)
     """Steps whose mini-batches that are still QUEUED become CANCELLED (applied after `outcomes`)."""
     nodes: list[NodeRow] = field(default_factory=list)
+    nodes_removed: list[NodeId] = field(default_factory=list)
+    """Nodes whose rows go; none of them is in `nodes`."""
     events: list[EventRow] = field(default_factory=list)
     row_blocks: list[RowBlock] = field(default_factory=list)
 
@@ -198,6 +202,7 @@ class Dirty:
                 self.item_outcomes_cleared,
                 self.cancelled_steps,
                 self.nodes,
+                self.nodes_removed,
                 self.events,
             )
         )

@@ -12,7 +12,7 @@ from windrow_master.core.counters import Counters
 from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import MiniBatches
-from windrow_master.core.records import JobRow, Snapshot, StepSnapshot
+from windrow_master.core.records import JobRow, NodeRow, Snapshot, StepSnapshot
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
@@ -26,22 +26,21 @@ def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Mom
     """Enter a snapshot into an empty state, and gather the effects that are still owed."""
     state.job_key_last = snapshot.job_key_last
     state.step_id_last = snapshot.step_id_last
-    for known in snapshot.nodes:
-        if known.state != NodeState.LOST:
-            node = state.nodes[NodeId(known.node_id)] = Node(NodeId(known.node_id), known.node_incarnation)
-            node.resources, node.labels, node.register_time = known.resources, known.labels, known.register_time
-            node.seen = node.greeted = False
-            if known.state == NodeState.DRAINING:
-                node.state, node.message = NodeState.DRAINING, known.message
+    for row in snapshot.nodes:
+        node = _node(row)
+        if node.state == NodeState.LOST:
+            state.absent[node.node_id] = node
+        else:
             node.expires_s = now.monotonic_s + state.timing.adoption_grace_s
+            state.nodes[node.node_id] = node
     if state.nodes:
         state.settle_until_s = now.monotonic_s + state.timing.settle_s
-    for row in snapshot.jobs:
-        job = _job(row)
+    for job_row in snapshot.jobs:
+        job = _job(job_row)
         state.jobs[job.job_key] = job
         state.job_keys[job.job_id] = job.job_key
-        settings = settings_of(row.document)
-        for loaded in (step for step in snapshot.steps if step.step.job_key == row.job_key):
+        settings = settings_of(job_row.document)
+        for loaded in (step for step in snapshot.steps if step.step.job_key == job.job_key):
             step = _step(loaded, settings[loaded.step.ordinal], now)
             job.steps.append(step)
             state.steps[step.step_id] = step
@@ -50,6 +49,16 @@ def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Mom
     for job in list(state.jobs.values()):
         _owe_effects(state, job, now)
     state.scheduling_wanted = True
+
+
+def _node(row: NodeRow) -> Node:
+    node = Node(NodeId(row.node_id), row.node_incarnation)
+    node.resources, node.labels, node.register_time = row.resources, row.labels, row.register_time
+    node.cordoned = bool(row.cordoned)
+    node.seen = node.greeted = False
+    if row.state in (NodeState.DRAINING, NodeState.LOST):
+        node.state, node.message = NodeState(row.state), row.message
+    return node
 
 
 def _job(row: JobRow) -> Job:

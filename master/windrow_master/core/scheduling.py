@@ -15,7 +15,9 @@ def pick(state: CoreState, now: Moment) -> None:
     if state.held or not state.scheduling_wanted or not _settled(state, now):
         return
     state.scheduling_wanted = False
-    serving = [node for node in state.nodes.values() if node.state == NodeState.READY and node.stream]
+    serving = [
+        node for node in state.nodes.values() if node.state == NodeState.READY and node.stream and not node.cordoned
+    ]
     if not serving:
         return
     steps = [step for step in state.steps.values() if _may_be_leased(state, step)]

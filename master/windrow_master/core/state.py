@@ -10,7 +10,7 @@ from typing import cast
 
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import Counters
-from windrow_master.core.effects import Effect, NotifyJob
+from windrow_master.core.effects import Effect, NotifyJob, RevokeLeases
 from windrow_master.core.ids import LEASE_ID_MAX, LEASE_PREFIX_SHIFT, JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import MiniBatches, Tries
@@ -161,7 +161,10 @@ class Node:
     """Monotonic: when it counts as lost unless it is heard of."""
     stream: int = 0
     """The Work stream that is open; 0: none."""
+    cordoned: bool = False
+    """It gets nothing new, whatever its state. The name's, not the incarnation's: the next one inherits it."""
     draining: bool = False
+    """It says that it leaves."""
     seen: bool = True
     """False: known from an earlier master, not heard of yet."""
     greeted: bool = True
@@ -192,6 +195,7 @@ class Node:
             self.resources,
             self.labels,
             self.register_time,
+            int(self.cordoned),
         )
 
 
@@ -203,6 +207,7 @@ class CoreState:
     1. `leases`, the steps' and the nodes' `lease_ids` and `held` name the same leases.
     2. A lease's mini-batch is LEASED, and no two leases name one mini-batch.
     3. Lease ids are never given twice: the prefix belongs to this incarnation, the rest is counted.
+    4. A name is in `nodes` or in `absent`, never in both; those in `absent` are LOST and cordoned.
     """
 
     incarnation: int
@@ -214,6 +219,8 @@ class CoreState:
     steps: dict[StepId, Step] = field(default_factory=dict)
     """Steps of jobs that have not ended."""
     nodes: dict[NodeId, Node] = field(default_factory=dict)
+    absent: dict[NodeId, Node] = field(default_factory=dict)
+    """Nodes that are gone while their names are cordoned, in their last incarnation."""
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     unstored: deque[LeaseId] = field(default_factory=deque)
     """Leases without an attempt row, oldest first (some may be gone already)."""
@@ -255,7 +262,7 @@ class CoreState:
         self.touch_job(self.jobs[step.job_key])
 
     def touch_node(self, node: Node) -> None:
-        """Mark a node changed."""
+        """Mark a node changed, or forgotten."""
         self.dirty_nodes.add(node.node_id)
 
     def add_event(self, now: Moment, job_key: JobKey | None, kind: str, message: str) -> None:
@@ -285,6 +292,14 @@ class CoreState:
         if node is not None:
             node.lease_ids.discard(lease.lease_id)
             node.held[lease.step_id] -= 1
+
+    def recall_unstarted(self, node: Node) -> None:
+        """Ask a node for all that it has not started."""
+        if node.stream and node.lease_ids:
+            held = sorted(node.lease_ids)
+            for lease_id in held:
+                self.leases[lease_id].recalled = True
+            self.effects.append(RevokeLeases(node.node_id, node.stream, held, started_too=False))
 
     def store_attempt(
         self,
@@ -327,8 +342,12 @@ class CoreState:
         dirty = self.dirty
         dirty.jobs = [self.jobs[key].row() for key in sorted(self.dirty_jobs)]
         dirty.steps = [self.steps[step_id].row() for step_id in sorted(self.dirty_steps) if step_id in self.steps]
-        # Nodes that were given up have left their last row here already; one that came back since follows it.
-        dirty.nodes += [self.nodes[node_id].row() for node_id in sorted(self.dirty_nodes) if node_id in self.nodes]
+        for node_id in sorted(self.dirty_nodes):
+            node = self.nodes.get(node_id) or self.absent.get(node_id)
+            if node is not None:
+                dirty.nodes.append(node.row())
+            else:
+                dirty.nodes_removed.append(node_id)
         self.dirty = Dirty()
         self.dirty_jobs.clear()
         self.dirty_steps.clear()

@@ -61,7 +61,7 @@ def plan(request: Request, output: Output) -> None:
     from windrow_master.planning.file_lists import plan_file_list
 
     entry = (folder_entry if request.input_type == "uri_folder" else file_entry)(
-        request.path, os.fsdecode(request.path)
+        request.path, os.fsdecode(request.path), request.roots
     )
     plan_file_list(request.path, [entry], request.mini_batch_size, start, journal, emitter)
 

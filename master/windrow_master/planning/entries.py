@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.patterns import Pattern, compile_pattern, is_wild
-from windrow_master.planning.walk import Warn, walk
+from windrow_master.planning.walk import Guard, Warn, outside, walk
+from windrow_master.roots import Roots
 
 Keep = Callable[[bytes], bool]
 
@@ -17,11 +18,12 @@ Keep = Callable[[bytes], bool]
 class Entry(NamedTuple):
     """One place of an input. `folder` is absolute; `file`: a single name in it; else `pattern`, else everything below.
 
-    `text` is the entry as the user wrote it, for messages.
+    `text` is the entry as the user wrote it, for messages; `roots` are where everything must lie, None: anywhere.
     """
 
     folder: bytes
     text: str
+    roots: Roots | None = None
     file: bytes = b""
     pattern: Pattern | None = None
     leave_out: bytes = b""
@@ -33,46 +35,48 @@ class Entry(NamedTuple):
                 yield [self.file]
             return
         pattern = self.pattern
-        for chunk in walk(self.folder, warn, after, pattern.leads_into if pattern else None):
+        guard = None if self.roots is None else Guard(self.roots)
+        for chunk in walk(self.folder, warn, after, pattern.leads_into if pattern else None, guard):
             names = [name for name in chunk if pattern.names_file(name)] if pattern else chunk
             if self.leave_out and self.leave_out in names:
                 names.remove(self.leave_out)
+            if guard is not None:
+                guard.check_names(self.folder, names)
             if names:
                 yield names
 
 
-def folder_entry(path: bytes, text: str, leave_out: bytes = b"") -> Entry:
+def folder_entry(path: bytes, text: str, roots: Roots | None) -> Entry:
     """All files below a folder. Raises PlanningError if it is none."""
-    if not stat.S_ISDIR(_stat(path, text).st_mode):
+    if not stat.S_ISDIR(_stat(path, text, roots).st_mode):
         raise PlanningError(
             f"{shown(path)} should be a folder, but is a file. Give the folder, or make the type of the input uri_file."
         )
-    return Entry(path, text, leave_out=leave_out)
+    return Entry(path, text, roots)
 
 
-def file_entry(path: bytes, text: str) -> Entry:
+def file_entry(path: bytes, text: str, roots: Roots | None) -> Entry:
     """One file; a folder means all files below it. Raises PlanningError if there is neither."""
-    mode = _stat(path, text).st_mode
+    mode = _stat(path, text, roots).st_mode
     if stat.S_ISDIR(mode):
-        return Entry(path, text)
+        return Entry(path, text, roots)
     if not stat.S_ISREG(mode):
         raise PlanningError(f"{shown(path)} is neither a file nor a folder (it is a pipe, socket or device).")
     folder, name = os.path.split(path)
-    return Entry(folder, text, file=name)
+    return Entry(folder, text, roots, file=name)
 
 
-def pattern_entry(start: bytes, text: bytes, leave_out: bytes = b"") -> Entry:
+def pattern_entry(start: bytes, text: bytes, roots: Roots | None) -> Entry:
     """The files a pattern names, relative to the folder `start`. Without a wildcard, the file or everything in the
     folder it names."""
     readable = shown(text)
     if not is_wild(text):
-        return file_entry(os.path.normpath(os.path.join(start, text)), readable)
+        return file_entry(os.path.normpath(os.path.join(start, text)), readable, roots)
     pattern = compile_pattern(text)
     folder = os.path.normpath(os.path.join(start, pattern.base))
-    if not stat.S_ISDIR(_stat(folder, readable).st_mode):
+    if not stat.S_ISDIR(_stat(folder, readable, roots).st_mode):
         raise PlanningError(f'The pattern "{readable}" names files below {shown(folder)}, which is no folder.')
-    inside = leave_out if folder == start else b""
-    return Entry(folder, readable, pattern=pattern, leave_out=inside)
+    return Entry(folder, readable, roots, pattern=pattern)
 
 
 def common_root(entries: Sequence[Entry]) -> bytes:
@@ -93,7 +97,10 @@ def nothing_found(path: bytes, entries: Sequence[Entry]) -> PlanningError:
     )
 
 
-def _stat(path: bytes, text: str) -> os.stat_result:
+def _stat(path: bytes, text: str, roots: Roots | None) -> os.stat_result:
+    """What is at a path. Nothing is told of what lies outside the roots."""
+    if roots is not None and not roots.hold(path):
+        raise outside(path, roots)
     try:
         return os.stat(path)
     except OSError as error:

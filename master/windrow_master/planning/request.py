@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
+from windrow_master.roots import Roots
 
 INPUT_TYPES = ("uri_folder", "uri_file", "mltable")
 
 
 class Request(NamedTuple):
-    """A step to plan. `mini_batch_size`: files for a file list, bytes for a table. Source: docs/contracts.md, section
-    3."""
+    """A step to plan. `mini_batch_size`: files for a file list, bytes for a table; `roots`: where everything that is
+    read must lie, None: anywhere. Source: docs/contracts.md, section 3."""
 
     step_folder: bytes
     input_type: str
@@ -22,6 +23,7 @@ class Request(NamedTuple):
     mini_batch_size: int | None
     partition_keys: tuple[str, ...]
     checkpoint: Checkpoint | None
+    roots: Roots | None
 
 
 def parse_request(line: bytes) -> Request:
@@ -37,6 +39,7 @@ def parse_request(line: bytes) -> Request:
             size,
             tuple(value["partition_keys"]),
             None if stored is None else Checkpoint.from_json(stored),
+            None if value["roots"] is None else Roots(value["roots"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise PlanningError(f"The request to the planner is not understood: {error!r}.", SYSTEM_ERROR) from error

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.roots import Roots
 
 CHUNK_FIRST = 4096
 CHUNK_MAX = 65536
@@ -42,17 +43,55 @@ class _Entries(NamedTuple):
     subfolders: list[int]
 
 
-def walk(root: bytes, warn: Warn, after: bytes = b"", descend: Descend | None = None) -> Iterator[list[bytes]]:
+class Guard:
+    """Finds links that lead out of the folders in which everything must lie that is read."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+        self.outside: set[bytes] = set()
+        """Names of files that are such links, relative to the folder that is walked."""
+
+    def look(self, path: bytes, name: bytes) -> None:
+        """Note the link at `path` if it leads out; whether it is asked for, who chooses the names knows."""
+        if not self._roots.hold(path):
+            self.outside.add(name)
+
+    def check(self, path: bytes) -> None:
+        """Raise PlanningError for what is about to be read if it lies outside."""
+        if not self._roots.hold(path):
+            raise outside(path, self._roots)
+
+    def check_names(self, folder: bytes, names: list[bytes]) -> None:
+        """Raise PlanningError if one of these files is a link that leads out."""
+        for name in names if self.outside else ():
+            if name in self.outside:
+                raise outside(os.path.join(folder, name), self._roots)
+
+
+def outside(path: bytes, roots: Roots) -> PlanningError:
+    """What to say about a path that leads out of the datastores."""
+    real = os.path.realpath(path)
+    where = "is" if real == path else f"leads to {shown(real)}, which is"
+    return PlanningError(
+        f"{shown(path)} of the input {where} outside the datastores of this master ({roots}). Put the data into one of "
+        "them, or start the master with --datastore NAME=PATH for the folder that it lies in."
+    )
+
+
+def walk(
+    root: bytes, warn: Warn, after: bytes = b"", descend: Descend | None = None, guard: Guard | None = None
+) -> Iterator[list[bytes]]:
     """Yield lists of file names, relative to `root`.
 
     `after`: only names that come later than this one. `descend(name)` tells whether to look into a subfolder (all, if
     not given).
     Links to files and folders are followed; a link to a folder it lies in, a broken link and what is neither file nor
-    folder are left out with a warning. Raises PlanningError if a folder cannot be read.
+    folder are left out with a warning. `guard` is shown all links that are followed. Raises PlanningError if a folder
+    cannot be read, or lies where the guard does not allow it.
     """
     size = CHUNK_FIRST
     chunk: list[bytes] = []
-    stack = [_open(root, b"", after.split(b"/") if after else [], warn)]
+    stack = [_open(root, b"", after.split(b"/") if after else [], warn, guard)]
     resume = after.split(b"/")[1:] if after else []
     while stack:
         folder = stack[-1]
@@ -78,14 +117,16 @@ def walk(root: bytes, warn: Warn, after: bytes = b"", descend: Descend | None = 
         if (descend is None or descend(name)) and not _is_loop(
             path, (os.path.join(root, open_.prefix) for open_ in stack), warn
         ):
-            stack.append(_open(path, name + b"/", resume if inside else [], warn))
+            if guard is not None:
+                guard.check(path)
+            stack.append(_open(path, name + b"/", resume if inside else [], warn, guard))
         resume = resume[1:] if inside else []
     if chunk:
         yield chunk
 
 
-def _open(path: bytes, prefix: bytes, resume: list[bytes], warn: Warn) -> _Folder:
-    names, subfolders = _entries(path, warn)
+def _open(path: bytes, prefix: bytes, resume: list[bytes], warn: Warn, guard: Guard | None) -> _Folder:
+    names, subfolders = _entries(path, prefix, warn, guard)
     folder = _Folder(prefix, names, subfolders)
     if resume:
         # In the folders above it, the last name's folder is entered again; in its own, everything up to it is done.
@@ -95,7 +136,7 @@ def _open(path: bytes, prefix: bytes, resume: list[bytes], warn: Warn) -> _Folde
     return folder
 
 
-def _entries(path: bytes, warn: Warn) -> _Entries:
+def _entries(path: bytes, prefix: bytes, warn: Warn, guard: Guard | None) -> _Entries:
     names: list[bytes] = []
     subfolders: list[bytes] = []
     others: list[os.DirEntry[bytes]] = []
@@ -107,6 +148,8 @@ def _entries(path: bytes, warn: Warn) -> _Entries:
                 try:
                     if entry.is_file():
                         add(entry.name)
+                        if guard is not None and entry.is_symlink():
+                            guard.look(entry.path, prefix + entry.name)
                     elif entry.is_dir():
                         subfolders.append(entry.name)
                     else:

@@ -21,27 +21,26 @@ from windrow.rpc.v1 import agent_service_pb2 as pb
 from windrow.rpc.v1 import agent_service_pb2_grpc, node_pb2, work_pb2
 
 from windrow_master.core import commands
-from windrow_master.core.commands import HeldLease, Refused
+from windrow_master.core.commands import HeldLease
 from windrow_master.core.ids import LeaseId, NodeId, StepId
+from windrow_master.core.state import Node
+from windrow_master.core.states import NodeState
 from windrow_master.output.staging import StagedSegment, staged_fits
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
+from windrow_master.rpc.refusals import refuse
 from windrow_master.rpc.threads import in_thread
 from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.writer import Writer
 
 CREDENTIAL_KEY = "windrow-credential"
+CREDENTIAL_REFUSED = "The call brings no valid node credential. The agent registers again by itself."
 INLINE_ROWS_BYTES_MAX = 256 << 10
 UNACKNOWLEDGED_MESSAGES_MAX = 16
 """So many messages with completions may wait for their commit before the stream is read on."""
 UNACKNOWLEDGED_BYTES_MAX = 64 << 20
 """With so many bytes of rows waiting, over all streams, each stream is read on one message at a time: a disk that is
 slow or full holds the fleet back, it does not fill the memory."""
-
-GRPC_CODES = {
-    "NODE_ALREADY_LIVE": grpc.StatusCode.ALREADY_EXISTS,
-    "NODE_UNKNOWN": grpc.StatusCode.NOT_FOUND,
-}
 
 
 class Sessions(Protocol):
@@ -66,17 +65,15 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         sessions: Sessions,
         logs: WorkerLogs,
         addresses: list[str],
-        join_token: str,
         *,
         embedded: bool,
     ) -> None:
-        """`join_token` "": whoever reaches the socket may join. `embedded`: agents are of this machine and user."""
+        """`embedded`: agents are of this machine and user. Who may join is asked before: rpc.authorization."""
         self._embedded = embedded
         self._writer = writer
         self._sessions = sessions
         self._logs = logs
         self._addresses = addresses
-        self._join_token = join_token
         self._streams = itertools.count(1)
         self._unacknowledged_bytes = 0
         self._credentials: dict[str, tuple[NodeId, str]] = {}
@@ -86,23 +83,12 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         self, request: pb.RegisterRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.RegisterResponse:
         """Admit a node."""
-        if self._join_token and not secrets.compare_digest(request.join_token.encode(), self._join_token.encode()):
-            say(
-                logging.WARNING, "a node with a wrong join token was refused", node=request.node_id, peer=context.peer()
-            )
-            await errors.abort(
-                context,
-                grpc.StatusCode.UNAUTHENTICATED,
-                "JOIN_TOKEN_INVALID",
-                f"The join token of node {request.node_id!r} is not this master's. "
-                f"Give its agent the master's join token file.",
-            )
         if not NAME.fullmatch(request.node_id) or not 0 < len(request.node_incarnation) <= 64:
             await errors.abort(
                 context,
                 grpc.StatusCode.INVALID_ARGUMENT,
                 "NODE_INVALID",
-                f"{request.node_id!r} is no node name: letters, digits, '_', '.', '-', at most 64 in all.",
+                f"{request.node_id[:80]!r} is no node name: letters, digits, '_', '.', '-', at most 64 in all.",
             )
         node_id = NodeId(request.node_id)
         reply = await self._writer.submit(
@@ -114,7 +100,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 json.dumps({**dict(request.labels), "windrow_version": request.windrow_version}).encode(),
             )
         )
-        await self._refuse(context, reply)
+        await refuse(context, reply)
         credential = secrets.token_hex(32)
         # Nodes come and go, each under a name of its own maybe: what was kept of those that are lost goes too.
         here = self._writer.core.state.nodes.keys() - {node_id}
@@ -149,7 +135,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         reply = await self._writer.submit(
             commands.HeartbeatNode(node_id, incarnation, request.lease_count, request.lease_digest)
         )
-        await self._refuse(context, reply)
+        await refuse(context, reply)
         self._heartbeats[node_id] = (request, time.monotonic())
         return pb.HeartbeatResponse(master_incarnation=self._writer.core.state.incarnation, reopen_work=bool(reply))
 
@@ -172,7 +158,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             reply = await self._writer.submit(
                 commands.OpenWork(node_id, incarnation, session.stream, held, tuple(map(StepId, first.hello.step_ids)))
             )
-            await self._refuse(context, reply)
+            await refuse(context, reply)
             reader = asyncio.create_task(self._read(first, requests, node_id, session))
             try:
                 while (response := await session.next_response()) is not None:
@@ -319,14 +305,20 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         return pb.PushLogsResponse()
 
     def nodes(self) -> list[node_pb2.Node]:
-        """All nodes as they are now, by name."""
+        """All nodes as they are now, by name; with those that are gone while their names are cordoned."""
+        state = self._writer.core.state
+        return [self.node_view(node) for _, node in sorted({**state.nodes, **state.absent}.items())]
+
+    def node_view(self, node: Node) -> node_pb2.Node:
+        """One node as it is now."""
         from windrow_master.rpc.views import node_message
 
-        state = self._writer.core.state
-        return [
-            node_message(node, *self._heartbeats.get(node_id, (None, 0.0)))
-            for node_id, node in sorted(state.nodes.items())
-        ]
+        heard = self._heartbeats.get(node.node_id) if node.state != NodeState.LOST else None
+        return node_message(node, *(heard or (None, 0.0)))
+
+    def is_credential(self, credential: str) -> bool:
+        """Whether it is that of a node which has registered with this master."""
+        return credential in self._credentials
 
     async def _identify(self, context: grpc.aio.ServicerContext[Any, Any]) -> tuple[NodeId, str]:
         metadata = dict(context.invocation_metadata() or ())
@@ -337,11 +329,6 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 context,
                 grpc.StatusCode.UNAUTHENTICATED,
                 "CREDENTIAL_INVALID",
-                "The call brings no valid node credential. The agent registers again by itself.",
+                CREDENTIAL_REFUSED,
             )
         return owner
-
-    async def _refuse(self, context: grpc.aio.ServicerContext[Any, Any], reply: Any) -> None:
-        if isinstance(reply, Refused):
-            code = GRPC_CODES.get(reply.reason, grpc.StatusCode.FAILED_PRECONDITION)
-            await errors.abort(context, code, reply.reason, reply.message)

@@ -1,10 +1,12 @@
-"""ArtifactService: archives by digest."""
+"""ArtifactService: archives by digest, and the data that clients bring along."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -14,46 +16,87 @@ from windrow.rpc.v1 import artifact_service_pb2 as pb
 from windrow.rpc.v1 import artifact_service_pb2_grpc
 
 from windrow_master.artifacts import ArtifactError, ArtifactFolder
+from windrow_master.placed_data import PlacedData, Stopped
+from windrow_master.roots import Roots
+from windrow_master.rpc.refusals import Context
 from windrow_master.rpc.threads import in_thread
 
 CHUNK_BYTES = 1 << 20
-CODES = {"DIGEST_MISMATCH": grpc.StatusCode.DATA_LOSS, "DIGEST_INVALID": grpc.StatusCode.INVALID_ARGUMENT}
+TELL_S = 0.5
+"""So far apart a client hears how far its data is."""
+PLACING_THREADS = 2
+"""Of their own: what else needs a thread does not wait for data."""
+CODES = {
+    errors.DIGEST_MISMATCH: grpc.StatusCode.DATA_LOSS,
+    errors.DIGEST_INVALID: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.REQUEST_INVALID: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.ARCHIVE_INVALID: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.ARTIFACT_MISSING: grpc.StatusCode.NOT_FOUND,
+    errors.PATH_OUTSIDE: grpc.StatusCode.PERMISSION_DENIED,
+    errors.STORAGE_FULL: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+class _Placing:
+    """Data on its way into the datastore. All who ask for it wait for the one task."""
+
+    def __init__(self) -> None:
+        self.bytes_done = 0
+        self.bytes_total = 0
+        self.task: asyncio.Future[Any]
+
+    def tell(self, done: int, total: int) -> None:
+        """So far it is; called by the thread that unpacks."""
+        self.bytes_done, self.bytes_total = done, total
 
 
 class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
-    """Thin: bytes to and from ArtifactFolder."""
+    """Thin: bytes to and from ArtifactFolder and PlacedData."""
 
-    def __init__(self, artifacts: ArtifactFolder) -> None:
+    def __init__(self, artifacts: ArtifactFolder, data: PlacedData, roots: Roots) -> None:
+        """`roots`: what StatData tells of."""
         self._artifacts = artifacts
+        self._data = data
+        self._roots = roots
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By digest: one upload at a time."""
+        self._placing: dict[str, _Placing] = {}
+        self._threads = ThreadPoolExecutor(PLACING_THREADS, thread_name_prefix="placing")
 
-    async def GetArtifact(
-        self, request: pb.GetArtifactRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.GetArtifactResponse:
+    def start(self) -> None:
+        """Remove what earlier masters have left behind, beside the event loop."""
+        self._threads.submit(self._data.remove_leftovers)
+
+    async def close(self) -> None:
+        """Give up what is being unpacked; clients ask the next master for it."""
+        self._data.stop()
+        await in_thread(self._threads.shutdown)
+
+    async def GetArtifact(self, request: pb.GetArtifactRequest, context: Context) -> pb.GetArtifactResponse:
         """How much is here."""
         length, complete = self._artifacts.length(request.digest)
         return pb.GetArtifactResponse(length=length, complete=complete)
 
     async def UploadArtifact(
-        self, request_iterator: AsyncIterator[pb.UploadArtifactRequest], context: grpc.aio.ServicerContext[Any, Any]
+        self, request_iterator: AsyncIterator[pb.UploadArtifactRequest], context: Context
     ) -> pb.UploadArtifactResponse:
         """Receive an artifact, or the rest of one. Who brings the same one meanwhile waits, and finds it here."""
         requests = aiter(request_iterator)
         first = await anext(requests, None)
         try:
             if first is None:
-                raise ArtifactError("DIGEST_INVALID", "The upload named no digest.")
+                raise ArtifactError(errors.DIGEST_INVALID, "The upload named no digest.")
             async with self._turns.setdefault(first.digest, asyncio.Lock()):
                 length = await self._receive(first, requests)
         except ArtifactError as error:
-            code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
-            await errors.abort(context, code, error.reason, str(error))
+            await _abort(context, error)
         except OSError as error:
+            if first is not None:
+                self._artifacts.give_up(first.digest)
             await errors.abort(
                 context,
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                "STORAGE_FULL",
+                errors.STORAGE_FULL,
                 f"The master cannot store the artifact: {error.strerror}. Make room on its disk and try again.",
             )
         return pb.UploadArtifactResponse(length=length)
@@ -63,22 +106,36 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         digest, length, at = first.digest, first.length, first.offset
         if self._artifacts.path(digest) is not None:
             return self._artifacts.length(digest)[0]
+        if await in_thread(self._data.path, digest) is not None:
+            return length
         descriptor = self._artifacts.begin(digest, length, at)
         try:
             request: pb.UploadArtifactRequest | None = first
             while request is not None:
+                if len(request.chunk) > CHUNK_BYTES:
+                    raise ArtifactError(
+                        errors.REQUEST_INVALID,
+                        f"A chunk of {len(request.chunk)} bytes came; at most {CHUNK_BYTES} are taken at once.",
+                    )
                 at += len(request.chunk)
                 if at > length:
-                    raise ArtifactError("OFFSET_MISMATCH", f"More bytes came than the {length} that were announced.")
+                    raise ArtifactError(
+                        errors.OFFSET_MISMATCH, f"More bytes came than the {length} that were announced."
+                    )
                 await in_thread(_write_all, descriptor, request.chunk)
                 request = await anext(requests, None)
+            if at < length:
+                # Not judged by its digest, and kept: the next try goes on with it.
+                raise ArtifactError(
+                    errors.OFFSET_MISMATCH, f"The upload ended after {at} of {length} bytes. Go on there."
+                )
             await in_thread(self._artifacts.finish, digest, length)
         finally:
             os.close(descriptor)
         return length
 
     async def DownloadArtifact(
-        self, request: pb.DownloadArtifactRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: pb.DownloadArtifactRequest, context: Context
     ) -> AsyncIterator[pb.DownloadArtifactResponse]:
         """Send an artifact from an offset."""
         path = self._artifacts.path(request.digest)
@@ -86,7 +143,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
             await errors.abort(
                 context,
                 grpc.StatusCode.NOT_FOUND,
-                "ARTIFACT_MISSING",
+                errors.ARTIFACT_MISSING,
                 f"This master has no artifact {request.digest[:80]!r}. Submit the job again: that uploads it.",
             )
             return
@@ -94,6 +151,71 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
             file.seek(request.offset)
             while chunk := file.read(CHUNK_BYTES):
                 yield pb.DownloadArtifactResponse(chunk=chunk)
+
+    async def StatData(self, request: pb.StatDataRequest, context: Context) -> pb.StatDataResponse:
+        """What is at a path in a datastore."""
+        try:
+            return await in_thread(self._look, request.path)
+        except ArtifactError as error:
+            await _abort(context, error)
+            raise AssertionError("abort raises") from error
+
+    def _look(self, path: bytes) -> pb.StatDataResponse:
+        """Raises ArtifactError."""
+        shown = os.fsdecode(path[:500])
+        if not path.startswith(b"/") or b"\0" in path:
+            raise ArtifactError(errors.REQUEST_INVALID, f"{shown!r} is no absolute path.")
+        if not self._roots.hold(path):
+            raise ArtifactError(
+                errors.PATH_OUTSIDE,
+                f"{shown} is outside the datastores of this master ({self._roots}), which tells nothing of it.",
+            )
+        try:
+            status = os.stat(path)  # noqa: PTH116  a path is bytes
+        except OSError:
+            return pb.StatDataResponse()
+        is_folder = stat.S_ISDIR(status.st_mode)
+        return pb.StatDataResponse(
+            exists=True,
+            is_folder=is_folder,
+            inode=status.st_ino,
+            mtime_ns=status.st_mtime_ns,
+            length=0 if is_folder else status.st_size,
+        )
+
+    async def PlaceData(self, request: pb.PlaceDataRequest, context: Context) -> AsyncIterator[pb.PlaceDataResponse]:
+        """Unpack an archive of data. That goes on when its caller has left: who asks again finds it under way."""
+        placing = self._placing.get(request.digest) or self._begin_placing(request.digest)
+        while not (await asyncio.wait([placing.task], timeout=TELL_S))[0]:
+            yield pb.PlaceDataResponse(bytes_done=placing.bytes_done, bytes_total=placing.bytes_total)
+        try:
+            path = placing.task.result()
+        except ArtifactError as error:
+            await _abort(context, error)
+        except Stopped:
+            await errors.abort(
+                context, grpc.StatusCode.UNAVAILABLE, errors.INTERNAL, "The master ends. Ask the next one again."
+            )
+        total = placing.bytes_total
+        yield pb.PlaceDataResponse(bytes_done=total, bytes_total=total, path=str(path))
+
+    def _begin_placing(self, digest: str) -> _Placing:
+        placing = self._placing[digest] = _Placing()
+        loop = asyncio.get_running_loop()
+        placing.task = loop.run_in_executor(self._threads, self._data.place, digest, placing.tell)
+
+        def ended(task: asyncio.Future[Any]) -> None:
+            self._placing.pop(digest, None)
+            if not task.cancelled():
+                task.exception()  # perhaps nobody is left to be told
+
+        placing.task.add_done_callback(ended)
+        return placing
+
+
+async def _abort(context: Context, error: ArtifactError) -> None:
+    code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
+    await errors.abort(context, code, error.reason, str(error))
 
 
 def _write_all(descriptor: int, chunk: bytes) -> None:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import windrow
 from windrow.rpc import errors
 from windrow.rpc.v1 import job_service_pb2 as pb
-from windrow.rpc.v1 import job_service_pb2_grpc, node_pb2
 
 from windrow_master.core import commands
-from windrow_master.core.commands import Refused
 from windrow_master.core.ids import JobKey
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.jobs import Jobs
 from windrow_master.rpc.downloads import pieces_of
 from windrow_master.rpc.files import file_below, read_file_chunks, walk_files
+from windrow_master.rpc.node_calls import NodeCalls, NodeViews
+from windrow_master.rpc.refusals import CODES, Context, refuse
 from windrow_master.rpc.threads import in_thread
 from windrow_master.rpc.views import job_message
 from windrow_master.shell.preparation import StepPaths, logs_folder
@@ -34,19 +33,9 @@ WATCH_INTERVAL_S = 0.25
 FOLLOW_INTERVAL_S = 0.25
 JOBS_PAGE, JOBS_PAGE_MAX = 50, 200
 LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
-NODES_PAGE, NODES_PAGE_MAX = 200, 1_000
-
-CODES = {
-    "JOB_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
-    "JOB_UNKNOWN": grpc.StatusCode.NOT_FOUND,
-    "JOB_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
-    "STORAGE_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
-}
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class JobService(job_service_pb2_grpc.JobServiceServicer):
+class JobService(NodeCalls):
     """Thin: commands to the writer, rows to messages."""
 
     def __init__(
@@ -55,31 +44,29 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
         jobs: Jobs,
         submissions: Submissions,
         watchers: Watchers,
-        nodes: Callable[[], list[node_pb2.Node]],
+        nodes: NodeViews,
         state_folder: Path,
         *,
         embedded: bool,
         datastores: dict[str, Path],
     ) -> None:
-        self._writer = writer
+        super().__init__(writer, nodes, embedded=embedded)
         self._jobs = jobs
         self._submissions = submissions
         self._watchers = watchers
-        self._nodes = nodes
         self._state_folder = state_folder
-        self._embedded = embedded
         self._datastores = datastores
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
         """Submit a job; the same request_id again brings the first answer."""
         try:
-            command = self._submissions.command(request.request_id, request.document)
+            command = await self._submissions.command(request.request_id, request.document)
         except SubmissionInvalid as error:
             code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
             await errors.abort(context, code, error.reason, str(error), error.metadata)
         if isinstance(command, commands.SubmitJob):
             reply = await self._writer.submit(command)
-            await _refuse(context, reply)
+            await refuse(context, reply)
             # Not always the job of this command: the same request may have made one while this one was checked.
             job_key: JobKey = reply
         else:
@@ -123,7 +110,7 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
         """Cancel a job; one that has ended stays as it is."""
         job, steps = await self._find(request.job_id, context)
         if job.state not in ENDED_JOBS:
-            await _refuse(context, await self._writer.submit(commands.CancelJob(request.job_id)))
+            await refuse(context, await self._writer.submit(commands.CancelJob(request.job_id)))
             job, steps = await self._find(request.job_id, context)
         return pb.CancelJobResponse(job=job_message(job, steps))
 
@@ -196,15 +183,6 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
                 yield piece
             offset = 0
 
-    async def ListNodes(self, request: pb.ListNodesRequest, context: Context) -> pb.ListNodesResponse:
-        """Nodes, by name."""
-        size = min(request.page_size or NODES_PAGE, NODES_PAGE_MAX)
-        nodes = [node for node in self._nodes() if not request.page_token or node.node_id > request.page_token]
-        response = pb.ListNodesResponse(nodes=nodes[:size])
-        if len(nodes) > size:
-            response.next_page_token = nodes[size - 1].node_id
-        return response
-
     async def GetMaster(self, request: pb.GetMasterRequest, context: Context) -> pb.GetMasterResponse:
         """What this master is."""
         return pb.GetMasterResponse(
@@ -248,12 +226,6 @@ class JobService(job_service_pb2_grpc.JobServiceServicer):
         step = next(step for step in steps if step.name == bound[0])
         path = StepPaths.from_json(step.paths).outputs.get(bound[1])
         return Path(path) if path is not None else None
-
-
-async def _refuse(context: Context, reply: Any) -> None:
-    if isinstance(reply, Refused):
-        code = CODES.get(reply.reason, grpc.StatusCode.FAILED_PRECONDITION)
-        await errors.abort(context, code, reply.reason, reply.message, reply.metadata)
 
 
 async def _page_number(token: str, context: Context) -> int | None:

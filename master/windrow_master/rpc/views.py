@@ -115,6 +115,7 @@ def node_message(node: Node, heartbeat: agent_service_pb2.HeartbeatRequest | Non
         lease_count=len(node.lease_ids),
         register_time=timestamp(node.register_time),
         windrow_version=version,
+        cordoned=node.cordoned,
         labels=labels,
     )
     json_format.Parse(node.resources or b"{}", message.resources)

@@ -22,6 +22,7 @@ from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import Job, Step
 from windrow_master.output.errors import TargetForeign
+from windrow_master.roots import Roots
 from windrow_master.rpc.step_spec import step_spec
 from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.finishing import Finish, Finisher
@@ -45,11 +46,19 @@ class Carrier:
     """Knows every open stream, planner and recipes file. `attach` must be called before the first effect."""
 
     def __init__(
-        self, core: Core, state_folder: Path, outputs_root: Path, finisher: Finisher, watchers: Watchers
+        self,
+        core: Core,
+        state_folder: Path,
+        outputs_root: Path,
+        readable: Roots | None,
+        finisher: Finisher,
+        watchers: Watchers,
     ) -> None:
+        """`readable`: where everything must lie that planners read; None: anywhere."""
         self._core = core
         self._state_folder = state_folder
         self._outputs_root = outputs_root
+        self._readable = readable
         self._finisher = finisher
         self._watchers = watchers
         self._submit: Submit
@@ -253,7 +262,7 @@ class Carrier:
         folder = self._folder_of(step)
 
         def touch_disks() -> None:
-            make_folders(effective, paths, folder)
+            make_folders(effective, paths, folder, self._readable)
             self._finisher.refuse_foreign(paths)
 
         # In a thread: an output may be on a share that is slow to answer, or long to read.
@@ -262,7 +271,7 @@ class Carrier:
         if not step.planned:
             driver = PlanningDriver(
                 step.step_id,
-                planning_request(effective, paths, folder),
+                planning_request(effective, paths, folder, self._readable),
                 lambda: step.checkpoint,
                 self._submit,
             )

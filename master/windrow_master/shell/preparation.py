@@ -11,6 +11,7 @@ from typing import Any
 from windrow.spec.effective import DEFAULT_ROWS_FILE, DataInput, EffectiveJob, EffectiveStep, OutputInput
 
 from windrow_master.folders import make_durable
+from windrow_master.roots import Roots
 
 
 class PreparationFailed(Exception):
@@ -84,10 +85,10 @@ def _output_folder(job: EffectiveJob, step: EffectiveStep, name: str) -> str:
     return f"{step.name}/{name}"
 
 
-def make_folders(step: EffectiveStep, paths: StepPaths, folder: Path) -> None:
+def make_folders(step: EffectiveStep, paths: StepPaths, folder: Path, roots: Roots | None) -> None:
     """Make the step's own folder and those of its outputs (they exist before workers start: section 1.4), durably.
 
-    Raises PreparationFailed.
+    `roots`: where outputs must lie, None: anywhere. Raises PreparationFailed.
     """
     try:
         # steps/<id>, in the job's folder, in jobs/, in the state folder: see `step_folder`.
@@ -100,12 +101,18 @@ def make_folders(step: EffectiveStep, paths: StepPaths, folder: Path) -> None:
     for name, path in paths.outputs.items():
         is_file = step.outputs[name].type == "uri_file"
         place = Path(path).parent if is_file else Path(path)
+        # Looked at when the job was submitted, too; a link may have been laid since.
+        if roots is not None and not roots.hold(path):
+            raise PreparationFailed(
+                f"Output {name!r}: {path} leads out of the datastores of this master ({roots}), by way of a link. "
+                f"Take the link away, or give the output another path."
+            )
         try:
             make_durable(place)
         except OSError as error:
             raise PreparationFailed(
                 f"The folder of output {name!r} cannot be made: {place}: {error.strerror}. "
-                f"Give the output another path, or make room for it."
+                f"Give the output another path (or none), or let the user that the master runs as write there."
             ) from error
         if not os.access(place, os.W_OK | os.X_OK):
             raise PreparationFailed(
@@ -115,7 +122,7 @@ def make_folders(step: EffectiveStep, paths: StepPaths, folder: Path) -> None:
             raise PreparationFailed(f"Output {name!r} should be the file {path}, but that is a folder.")
 
 
-def planning_request(step: EffectiveStep, paths: StepPaths, folder: Path) -> dict[str, Any]:
+def planning_request(step: EffectiveStep, paths: StepPaths, folder: Path, roots: Roots | None) -> dict[str, Any]:
     """What the planner is asked, without the checkpoint (docs/contracts.md, section 3)."""
     given = step.inputs[step.input_data]
     assert isinstance(given, DataInput | OutputInput), "checked when the document was read"
@@ -124,4 +131,5 @@ def planning_request(step: EffectiveStep, paths: StepPaths, folder: Path) -> dic
         "input": {"type": given.type, "path": paths.inputs[step.input_data]},
         "mini_batch_size": step.mini_batch_size,
         "partition_keys": list(step.partition_keys),
+        "roots": None if roots is None else roots.folders,
     }

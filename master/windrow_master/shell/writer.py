@@ -46,7 +46,16 @@ VOLATILE = (
 )
 """Commands whose replies promise nothing durable."""
 
-CLIENT_CHANGES = (commands.SubmitJob, commands.CancelJob, commands.DrainNode)
+CLIENT_CHANGES = (
+    commands.SubmitJob,
+    commands.CancelJob,
+    commands.DrainNode,
+    commands.CordonNode,
+    commands.RemoveNode,
+)
+
+LOUD_EVENTS = ("node_lost", "node_quarantined", "rows_lost", "paused")
+"""Kinds of events that somebody may have to do something about."""
 
 RETRY_COMMIT_S = 1.0
 
@@ -218,8 +227,18 @@ class Writer:
             say(logging.INFO, "writing again", after=self.read_only_reason)
             self.read_only_reason = ""
         self._in_flight = None
+        self._tell(dirty)
         self._release(replies, owed)
         self._commit_if_idle()
+
+    def _tell(self, dirty: Dirty) -> None:
+        """What has happened to nodes and jobs goes to the log, too, once it is durable."""
+        for event in dirty.events:
+            job = self.core.state.jobs.get(event.job_key) if event.job_key is not None else None
+            about = {"job": job.job_id} if job is not None else {}
+            level = logging.WARNING if event.kind in LOUD_EVENTS else logging.INFO
+            what = ("job " if event.job_key is not None else "") + event.kind.replace("_", " ")
+            say(level, what, **about, message=event.message)
 
     def _release(self, replies: list[tuple[asyncio.Future[Any], Any]], owed: list[Effect]) -> None:
         for future, reply in replies:

@@ -54,6 +54,7 @@ def writes_of(
         Write(sql.ATTEMPTS, attempts),
         Write(sql.ITEM_OUTCOMES_CLEARED, dirty.item_outcomes_cleared),
         Write(sql.ITEM_OUTCOMES, dirty.item_outcomes),
+        Write(sql.NODES_REMOVED, [(node_id,) for node_id in dirty.nodes_removed]),
         Write(sql.NODES, dirty.nodes),
         Write(sql.EVENTS, dirty.events),
     ]

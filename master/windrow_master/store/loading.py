@@ -22,7 +22,7 @@ STEP_COLUMNS = (
     "end_time"
 )
 STEP_FROM = "step JOIN step_document USING (step_id)"
-NODE_COLUMNS = "node_id, node_incarnation, state, message, resources, labels, register_time"
+NODE_COLUMNS = "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned"
 
 
 def load_snapshot(connection: sqlite3.Connection) -> Snapshot:

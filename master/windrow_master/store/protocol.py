@@ -96,7 +96,7 @@ class StoreReader(Protocol):
         """Events of a job (None: those of no job), oldest first, each with its number; only numbers above `after`."""
 
     def nodes(self) -> list[NodeRow]:
-        """All nodes ever registered, by node id."""
+        """All nodes that are not forgotten, by node id."""
 
     def segments_of(self, step_id: StepId) -> list[SegmentRow]:
         """The committed segments of a step."""

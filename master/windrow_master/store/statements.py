@@ -134,7 +134,10 @@ ITEM_OUTCOMES_CLEARED = BulkStatement(
 )
 ITEM_OUTCOMES = _insert("item_outcome", "step_id, mini_batch, item_first, item_count, cause, message")
 SEGMENTS = _upsert("segment", "segment_id", "segment_id, step_id, name, incarnation, state, length", "state, length")
-NODES = _upsert("node", "node_id", "node_id, node_incarnation, state, message, resources, labels, register_time")
+NODES_REMOVED = BulkStatement("DELETE FROM node WHERE node_id IN (VALUES {rows})", 1)
+NODES = _upsert(
+    "node", "node_id", "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned"
+)
 COUNTED = _upsert("counted", "name", "name, value")
 EVENTS = _insert("event", "time, job_key, kind, message")
 OUTPUTS = _insert("output", "path, job_key, step_id, generation, incarnation, length, digest, mtime_ns, rows")

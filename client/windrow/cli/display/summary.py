@@ -86,7 +86,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "") -
     match job.state:
         case JobState.COMPLETED:
             _out(f"{coloured('Completed', GREEN, sys.stdout)}: {counts}, {tail}")
-            _out(f"Output: {', '.join(places) or '(none: no step has outputs)'}")
+            _out(f"Output: {_where(places, job, options) or '(none: no step has outputs)'}")
         case JobState.COMPLETED_WITH_FAILURES:
             _out(f"{items.ok:,} of {counted(items.total, 'item')} ok in {counted(batches.total, 'mini-batch')}, {tail}")
             reports = ", ".join(failed_items_files(job, places)) or FAILED_ITEMS
@@ -94,7 +94,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "") -
                 coloured(
                     f"CompletedWithFailures: {items.failed:,} of {counted(items.total, 'item')} failed, listed in "
                     f"{reports}. "
-                    f"Output: {', '.join(places) or '(none)'}",
+                    f"Output: {_where(places, job, options) or '(none)'}",
                     RED,
                     sys.stdout,
                 )
@@ -118,6 +118,12 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "") -
                 _out(f"What the script printed and its errors: windrow job logs {job.job_id}{options}")
             why = job.message or next((f"step {step.name}: {step.message}" for step in job.steps if step.message), "")
             _out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
+
+
+def _where(places: Sequence[str], job: Job, options: str) -> str:
+    """Where the outputs are, and how to get them where this machine does not see them."""
+    fetch = f" (on the master; to fetch: windrow job download {job.job_id}{options})"
+    return ", ".join(places) + ("" if not places or any(Path(place).exists() for place in places) else fetch)
 
 
 def _script_ran(step: Step) -> bool:

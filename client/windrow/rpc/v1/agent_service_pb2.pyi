@@ -79,7 +79,6 @@ class RegisterRequest(google.protobuf.message.Message):
     NODE_ID_FIELD_NUMBER: builtins.int
     NODE_INCARNATION_FIELD_NUMBER: builtins.int
     REPLACED_INCARNATION_FIELD_NUMBER: builtins.int
-    JOIN_TOKEN_FIELD_NUMBER: builtins.int
     RESOURCES_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
     WINDROW_VERSION_FIELD_NUMBER: builtins.int
@@ -91,8 +90,6 @@ class RegisterRequest(google.protobuf.message.Message):
     """An earlier incarnation of this node that the agent knows to be dead (it holds the lock of the agent's folder).
     Empty when there is none. The master drops its leases at once.
     """
-    join_token: builtins.str
-    """The secret that admits nodes; empty in the embedded mode, where the socket's folder is the guard."""
     windrow_version: builtins.str
     """Version of the windrow distribution on the node."""
     @property
@@ -109,13 +106,12 @@ class RegisterRequest(google.protobuf.message.Message):
         node_id: builtins.str = ...,
         node_incarnation: builtins.str = ...,
         replaced_incarnation: builtins.str = ...,
-        join_token: builtins.str = ...,
         resources: windrow.rpc.v1.node_pb2.NodeResources | None = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         windrow_version: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["resources", b"resources"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["join_token", b"join_token", "labels", b"labels", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "replaced_incarnation", b"replaced_incarnation", "resources", b"resources", "windrow_version", b"windrow_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["labels", b"labels", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "replaced_incarnation", b"replaced_incarnation", "resources", b"resources", "windrow_version", b"windrow_version"]) -> None: ...
 
 global___RegisterRequest = RegisterRequest
 

@@ -73,7 +73,7 @@ class AgentServiceServicer(object):
     def Register(self, request, context):
         """Admits one incarnation of a node. Idempotent for the same node_incarnation.
         A live other incarnation of the same node: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
-        A wrong join token: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
+        The join token comes in the metadata: "authorization: Bearer <join token>"; a wrong one: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

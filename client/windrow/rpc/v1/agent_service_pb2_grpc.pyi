@@ -30,7 +30,7 @@ class AgentServiceStub:
     ]
     """Admits one incarnation of a node. Idempotent for the same node_incarnation.
     A live other incarnation of the same node: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
-    A wrong join token: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
+    The join token comes in the metadata: "authorization: Bearer <join token>"; a wrong one: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
     """
 
     Heartbeat: grpc.UnaryUnaryMultiCallable[
@@ -73,7 +73,7 @@ class AgentServiceAsyncStub:
     ]
     """Admits one incarnation of a node. Idempotent for the same node_incarnation.
     A live other incarnation of the same node: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
-    A wrong join token: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
+    The join token comes in the metadata: "authorization: Bearer <join token>"; a wrong one: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
     """
 
     Heartbeat: grpc.aio.UnaryUnaryMultiCallable[
@@ -118,7 +118,7 @@ class AgentServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[windrow.rpc.v1.agent_service_pb2.RegisterResponse, collections.abc.Awaitable[windrow.rpc.v1.agent_service_pb2.RegisterResponse]]:
         """Admits one incarnation of a node. Idempotent for the same node_incarnation.
         A live other incarnation of the same node: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
-        A wrong join token: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
+        The join token comes in the metadata: "authorization: Bearer <join token>"; a wrong one: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
         """
 
     @abc.abstractmethod

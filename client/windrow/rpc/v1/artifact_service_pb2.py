@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%windrow/rpc/v1/artifact_service.proto\x12\x0ewindrow.rpc.v1\"$\n\x12GetArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"7\n\x13GetArtifactResponse\x12\x0e\n\x06length\x18\x01 \x01(\x04\x12\x10\n\x08\x63omplete\x18\x02 \x01(\x08\"V\n\x15UploadArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\r\n\x05\x63hunk\x18\x04 \x01(\x0c\"(\n\x16UploadArtifactResponse\x12\x0e\n\x06length\x18\x01 \x01(\x04\"9\n\x17\x44ownloadArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\")\n\x18\x44ownloadArtifactResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\x32\xb5\x02\n\x0f\x41rtifactService\x12V\n\x0bGetArtifact\x12\".windrow.rpc.v1.GetArtifactRequest\x1a#.windrow.rpc.v1.GetArtifactResponse\x12\x61\n\x0eUploadArtifact\x12%.windrow.rpc.v1.UploadArtifactRequest\x1a&.windrow.rpc.v1.UploadArtifactResponse(\x01\x12g\n\x10\x44ownloadArtifact\x12\'.windrow.rpc.v1.DownloadArtifactRequest\x1a(.windrow.rpc.v1.DownloadArtifactResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%windrow/rpc/v1/artifact_service.proto\x12\x0ewindrow.rpc.v1\"$\n\x12GetArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"7\n\x13GetArtifactResponse\x12\x0e\n\x06length\x18\x01 \x01(\x04\x12\x10\n\x08\x63omplete\x18\x02 \x01(\x08\"V\n\x15UploadArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\r\n\x05\x63hunk\x18\x04 \x01(\x0c\"(\n\x16UploadArtifactResponse\x12\x0e\n\x06length\x18\x01 \x01(\x04\"9\n\x17\x44ownloadArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\")\n\x18\x44ownloadArtifactResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"\"\n\x10PlaceDataRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"J\n\x11PlaceDataResponse\x12\x12\n\nbytes_done\x18\x01 \x01(\x04\x12\x13\n\x0b\x62ytes_total\x18\x02 \x01(\x04\x12\x0c\n\x04path\x18\x03 \x01(\t\"\x1f\n\x0fStatDataRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\"f\n\x10StatDataResponse\x12\x0e\n\x06\x65xists\x18\x01 \x01(\x08\x12\x11\n\tis_folder\x18\x02 \x01(\x08\x12\r\n\x05inode\x18\x03 \x01(\x04\x12\x10\n\x08mtime_ns\x18\x04 \x01(\x03\x12\x0e\n\x06length\x18\x05 \x01(\x04\x32\xd8\x03\n\x0f\x41rtifactService\x12V\n\x0bGetArtifact\x12\".windrow.rpc.v1.GetArtifactRequest\x1a#.windrow.rpc.v1.GetArtifactResponse\x12\x61\n\x0eUploadArtifact\x12%.windrow.rpc.v1.UploadArtifactRequest\x1a&.windrow.rpc.v1.UploadArtifactResponse(\x01\x12g\n\x10\x44ownloadArtifact\x12\'.windrow.rpc.v1.DownloadArtifactRequest\x1a(.windrow.rpc.v1.DownloadArtifactResponse0\x01\x12M\n\x08StatData\x12\x1f.windrow.rpc.v1.StatDataRequest\x1a .windrow.rpc.v1.StatDataResponse\x12R\n\tPlaceData\x12 .windrow.rpc.v1.PlaceDataRequest\x1a!.windrow.rpc.v1.PlaceDataResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,6 +43,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DOWNLOADARTIFACTREQUEST']._serialized_end=339
   _globals['_DOWNLOADARTIFACTRESPONSE']._serialized_start=341
   _globals['_DOWNLOADARTIFACTRESPONSE']._serialized_end=382
-  _globals['_ARTIFACTSERVICE']._serialized_start=385
-  _globals['_ARTIFACTSERVICE']._serialized_end=694
+  _globals['_PLACEDATAREQUEST']._serialized_start=384
+  _globals['_PLACEDATAREQUEST']._serialized_end=418
+  _globals['_PLACEDATARESPONSE']._serialized_start=420
+  _globals['_PLACEDATARESPONSE']._serialized_end=494
+  _globals['_STATDATAREQUEST']._serialized_start=496
+  _globals['_STATDATAREQUEST']._serialized_end=527
+  _globals['_STATDATARESPONSE']._serialized_start=529
+  _globals['_STATDATARESPONSE']._serialized_end=631
+  _globals['_ARTIFACTSERVICE']._serialized_start=634
+  _globals['_ARTIFACTSERVICE']._serialized_end=1106
 # @@protoc_insertion_point(module_scope)

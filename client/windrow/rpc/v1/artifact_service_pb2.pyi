@@ -137,3 +137,99 @@ class DownloadArtifactResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["chunk", b"chunk"]) -> None: ...
 
 global___DownloadArtifactResponse = DownloadArtifactResponse
+
+@typing.final
+class PlaceDataRequest(google.protobuf.message.Message):
+    """Which archive."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: builtins.int
+    digest: builtins.str
+    """sha256, hexadecimal."""
+    def __init__(
+        self,
+        *,
+        digest: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest"]) -> None: ...
+
+global___PlaceDataRequest = PlaceDataRequest
+
+@typing.final
+class PlaceDataResponse(google.protobuf.message.Message):
+    """How far it is."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BYTES_DONE_FIELD_NUMBER: builtins.int
+    BYTES_TOTAL_FIELD_NUMBER: builtins.int
+    PATH_FIELD_NUMBER: builtins.int
+    bytes_done: builtins.int
+    """Bytes of the archive that are unpacked."""
+    bytes_total: builtins.int
+    """All bytes of the archive."""
+    path: builtins.str
+    """Not empty: the data is durable in this folder of the default datastore."""
+    def __init__(
+        self,
+        *,
+        bytes_done: builtins.int = ...,
+        bytes_total: builtins.int = ...,
+        path: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes_done", b"bytes_done", "bytes_total", b"bytes_total", "path", b"path"]) -> None: ...
+
+global___PlaceDataResponse = PlaceDataResponse
+
+@typing.final
+class StatDataRequest(google.protobuf.message.Message):
+    """Which path."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: builtins.int
+    path: builtins.bytes
+    """An absolute path on the master."""
+    def __init__(
+        self,
+        *,
+        path: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["path", b"path"]) -> None: ...
+
+global___StatDataRequest = StatDataRequest
+
+@typing.final
+class StatDataResponse(google.protobuf.message.Message):
+    """What is there."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXISTS_FIELD_NUMBER: builtins.int
+    IS_FOLDER_FIELD_NUMBER: builtins.int
+    INODE_FIELD_NUMBER: builtins.int
+    MTIME_NS_FIELD_NUMBER: builtins.int
+    LENGTH_FIELD_NUMBER: builtins.int
+    exists: builtins.bool
+    """Something is; else all the rest is 0."""
+    is_folder: builtins.bool
+    """It is a folder."""
+    inode: builtins.int
+    """Its inode."""
+    mtime_ns: builtins.int
+    """When it was last modified, in ns since 1970."""
+    length: builtins.int
+    """Its length in bytes; of a folder: 0."""
+    def __init__(
+        self,
+        *,
+        exists: builtins.bool = ...,
+        is_folder: builtins.bool = ...,
+        inode: builtins.int = ...,
+        mtime_ns: builtins.int = ...,
+        length: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["exists", b"exists", "inode", b"inode", "is_folder", b"is_folder", "length", b"length", "mtime_ns", b"mtime_ns"]) -> None: ...
+
+global___StatDataResponse = StatDataResponse

@@ -50,6 +50,16 @@ class ArtifactServiceStub(object):
                 request_serializer=windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.DownloadArtifactRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.DownloadArtifactResponse.FromString,
                 _registered_method=True)
+        self.StatData = channel.unary_unary(
+                '/windrow.rpc.v1.ArtifactService/StatData',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.StatDataRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.StatDataResponse.FromString,
+                _registered_method=True)
+        self.PlaceData = channel.unary_stream(
+                '/windrow.rpc.v1.ArtifactService/PlaceData',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.PlaceDataRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.PlaceDataResponse.FromString,
+                _registered_method=True)
 
 
 class ArtifactServiceServicer(object):
@@ -78,6 +88,24 @@ class ArtifactServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StatData(self, request, context):
+        """What the master sees at a path of its own. A client that sees the same there needs not upload it: both look at one folder.
+        PERMISSION_DENIED, reason PATH_OUTSIDE: it is in no datastore, and nothing is told of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlaceData(self, request, context):
+        """Unpacks an uploaded archive of data into the default datastore, where all nodes can read it; the archive itself is dropped.
+        Tells how far it is, at least once a second; the last message names the folder. Idempotent; broken off, call it again.
+        NOT_FOUND, reason ARTIFACT_MISSING; INVALID_ARGUMENT, reason ARCHIVE_INVALID: it is refused and dropped;
+        FAILED_PRECONDITION, reason NO_DATASTORE: this master takes no data.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ArtifactServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -95,6 +123,16 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
                     servicer.DownloadArtifact,
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.DownloadArtifactRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.DownloadArtifactResponse.SerializeToString,
+            ),
+            'StatData': grpc.unary_unary_rpc_method_handler(
+                    servicer.StatData,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.StatDataRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.StatDataResponse.SerializeToString,
+            ),
+            'PlaceData': grpc.unary_stream_rpc_method_handler(
+                    servicer.PlaceData,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.PlaceDataRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.PlaceDataResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -179,6 +217,60 @@ class ArtifactService(object):
             '/windrow.rpc.v1.ArtifactService/DownloadArtifact',
             windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.DownloadArtifactRequest.SerializeToString,
             windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.DownloadArtifactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StatData(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.ArtifactService/StatData',
+            windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.StatDataRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.StatDataResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlaceData(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/windrow.rpc.v1.ArtifactService/PlaceData',
+            windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.PlaceDataRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_artifact__service__pb2.PlaceDataResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,24 @@ class ArtifactServiceStub:
     ]
     """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING."""
 
+    StatData: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.artifact_service_pb2.StatDataRequest,
+        windrow.rpc.v1.artifact_service_pb2.StatDataResponse,
+    ]
+    """What the master sees at a path of its own. A client that sees the same there needs not upload it: both look at one folder.
+    PERMISSION_DENIED, reason PATH_OUTSIDE: it is in no datastore, and nothing is told of it.
+    """
+
+    PlaceData: grpc.UnaryStreamMultiCallable[
+        windrow.rpc.v1.artifact_service_pb2.PlaceDataRequest,
+        windrow.rpc.v1.artifact_service_pb2.PlaceDataResponse,
+    ]
+    """Unpacks an uploaded archive of data into the default datastore, where all nodes can read it; the archive itself is dropped.
+    Tells how far it is, at least once a second; the last message names the folder. Idempotent; broken off, call it again.
+    NOT_FOUND, reason ARTIFACT_MISSING; INVALID_ARGUMENT, reason ARCHIVE_INVALID: it is refused and dropped;
+    FAILED_PRECONDITION, reason NO_DATASTORE: this master takes no data.
+    """
+
 class ArtifactServiceAsyncStub:
     """Content-addressed archives: code, and data that a client brings along."""
 
@@ -63,6 +81,24 @@ class ArtifactServiceAsyncStub:
         windrow.rpc.v1.artifact_service_pb2.DownloadArtifactResponse,
     ]
     """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING."""
+
+    StatData: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.artifact_service_pb2.StatDataRequest,
+        windrow.rpc.v1.artifact_service_pb2.StatDataResponse,
+    ]
+    """What the master sees at a path of its own. A client that sees the same there needs not upload it: both look at one folder.
+    PERMISSION_DENIED, reason PATH_OUTSIDE: it is in no datastore, and nothing is told of it.
+    """
+
+    PlaceData: grpc.aio.UnaryStreamMultiCallable[
+        windrow.rpc.v1.artifact_service_pb2.PlaceDataRequest,
+        windrow.rpc.v1.artifact_service_pb2.PlaceDataResponse,
+    ]
+    """Unpacks an uploaded archive of data into the default datastore, where all nodes can read it; the archive itself is dropped.
+    Tells how far it is, at least once a second; the last message names the folder. Idempotent; broken off, call it again.
+    NOT_FOUND, reason ARTIFACT_MISSING; INVALID_ARGUMENT, reason ARCHIVE_INVALID: it is refused and dropped;
+    FAILED_PRECONDITION, reason NO_DATASTORE: this master takes no data.
+    """
 
 class ArtifactServiceServicer(metaclass=abc.ABCMeta):
     """Content-addressed archives: code, and data that a client brings along."""
@@ -92,5 +128,27 @@ class ArtifactServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.artifact_service_pb2.DownloadArtifactResponse], collections.abc.AsyncIterator[windrow.rpc.v1.artifact_service_pb2.DownloadArtifactResponse]]:
         """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING."""
+
+    @abc.abstractmethod
+    def StatData(
+        self,
+        request: windrow.rpc.v1.artifact_service_pb2.StatDataRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.artifact_service_pb2.StatDataResponse, collections.abc.Awaitable[windrow.rpc.v1.artifact_service_pb2.StatDataResponse]]:
+        """What the master sees at a path of its own. A client that sees the same there needs not upload it: both look at one folder.
+        PERMISSION_DENIED, reason PATH_OUTSIDE: it is in no datastore, and nothing is told of it.
+        """
+
+    @abc.abstractmethod
+    def PlaceData(
+        self,
+        request: windrow.rpc.v1.artifact_service_pb2.PlaceDataRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.artifact_service_pb2.PlaceDataResponse], collections.abc.AsyncIterator[windrow.rpc.v1.artifact_service_pb2.PlaceDataResponse]]:
+        """Unpacks an uploaded archive of data into the default datastore, where all nodes can read it; the archive itself is dropped.
+        Tells how far it is, at least once a second; the last message names the folder. Idempotent; broken off, call it again.
+        NOT_FOUND, reason ARTIFACT_MISSING; INVALID_ARGUMENT, reason ARCHIVE_INVALID: it is refused and dropped;
+        FAILED_PRECONDITION, reason NO_DATASTORE: this master takes no data.
+        """
 
 def add_ArtifactServiceServicer_to_server(servicer: ArtifactServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -473,6 +473,118 @@ class ListNodesResponse(google.protobuf.message.Message):
 global___ListNodesResponse = ListNodesResponse
 
 @typing.final
+class DrainNodeRequest(google.protobuf.message.Message):
+    """Which node."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: builtins.int
+    node_id: builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        node_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["node_id", b"node_id"]) -> None: ...
+
+global___DrainNodeRequest = DrainNodeRequest
+
+@typing.final
+class DrainNodeResponse(google.protobuf.message.Message):
+    """The node."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    @property
+    def node(self) -> windrow.rpc.v1.node_pb2.Node:
+        """As it stands."""
+
+    def __init__(
+        self,
+        *,
+        node: windrow.rpc.v1.node_pb2.Node | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["node", b"node"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["node", b"node"]) -> None: ...
+
+global___DrainNodeResponse = DrainNodeResponse
+
+@typing.final
+class CordonNodeRequest(google.protobuf.message.Message):
+    """Which node."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: builtins.int
+    CORDONED_FIELD_NUMBER: builtins.int
+    node_id: builtins.str
+    """Its name."""
+    cordoned: builtins.bool
+    """It gets nothing new; false: it gets leases again."""
+    def __init__(
+        self,
+        *,
+        node_id: builtins.str = ...,
+        cordoned: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cordoned", b"cordoned", "node_id", b"node_id"]) -> None: ...
+
+global___CordonNodeRequest = CordonNodeRequest
+
+@typing.final
+class CordonNodeResponse(google.protobuf.message.Message):
+    """The node."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    @property
+    def node(self) -> windrow.rpc.v1.node_pb2.Node:
+        """As it stands."""
+
+    def __init__(
+        self,
+        *,
+        node: windrow.rpc.v1.node_pb2.Node | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["node", b"node"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["node", b"node"]) -> None: ...
+
+global___CordonNodeResponse = CordonNodeResponse
+
+@typing.final
+class RemoveNodeRequest(google.protobuf.message.Message):
+    """Which node."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: builtins.int
+    node_id: builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        node_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["node_id", b"node_id"]) -> None: ...
+
+global___RemoveNodeRequest = RemoveNodeRequest
+
+@typing.final
+class RemoveNodeResponse(google.protobuf.message.Message):
+    """It is forgotten."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___RemoveNodeResponse = RemoveNodeResponse
+
+@typing.final
 class GetMasterRequest(google.protobuf.message.Message):
     """No question."""
 

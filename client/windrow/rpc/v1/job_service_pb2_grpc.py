@@ -80,6 +80,21 @@ class JobServiceStub(object):
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListNodesRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListNodesResponse.FromString,
                 _registered_method=True)
+        self.DrainNode = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/DrainNode',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DrainNodeRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DrainNodeResponse.FromString,
+                _registered_method=True)
+        self.CordonNode = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/CordonNode',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CordonNodeRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CordonNodeResponse.FromString,
+                _registered_method=True)
+        self.RemoveNode = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/RemoveNode',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RemoveNodeRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RemoveNodeResponse.FromString,
+                _registered_method=True)
         self.GetMaster = channel.unary_unary(
                 '/windrow.rpc.v1.JobService/GetMaster',
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetMasterRequest.SerializeToString,
@@ -156,6 +171,30 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DrainNode(self, request, context):
+        """Asks a node to leave: it is cordoned, hands back what has not started, finishes what runs within its grace period, and its
+        agent ends. NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: the one node of an embedded run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CordonNode(self, request, context):
+        """Says whether a node gets new leases. It holds for the node's name: over restarts of its agent and of the master.
+        NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: it cannot be cordoned.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveNode(self, request, context):
+        """Forgets a node that is gone: its leases go back to the queue at once, and its name is free.
+        NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is here, drain it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetMaster(self, request, context):
         """What this master is.
         """
@@ -210,6 +249,21 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.ListNodes,
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListNodesRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListNodesResponse.SerializeToString,
+            ),
+            'DrainNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainNode,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DrainNodeRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DrainNodeResponse.SerializeToString,
+            ),
+            'CordonNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.CordonNode,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CordonNodeRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CordonNodeResponse.SerializeToString,
+            ),
+            'RemoveNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveNode,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RemoveNodeRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RemoveNodeResponse.SerializeToString,
             ),
             'GetMaster': grpc.unary_unary_rpc_method_handler(
                     servicer.GetMaster,
@@ -461,6 +515,87 @@ class JobService(object):
             '/windrow.rpc.v1.JobService/ListNodes',
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListNodesRequest.SerializeToString,
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListNodesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/DrainNode',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.DrainNodeRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.DrainNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CordonNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/CordonNode',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.CordonNodeRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.CordonNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/RemoveNode',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.RemoveNodeRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.RemoveNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -78,6 +78,30 @@ class JobServiceStub:
     ]
     """Nodes, by name."""
 
+    DrainNode: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.DrainNodeRequest,
+        windrow.rpc.v1.job_service_pb2.DrainNodeResponse,
+    ]
+    """Asks a node to leave: it is cordoned, hands back what has not started, finishes what runs within its grace period, and its
+    agent ends. NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: the one node of an embedded run.
+    """
+
+    CordonNode: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.CordonNodeRequest,
+        windrow.rpc.v1.job_service_pb2.CordonNodeResponse,
+    ]
+    """Says whether a node gets new leases. It holds for the node's name: over restarts of its agent and of the master.
+    NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: it cannot be cordoned.
+    """
+
+    RemoveNode: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.RemoveNodeRequest,
+        windrow.rpc.v1.job_service_pb2.RemoveNodeResponse,
+    ]
+    """Forgets a node that is gone: its leases go back to the queue at once, and its name is free.
+    NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is here, drain it.
+    """
+
     GetMaster: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.GetMasterRequest,
         windrow.rpc.v1.job_service_pb2.GetMasterResponse,
@@ -143,6 +167,30 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.ListNodesResponse,
     ]
     """Nodes, by name."""
+
+    DrainNode: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.DrainNodeRequest,
+        windrow.rpc.v1.job_service_pb2.DrainNodeResponse,
+    ]
+    """Asks a node to leave: it is cordoned, hands back what has not started, finishes what runs within its grace period, and its
+    agent ends. NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: the one node of an embedded run.
+    """
+
+    CordonNode: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.CordonNodeRequest,
+        windrow.rpc.v1.job_service_pb2.CordonNodeResponse,
+    ]
+    """Says whether a node gets new leases. It holds for the node's name: over restarts of its agent and of the master.
+    NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: it cannot be cordoned.
+    """
+
+    RemoveNode: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.RemoveNodeRequest,
+        windrow.rpc.v1.job_service_pb2.RemoveNodeResponse,
+    ]
+    """Forgets a node that is gone: its leases go back to the queue at once, and its name is free.
+    NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is here, drain it.
+    """
 
     GetMaster: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.GetMasterRequest,
@@ -227,6 +275,36 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.ListNodesResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.ListNodesResponse]]:
         """Nodes, by name."""
+
+    @abc.abstractmethod
+    def DrainNode(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.DrainNodeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.DrainNodeResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.DrainNodeResponse]]:
+        """Asks a node to leave: it is cordoned, hands back what has not started, finishes what runs within its grace period, and its
+        agent ends. NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: the one node of an embedded run.
+        """
+
+    @abc.abstractmethod
+    def CordonNode(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.CordonNodeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.CordonNodeResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.CordonNodeResponse]]:
+        """Says whether a node gets new leases. It holds for the node's name: over restarts of its agent and of the master.
+        NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: it cannot be cordoned.
+        """
+
+    @abc.abstractmethod
+    def RemoveNode(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.RemoveNodeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.RemoveNodeResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.RemoveNodeResponse]]:
+        """Forgets a node that is gone: its leases go back to the queue at once, and its name is free.
+        NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is here, drain it.
+        """
 
     @abc.abstractmethod
     def GetMaster(

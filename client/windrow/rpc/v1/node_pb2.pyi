@@ -228,6 +228,7 @@ class Node(google.protobuf.message.Message):
     SILENT_MS_FIELD_NUMBER: builtins.int
     WINDROW_VERSION_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
+    CORDONED_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """Host name."""
     node_incarnation: builtins.str
@@ -242,6 +243,8 @@ class Node(google.protobuf.message.Message):
     """Milliseconds since it was last heard of."""
     windrow_version: builtins.str
     """Version of the windrow distribution on the node."""
+    cordoned: builtins.bool
+    """It gets nothing new, whatever its state, until somebody takes that back."""
     @property
     def resources(self) -> global___NodeResources:
         """What it offers."""
@@ -277,8 +280,9 @@ class Node(google.protobuf.message.Message):
         silent_ms: builtins.int = ...,
         windrow_version: builtins.str = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        cordoned: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["register_time", b"register_time", "resources", b"resources", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["labels", b"labels", "lease_count", b"lease_count", "message", b"message", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "register_time", b"register_time", "resources", b"resources", "silent_ms", b"silent_ms", "state", b"state", "usage", b"usage", "windrow_version", b"windrow_version", "workers", b"workers"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cordoned", b"cordoned", "labels", b"labels", "lease_count", b"lease_count", "message", b"message", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "register_time", b"register_time", "resources", b"resources", "silent_ms", b"silent_ms", "state", b"state", "usage", b"usage", "windrow_version", b"windrow_version", "workers", b"workers"]) -> None: ...
 
 global___Node = Node

@@ -39,7 +39,7 @@ def plan_mltable(request: Request, journal: Journal, emitter: Emitter) -> None:
     start = request.checkpoint
     position = None if start is None else start.position["next"]
     if not isinstance(position, dict):
-        source = open_source(request.path, emitter.warn)
+        source = open_source(request.path, emitter.warn, request.roots)
         if source.read is None and not source.plain:
             plan_file_list(source.path, source.entries, request.mini_batch_size, start, journal, emitter)
             return

@@ -12,7 +12,9 @@ from windrow.spec.problems import Problems
 
 from windrow_master.planning.entries import Entry, file_entry, folder_entry, pattern_entry
 from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.table_paths import definition_of
 from windrow_master.planning.walk import Warn
+from windrow_master.roots import Roots
 
 
 class Source(NamedTuple):
@@ -26,36 +28,37 @@ class Source(NamedTuple):
     mltable: MLTable | None = None
 
 
-def open_source(path: bytes, warn: Warn) -> Source:
-    """Find out what the input is. Raises PlanningError: not there, or an MLTable file with errors."""
-    if os.path.basename(path) == FILE_NAME.encode() and os.path.isfile(path):
-        path = os.path.dirname(path)
-    definition = os.path.join(path, FILE_NAME.encode())
-    if os.path.isfile(definition):
-        return _mltable_source(path, definition, warn)
+def open_source(path: bytes, warn: Warn, roots: Roots | None) -> Source:
+    """Find out what the input is. Raises PlanningError: not there, outside, or an MLTable file with errors."""
+    definition = definition_of(path)
+    if definition is not None:
+        return _mltable_source(definition, warn, roots)
     text = os.fsdecode(path)
-    entry = file_entry(path, text)
+    entry = file_entry(path, text, roots)
     return Source(path, [entry], None, plain=True)
 
 
-def _mltable_source(folder: bytes, definition: bytes, warn: Warn) -> Source:
+def _mltable_source(definition: bytes, warn: Warn, roots: Roots | None) -> Source:
+    folder = os.path.dirname(definition)
+    # Before it is read: messages about a file quote from it.
+    file_entry(definition, os.fsdecode(definition), roots)
     problems = Problems()
     table = read_mltable(os.fsdecode(definition), problems)
     if table is None:
         raise PlanningError("\n".join(str(problem) for problem in problems.errors))
     for warning in problems.warnings:
         warn(str(warning))
-    entries = [_entry(folder, entry) for entry in table.paths]
+    entries = [_entry(folder, entry, roots) for entry in table.paths]
     return Source(folder, entries, table.read, plain=False, mltable=table)
 
 
-def _entry(folder: bytes, entry: PathEntry) -> Entry:
+def _entry(folder: bytes, entry: PathEntry, roots: Roots | None) -> Entry:
     text = os.fsencode(entry.text)
     if entry.kind == "pattern":
-        found = pattern_entry(folder, text)
+        found = pattern_entry(folder, text, roots)
     else:
         path = os.path.normpath(os.path.join(folder, text))
-        found = (file_entry if entry.kind == "file" else folder_entry)(path, entry.text)
+        found = (file_entry if entry.kind == "file" else folder_entry)(path, entry.text, roots)
     # The MLTable file itself is never data.
     below = os.path.join(os.path.normpath(folder), FILE_NAME.encode()).removeprefix(os.path.join(found.folder, b""))
     return found if found.file else found._replace(leave_out=below)

@@ -1,0 +1,109 @@
+"""A client's data on its way to a master: a bar on a terminal, one line for each input elsewhere; on stderr.
+
+rich is imported when there is something to draw: most submissions bring no data along.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from windrow.cli.display.figures import size
+from windrow.cli.messages import is_colourful, say
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from windrow.upload import UploadMoment
+
+REDRAW_S: Final = 0.1
+QUIET_S: Final = 0.3
+"""What is over sooner is not worth a bar."""
+
+
+class UploadDisplay:
+    """Shows moments of uploads; a context, since a bar must be taken away whatever happens."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        """`quiet`: say nothing at all."""
+        self._quiet = quiet
+        self._live = is_colourful(sys.stderr) and not quiet
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._shown: tuple[str, str] | None = None
+        self._drawn_at = 0.0
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Take the bar away."""
+        self._clear()
+
+    def show(self, moment: UploadMoment) -> None:
+        """The newest moment. Called by any thread, one at a time."""
+        from windrow.upload import PLACED
+
+        if moment.phase == PLACED:
+            self._clear()
+            self._began = time.monotonic()
+            if not self._quiet:
+                say(f"Uploaded {size(moment.total)} of {moment.key}" if moment.done else _there(moment))
+            return
+        now = time.monotonic()
+        if not self._live or now - self._began < QUIET_S:
+            return
+        changed = self._shown != (moment.key, moment.phase)
+        if not changed and now - self._drawn_at < REDRAW_S:
+            return
+        self._drawn_at = now
+        self._draw(moment, changed=changed)
+
+    def _draw(self, moment: UploadMoment, *, changed: bool) -> None:
+        if self._progress is None:
+            self._progress = _bar()
+            self._progress.start()
+        if changed:
+            if self._task is not None:
+                self._progress.remove_task(self._task)
+            # The rate is that of what is done here: an upload may begin in the middle.
+            self._task = self._progress.add_task(
+                f"{moment.phase} {moment.key}", total=moment.total, completed=moment.done
+            )
+            self._shown = (moment.key, moment.phase)
+        assert self._task is not None
+        self._progress.update(self._task, completed=moment.done)
+        self._progress.refresh()
+
+    def _clear(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+        self._progress = self._task = self._shown = None
+
+
+def _there(moment: UploadMoment) -> str:
+    return f"The master has {moment.key} already ({size(moment.total)})"
+
+
+def _bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=28),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )

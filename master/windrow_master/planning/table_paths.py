@@ -1,0 +1,35 @@
+"""Which places the MLTable file of an input names, found without reading any data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from windrow_master.planning.patterns import compile_pattern, is_wild
+
+FILE_NAME = b"MLTable"
+
+
+def definition_of(path: bytes) -> bytes | None:
+    """The MLTable file of an input, which may be named itself or lie in the folder that is named; None: it has none."""
+    if os.path.basename(path) == FILE_NAME and os.path.isfile(path):
+        return path
+    definition = os.path.join(path, FILE_NAME)
+    return definition if os.path.isfile(definition) else None
+
+
+def places_in(definition: bytes) -> Iterator[tuple[str, bytes]]:
+    """Its entries, each with its key and the absolute path of the folder or file in which all that it names lies.
+
+    None at all when the file has errors: whoever reads the data by it tells them.
+    """
+    # Most inputs are no tables, and need no YAML.
+    from windrow.spec.mltable import read_mltable
+    from windrow.spec.problems import Problems
+
+    table = read_mltable(os.fsdecode(definition), Problems())
+    for index, entry in enumerate(table.paths if table is not None else ()):
+        text = os.fsencode(entry.text)
+        if entry.kind == "pattern" and is_wild(text):
+            text = compile_pattern(text).base
+        yield f"paths[{index}].{entry.kind}", os.path.normpath(os.path.join(os.path.dirname(definition), text))

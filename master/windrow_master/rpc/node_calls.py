@@ -1,0 +1,77 @@
+"""The calls of JobService that are about nodes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import grpc
+from windrow.rpc import errors
+from windrow.rpc.v1 import job_service_pb2 as pb
+from windrow.rpc.v1 import job_service_pb2_grpc, node_pb2
+
+from windrow_master.core import commands
+from windrow_master.core.ids import NodeId
+from windrow_master.core.state import Node
+from windrow_master.rpc.refusals import Context, refuse
+from windrow_master.shell.writer import Writer
+
+NODES_PAGE, NODES_PAGE_MAX = 200, 1_000
+
+
+class NodeViews(Protocol):
+    """What is known of nodes, with what their agents told last."""
+
+    def nodes(self) -> list[node_pb2.Node]:
+        """All nodes as they are now, by name."""
+
+    def node_view(self, node: Node) -> node_pb2.Node:
+        """One node as it is now."""
+
+
+class NodeCalls(job_service_pb2_grpc.JobServiceServicer):
+    """Thin: commands to the writer, nodes to messages."""
+
+    def __init__(self, writer: Writer, nodes: NodeViews, *, embedded: bool) -> None:
+        self._writer = writer
+        self._nodes = nodes
+        self._embedded = embedded
+
+    async def ListNodes(self, request: pb.ListNodesRequest, context: Context) -> pb.ListNodesResponse:
+        """Nodes, by name."""
+        size = min(request.page_size or NODES_PAGE, NODES_PAGE_MAX)
+        nodes = [node for node in self._nodes.nodes() if not request.page_token or node.node_id > request.page_token]
+        response = pb.ListNodesResponse(nodes=nodes[:size])
+        if len(nodes) > size:
+            response.next_page_token = nodes[size - 1].node_id
+        return response
+
+    async def DrainNode(self, request: pb.DrainNodeRequest, context: Context) -> pb.DrainNodeResponse:
+        """Ask a node to leave."""
+        await self._refuse_private(request.node_id, context)
+        node = await self._writer.submit(commands.DrainNode(NodeId(request.node_id)))
+        await refuse(context, node)
+        return pb.DrainNodeResponse(node=self._nodes.node_view(node))
+
+    async def CordonNode(self, request: pb.CordonNodeRequest, context: Context) -> pb.CordonNodeResponse:
+        """Say whether a node gets new leases."""
+        if request.cordoned:
+            await self._refuse_private(request.node_id, context)
+        node = await self._writer.submit(commands.CordonNode(NodeId(request.node_id), request.cordoned))
+        await refuse(context, node)
+        return pb.CordonNodeResponse(node=self._nodes.node_view(node))
+
+    async def _refuse_private(self, node_id: str, context: Context) -> None:
+        """The one node of `windrow run` set aside: that run, and all after it, would wait without saying why."""
+        if self._embedded:
+            await errors.abort(
+                context,
+                grpc.StatusCode.FAILED_PRECONDITION,
+                errors.NODE_PRIVATE,
+                f"Node {node_id} is the private one of a run on this machine, and nobody else could do its work. "
+                f"Ctrl-C interrupts the run; `windrow job cancel` ends its job.",
+            )
+
+    async def RemoveNode(self, request: pb.RemoveNodeRequest, context: Context) -> pb.RemoveNodeResponse:
+        """Forget a node that is gone."""
+        await refuse(context, await self._writer.submit(commands.RemoveNode(NodeId(request.node_id))))
+        return pb.RemoveNodeResponse()

@@ -1,0 +1,87 @@
+"""Requests that nobody makes by accident, in the log of a served master: who asked for what, and why it was refused."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc
+from windrow.journal import say
+
+from windrow_master.rpc.refusals import Context
+
+LOGGED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.DATA_LOSS)
+"""Other refusals belong to the normal course of things, or log themselves (tokens)."""
+REASON_CHARACTERS_MAX = 500
+DROPPED = "a request was dropped: it is larger than a master takes, or its sender left while it was on its way"
+
+if TYPE_CHECKING:
+    Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+
+
+class RefusalLog(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
+    """Changes nothing but the log."""
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]], details: grpc.HandlerCallDetails
+    ) -> Handler:
+        """The method's own handler, watched."""
+        handler = await continuation(details)
+        return handler if handler is None else _watched(handler, str(details.method))
+
+
+def _watched(handler: Handler, method: str) -> Handler:
+    behaviour: Any = handler.stream_stream or handler.stream_unary or handler.unary_stream or handler.unary_unary
+
+    async def request_of(requests: AsyncIterator[Any], context: Context) -> Any:
+        """What the behaviour takes. A single request is read here: gRPC drops one that is too large without a word."""
+        if handler.request_streaming:
+            return requests
+        peer, request = context.peer(), None
+        try:
+            request = await anext(aiter(requests), None)
+        finally:
+            # gRPC may have ended the call, and cancelled this, already.
+            if request is None:
+                say(logging.WARNING, DROPPED, method=method, peer=peer)
+        if request is None:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "The request did not arrive whole.")
+        return request
+
+    def tell(context: Context) -> None:
+        if context.code() in LOGGED:
+            reason = str(context.details())[:REASON_CHARACTERS_MAX]
+            say(logging.WARNING, "a request was refused", method=method, peer=context.peer(), reason=reason)
+
+    async def answer(requests: AsyncIterator[Any], context: Context) -> Any:
+        try:
+            return await behaviour(await request_of(requests, context), context)
+        except grpc.aio.AbortError:
+            tell(context)
+            raise
+
+    async def answers(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+        try:
+            async with aclosing(behaviour(await request_of(requests, context), context)) as responses:
+                async for response in responses:
+                    yield response
+        except grpc.aio.AbortError:
+            tell(context)
+            raise
+
+    codecs = {
+        "request_deserializer": handler.request_deserializer,
+        "response_serializer": handler.response_serializer,
+    }
+    made: Handler
+    if not handler.response_streaming:
+        made = grpc.stream_unary_rpc_method_handler(answer, **codecs)
+    else:
+        # Work writes to its context by itself.
+        made = grpc.stream_stream_rpc_method_handler(
+            answers if inspect.isasyncgenfunction(behaviour) else answer, **codecs
+        )
+    return made

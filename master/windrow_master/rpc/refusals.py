@@ -1,0 +1,29 @@
+"""Refusals of the core as errors of the protocol."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import grpc
+from windrow.rpc import errors
+
+from windrow_master.core.commands import Refused
+
+CODES: Final = {
+    "JOB_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
+    "JOB_UNKNOWN": grpc.StatusCode.NOT_FOUND,
+    "JOB_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
+    "NODE_ALREADY_LIVE": grpc.StatusCode.ALREADY_EXISTS,
+    "NODE_UNKNOWN": grpc.StatusCode.NOT_FOUND,
+    "STORAGE_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+"""The status code of a reason; FAILED_PRECONDITION where none is named."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+async def refuse(context: Context, reply: Any) -> None:
+    """End the call with an error when the core refused its command."""
+    if isinstance(reply, Refused):
+        code = CODES.get(reply.reason, grpc.StatusCode.FAILED_PRECONDITION)
+        await errors.abort(context, code, reply.reason, reply.message, reply.metadata)

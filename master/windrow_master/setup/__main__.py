@@ -1,0 +1,159 @@
+"""`python -m windrow_master.setup`: what `windrow setup` starts."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import re
+import secrets
+import socket
+import sys
+from pathlib import Path
+
+from windrow_master.setup.places import NotWritable, Owner, give_data, give_state, read_if_there, write_secret
+
+EVERYBODY = 0o444
+TOKEN = re.compile(rb"[!-~]+\s*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line; exits with 2 and a message when it is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="windrow setup",
+        description="Makes the certificates and tokens of a master, its agents and its clients, each in a folder of "
+        "its own: authority, master, agent, client. Repeated, it keeps what is there, and renews what is running out.",
+        epilog="example: windrow setup --folder /etc/windrow --name gpu1.example. Then: windrow master "
+        "--tls-file /etc/windrow/master/tls.pem --join-token-file /etc/windrow/master/join-token "
+        "--client-token-file /etc/windrow/master/client-token ...",
+    )
+    parser.add_argument("--folder", required=True, type=Path, help="where the four folders are")
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a name or IP address by which the master is reached; repeatable, or several with commas "
+        "[those of the present certificate, else this host's name]",
+    )
+    parser.add_argument("--days", type=int, default=397, help="so long the master's certificate is valid [%(default)s]")
+    parser.add_argument("--new-tokens", action="store_true", help="replace both tokens; then restart master and agents")
+    parser.add_argument("--owner", metavar="UID[:GID]", help="whom the master's and the client's files belong to")
+    parser.add_argument(
+        "--state", type=Path, metavar="DIR", help="with --owner: make this state folder, and all in it, the owner's"
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="with --owner: let the owner write in this data folder"
+    )
+    given = parser.parse_args(arguments)
+    given.name = [name for text in given.name for name in text.replace(",", " ").split()]
+    for name in given.name:
+        if not _is_host(name):
+            parser.error(f"--name {name}: say a host name or an IP address, without a port")
+    if given.days < 1:
+        parser.error(f"--days {given.days}: at least 1")
+    if given.owner is not None:
+        match = re.fullmatch(r"([0-9]{1,9})(?::([0-9]{1,9}))?", given.owner)
+        if not match:
+            parser.error(f"--owner {given.owner}: say UID or UID:GID, in numbers")
+        given.owner = Owner(int(match[1]), int(match[2] or match[1]))
+    elif given.state or given.data:
+        parser.error("--state and --data need --owner: whom shall they belong to?")
+    return given
+
+
+def _is_host(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return NAME.fullmatch(name) is not None
+    return True
+
+
+def main() -> int:
+    """Exit codes: 0 done, 1 it could not be done, 2 bad usage."""
+    given = parse(sys.argv[1:])
+    try:
+        from windrow_master.setup.authority import AuthorityUnusable
+    except ImportError:
+        print(
+            "windrow setup: the package cryptography is missing. Install it: pip install 'windrow[setup]'",
+            file=sys.stderr,
+        )
+        return 1
+    try:
+        for line in set_up(given.folder, given.name, given.days, given.owner, new_tokens=given.new_tokens):
+            print(line)
+        if given.state is not None:
+            give_state(given.state, given.owner)
+        if given.data is not None:
+            give_data(given.data, given.owner)
+    except NotWritable as error:
+        print(f"windrow setup: {error}", file=sys.stderr)
+        return 1
+    except AuthorityUnusable as error:
+        print(
+            f"windrow setup: {given.folder / 'authority' / 'authority.pem'} cannot be used: {error}. Bring it back "
+            f"from a backup; or delete it, and give the new ca.pem and contexts to all agents and clients.",
+            file=sys.stderr,
+        )
+        return 1
+    except OSError as error:
+        print(f"windrow setup: {error.filename or given.folder}: {error.strerror}.", file=sys.stderr)
+        return 1
+    return 0
+
+
+def set_up(folder: Path, names: list[str], days: int, owner: Owner | None, *, new_tokens: bool = False) -> list[str]:
+    """Make or renew everything, and tell what was done. Raises OSError, AuthorityUnusable.
+
+    `owner` None: files that are there keep theirs.
+
+    The folder `authority` holds the originals, for who runs this alone; the others get copies of what they need.
+    """
+    from windrow_master.setup.authority import Authority, names_of
+
+    told: list[str] = []
+    originals = folder / "authority"
+    originals.mkdir(parents=True, exist_ok=True)
+    originals.chmod(0o700)
+    pem = read_if_there(originals / "authority.pem")
+    authority = Authority(pem) if pem is not None else Authority.make()
+    if pem is None:
+        write_secret(originals / "authority.pem", authority.pem, None)
+        told.append("Made a private certificate authority.")
+    tls = read_if_there(originals / "tls.pem")
+    names = names or (names_of(tls) if tls is not None else []) or [socket.gethostname()]
+    names = list(dict.fromkeys([*names, "localhost", "127.0.0.1", "::1"]))
+    why = authority.why_renew(tls, names) if tls is not None else "there was none"
+    if tls is None or why:
+        tls = authority.issue(names, days)
+        write_secret(originals / "tls.pem", tls, None)
+        told.append(f"Made a certificate of {days} days for the master ({why}): {', '.join(names)}.")
+    tokens: dict[str, bytes] = {}
+    for name in ("join-token", "client-token"):
+        token = read_if_there(originals / name)
+        # One that is empty, or no text, would be refused by who reads it.
+        if new_tokens or token is None or not TOKEN.fullmatch(token):
+            token = secrets.token_hex(32).encode()
+            write_secret(originals / name, token, None)
+            told.append(f"Made a {name.replace('-', ' ')}.")
+        tokens[name] = token
+    certificate = authority.certificate_pem
+    # An agent is started by who runs this, and becomes another user once it has read its token: no script can read it.
+    for role, name, content, whose, mode in (
+        ("master", "tls.pem", tls, owner, 0o400),
+        ("master", "ca.pem", certificate, owner, EVERYBODY),
+        ("master", "join-token", tokens["join-token"], owner, 0o400),
+        ("master", "client-token", tokens["client-token"], owner, 0o400),
+        ("agent", "ca.pem", certificate, None, EVERYBODY),
+        ("agent", "join-token", tokens["join-token"], None, 0o400),
+        ("client", "ca.pem", certificate, owner, EVERYBODY),
+        ("client", "client-token", tokens["client-token"], owner, 0o400),
+    ):
+        write_secret(folder / role / name, content, whose, mode)
+    return told or ["Everything is there, and valid for long enough."]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
