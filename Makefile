@@ -32,6 +32,10 @@ demo: setup ## Run an example end to end and show the first lines of its output
 	@echo && echo "examples/digits/output/digits.csv begins (image, digit, confidence):"
 	@head -n 5 examples/digits/output/digits.csv
 
+.PHONY: demo-cluster
+demo-cluster: setup ## Run a cluster in containers, kill its master in the middle of a job, and check the output
+	@$(BIN)/python examples/cluster/demo.py
+
 .PHONY: test
 test: check-stubs lint ## Lint, types, import rules, stubs, and all tests
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST)

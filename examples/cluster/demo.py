@@ -1,0 +1,124 @@
+"""A cluster in containers, a job, and its master killed in the middle: `make demo-cluster`.
+
+Every command is shown before it runs; all of them can be typed by hand. What was started is taken away at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+NUMBERS = 2000
+AGENTS = 4
+BASE_IMAGE = "python:3.11-slim-bookworm"
+
+
+def succeeds(*command: str) -> bool:
+    """Whether a command is there and goes well; what it says is of no interest."""
+    return shutil.which(command[0]) is not None and not subprocess.call(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def compose() -> list[str]:
+    """`docker compose`, else `docker-compose`. Ends the demo where there is neither, or no engine."""
+    if not succeeds("docker", "info"):
+        sys.exit("make demo-cluster needs Docker, and no engine answers here. `make demo` runs without.")
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if succeeds(*command, "version"):
+            return command
+    sys.exit("make demo-cluster needs Docker Compose: neither `docker compose` nor `docker-compose` is installed.")
+
+
+def show(*command: str) -> None:
+    """A command as one would type it."""
+    print(f"\n$ {shlex.join(command)}", flush=True)
+
+
+def run(*command: str) -> None:
+    """Show and run a command; ends the demo when it fails."""
+    show(*command)
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def need_base_image() -> None:
+    """The base image: here, pulled, or made of Debian packages."""
+    found = subprocess.run(["docker", "images", "-q", BASE_IMAGE], capture_output=True, text=True, check=True).stdout
+    if not found and not succeeds("docker", "pull", "-q", BASE_IMAGE):
+        print(f"{BASE_IMAGE} cannot be pulled; making it from Debian packages.")
+        run("docker/base-image")
+
+
+def make_numbers() -> Path:
+    """The input: files with a number each, bigger ones later."""
+    folder = HERE / "numbers"
+    folder.mkdir(exist_ok=True)
+    for number in range(NUMBERS):
+        (folder / f"{number:04d}.txt").write_text(str(50_000 + 40 * number))
+    return folder
+
+
+def items_ended(job_id: str) -> int:
+    """How far the job is."""
+    import windrow
+
+    with windrow.Client() as client:
+        return client.get(job_id).items.ended
+
+
+def main() -> None:
+    """The whole demo."""
+    docker_compose = compose()
+    os.environ.setdefault("COMPOSE_PROJECT_NAME", "windrow-demo")
+    # The demo's context is in use for the demo alone.
+    os.environ["WINDROW_CONTEXTS"] = str(ROOT / "build" / "demo-contexts.json")
+    for name in ("WINDROW_MASTER", "WINDROW_STATE"):
+        os.environ.pop(name, None)
+    windrow_command = str(Path(sys.executable).with_name("windrow"))
+    need_base_image()
+    numbers = make_numbers()
+    try:
+        run(*docker_compose, "build", "--quiet")
+        began = time.monotonic()
+        run(*docker_compose, "up", "-d", "--scale", f"agent={AGENTS}")
+        export = [*docker_compose, "run", "--rm", "-T", "client", "context", "export"]
+        show(*export, "|", "windrow", "context", "add", "demo", "-")
+        exported = subprocess.check_output(export, cwd=ROOT, stderr=subprocess.DEVNULL)
+        subprocess.run([windrow_command, "context", "add", "demo", "-"], input=exported, check=True)
+        import windrow
+
+        with windrow.Client(patience_s=60) as client:
+            while sum(node.state == "ready" for node in client.list_nodes()) < AGENTS:
+                time.sleep(0.1)
+        print(f"{AGENTS} agents are ready, {time.monotonic() - began:.1f} s after `up`.")
+        show("windrow", "job", "create", "examples/cluster/job.yml", "--stream")
+        stream = subprocess.Popen([windrow_command, "job", "create", str(HERE / "job.yml"), "--stream"], cwd=ROOT)
+        with windrow.Client() as client:
+            while not (job := next(client.list_jobs(), None)) or job.items.ended < NUMBERS // 4:
+                time.sleep(0.05)
+        print(f"\n{job.items.ended} of {NUMBERS} items are done. Now the master is killed, and an agent with it:")
+        run(*docker_compose, "exec", "-T", "master", "sh", "-c", "kill -9 -1")
+        run(*docker_compose, "exec", "-T", "--user", "1000", "agent", "sh", "-c", "kill -9 -1")
+        if stream.wait() != 0:
+            sys.exit("the job did not end well")
+        fetched = ROOT / "build" / "demo-rows"
+        shutil.rmtree(fetched, ignore_errors=True)
+        show("windrow", "job", "download", job.job_id, "--to", "build/demo-rows")
+        subprocess.run([windrow_command, "job", "download", job.job_id, "--to", str(fetched)], check=True)
+        rows = (fetched / "primes" / "parallel_run_step.txt").read_text().splitlines()
+        expected = sorted(file.stem for file in numbers.iterdir())
+        assert [row.split(",")[0] for row in rows] == expected, "rows are missing, or there twice"
+        print(f"\n{len(rows)} rows, each once, in the order of the input. The last: {rows[-1]}")
+    finally:
+        run(*docker_compose, "down", "-v", "-t", "15")
+
+
+if __name__ == "__main__":
+    main()
