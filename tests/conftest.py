@@ -1,4 +1,4 @@
-"""For all tests: Ctrl-C means Ctrl-C, and a disk that is small enough to be full.
+"""For all tests: Ctrl-C means Ctrl-C, a disk that is small enough to be full, and who runs beside whom.
 
 A shell starts a background command with SIGINT ignored; every process below inherits that, and CI runners start
 tests so.
@@ -12,12 +12,40 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 UNMOUNT_S = 90.0
+FIRST = ("containers", "packaging", "compatibility")
+"""Folders whose tests wait for containers, downloads and builds: they begin first, beside the others."""
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# No test goes to the master that its user has a context for.
+os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What waits long begins first."""
+
+    def place(item: pytest.Item) -> int:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        return FIRST.index(folder) if folder in FIRST else len(FIRST)
+
+    items.sort(key=place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several test processes, each takes a whole file; one takes all container tests, which share a cluster."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "containers" if nodeid.startswith("tests/containers/") else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture

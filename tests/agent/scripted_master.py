@@ -33,6 +33,7 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
         self.register_error: tuple[grpc.StatusCode, str] | None = None
         self.lease_ttl_s = 10.0
         self.registrations: list[rpc.RegisterRequest] = []
+        self.authorizations: list[str] = []
         self.hellos: list[rpc.WorkHello] = []
         self.completions: dict[int, list[work.Completion]] = defaultdict(list)
         self.released: list[int] = []
@@ -46,6 +47,7 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
         self.uploads_begun = 0
         self.downloads = 0
         self.draining = False
+        self.answers_drain = True
         self.unknown = False
         self.reopen = False
         self.specs: dict[int, work.StepSpec] = {}
@@ -176,6 +178,7 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
 
     async def Register(self, request: rpc.RegisterRequest, context: Any) -> rpc.RegisterResponse:
         self.registrations.append(request)
+        self.authorizations.append(dict(context.invocation_metadata()).get("authorization", ""))
         await self._note()
         if self.register_error is not None:
             await errors.abort(context, *self.register_error, "as the test wants it")
@@ -225,7 +228,10 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
             self.completions[completion.lease_id].append(completion)
         self.released += request.released_lease_ids
         self.failures += request.worker_failures
-        self.draining = self.draining or request.draining
+        if request.draining:
+            self.draining = True
+            if self.answers_drain:
+                down.put_nowait(rpc.WorkResponse(drain=True))
         for capacity in request.capacities:
             self.capacities[capacity.step_id] = capacity
         if request.completions and self.acknowledge:

@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -278,6 +280,19 @@ async def test_a_drain_without_work_is_quick_and_without_a_master_possible(rig: 
 
 
 @scenario
+async def test_what_is_handed_out_before_the_master_hears_of_the_drain_is_handed_back(rig: Rig) -> None:
+    rig.master.answers_drain = False
+    agent = await rig.serve(ECHO)
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    agent.signal(signal.SIGTERM)
+    await rig.master.until(lambda: rig.master.draining)
+    ids = rig.master.assign(3)
+    await rig.master.until(lambda: set(ids) <= set(rig.master.released))
+    rig.master.send(rpc.WorkResponse(drain=True))
+    assert await agent.wait() == 0
+
+
+@scenario
 async def test_on_master_lost_stop_ends_what_runs_when_its_lease_is_over(rig: Rig) -> None:
     script, _ = gated(rig)
     rig.master.lease_ttl_s = 0.5
@@ -314,3 +329,61 @@ async def test_rows_beyond_memory_wait_on_disk_and_stop_new_work(rig: Rig) -> No
     rig.master.reopen = True
     await rig.master.until(lambda: rig.master.done(ids))
     assert {rig.master.completions[i][-1].rows for i in ids} == {b"x" * 100_000 + b"\n"}
+
+
+class Relay:
+    """Between an agent, by TCP, and the master's socket. What is stalled takes bytes and passes none on."""
+
+    def __init__(self, socket: str) -> None:
+        self._socket = socket
+        self._connections = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stalled_until = 0
+        """Connections with a lower number are stalled."""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[str]:
+        """Yields the address."""
+        async with await asyncio.start_server(self._connect, "127.0.0.1", 0) as server:
+            yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def stall(self) -> None:
+        """As an outage does to connections: they are open, and nothing comes through. New ones are well."""
+        self._stalled_until = self._connections
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number, self._connections = self._connections, self._connections + 1
+        far_reader, far_writer = await asyncio.open_unix_connection(self._socket)
+        for source, target in ((reader, far_writer), (far_reader, writer)):
+            self._tasks.add(asyncio.create_task(self._pass_on(number, source, target)))
+
+    async def _pass_on(self, number: int, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(1 << 16):
+                if number >= self._stalled_until:
+                    target.write(data)
+                    await target.drain()
+        finally:
+            target.close()
+
+
+@scenario
+async def test_a_connection_that_has_stopped_is_left_for_one_that_goes_through(rig: Rig) -> None:
+    script, gate = gated(rig)
+    rig.master.step(rig.script(script))
+    await rig.master.start()
+    relay = Relay(rig.master.address.removeprefix("unix:"))
+    async with relay.open() as address:
+        await rig.agent(master_addresses=[address])
+        await rig.master.until(lambda: rig.master.capacities.get(STEP))
+        ids = rig.master.assign(4)
+        await rig.master.until(lambda: rig.master.heartbeats)
+        relay.stall()
+        await rig.master.until(lambda: len(rig.master.hellos) == 2)
+        assert "the connection has stopped" in (rig.root / "agent" / "agent.log").read_text()
+        assert {lease.lease_id for lease in rig.master.hellos[1].held_leases} == set(ids)
+        gate.touch()
+        await rig.master.until(lambda: rig.master.done(ids))

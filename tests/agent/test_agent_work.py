@@ -259,14 +259,13 @@ async def test_a_worker_sees_what_it_should_and_no_more(rig: Rig) -> None:
         output_folders=[str(output / "extra")],
     )
     await rig.master.start()
-    token = rig.root / "token"
-    token.write_text("very-secret-token\n")
-    await rig.agent(join_token_file=str(token), gpu_count=1, labels={"room": "2"})
+    await rig.agent(join_token="very-secret-token", gpu_count=1, labels={"room": "2"})
     await rig.master.until(lambda: rig.master.capacities.get(STEP))
     ids = rig.master.assign(8)
     await rig.master.until(lambda: rig.master.done(ids))
     registration = rig.master.registrations[0]
-    assert (registration.join_token, registration.resources.gpu_count) == ("very-secret-token", 1)
+    assert rig.master.authorizations[0] == "Bearer very-secret-token"
+    assert registration.resources.gpu_count == 1
     assert (dict(registration.labels), registration.resources.slots) == ({"room": "2"}, 2)
     gpus = {}
     for i in ids:

@@ -14,7 +14,8 @@ import psutil
 import pytest
 import windrow
 from client_workspace import Workspace, end, wait_until
-from windrow.errors import JobFailed, NotFound, RequestRefused
+from windrow.cli.completion import node_names
+from windrow.errors import JobFailed, NotFound, RequestRefused, UsageError
 
 CONTENTS = ["a", "b", "raise", "c"]
 
@@ -124,6 +125,29 @@ def test_nodes_are_listed(fleet: Fleet) -> None:
     assert "one" in command(fleet, "node", "list").stdout
 
 
+def test_a_node_is_set_aside_and_taken_back_by_the_sdk(fleet: Fleet) -> None:
+    with windrow.Client(fleet.address) as client:
+        node = client.cordon_node("one")
+        try:
+            assert (node.state, node.cordoned) == ("ready", True)
+            [row] = [line for line in command(fleet, "node", "list").stdout.splitlines() if line.startswith("one ")]
+            assert "ready,cordoned" in row and row.endswith("gets nothing new until `windrow node uncordon one`.")
+        finally:
+            assert not client.cordon_node("one", cordoned=False).cordoned
+        with pytest.raises(RequestRefused, match="windrow node drain one") as refused:
+            client.remove_node("one")
+        assert refused.value.reason == "NODE_CONNECTED"
+        for ask in (client.drain_node, client.cordon_node, client.remove_node):
+            with pytest.raises(RequestRefused, match="no node named nobody") as refused:
+                ask("nobody")
+            assert refused.value.reason == "NODE_UNKNOWN"
+
+
+def test_names_of_nodes_are_completed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINDROW_MASTER", fleet.address)
+    assert (node_names("o"), node_names("x")) == (["one"], [])
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -196,8 +220,22 @@ def test_the_same_request_is_one_job(fleet: Fleet) -> None:
 def test_a_path_outside_the_datastores_is_refused_by_the_master(fleet: Fleet, tmp_path: Path) -> None:
     outside = Workspace(_fresh(tmp_path / "outside"))
     outside.write(["a"])
-    with windrow.Client(fleet.address) as client, pytest.raises(RequestRefused, match="outside the datastores"):
+    rows = fleet.workspace.folder / "elsewhere.txt"
+    with windrow.Client(fleet.address) as client:
+        for sets in (
+            [f"inputs.data.path={outside.folder}/data", f"outputs.rows.path={rows}"],
+            [f"inputs.data.path={fleet.workspace.folder}/data", f"outputs.rows.path={outside.rows}"],
+        ):
+            with pytest.raises(RequestRefused, match="outside the datastores"):
+                client.submit(outside.job_file, sets=sets)
+
+
+def test_an_output_at_a_relative_path_that_the_master_does_not_see_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    outside = Workspace(_fresh(tmp_path / "outside"))
+    outside.write(["a"])
+    with windrow.Client(fleet.address) as client, pytest.raises(UsageError, match=r"Leave the path out.*job download"):
         client.submit(outside.job_file)
+    assert not (fleet.workspace.folder / "uploads").exists(), "data was uploaded for a job that cannot be"
 
 
 def test_no_master_at_the_address_is_exit_code_5(workspace: Workspace) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -262,3 +266,20 @@ def _exists(folder: str) -> bool:
     from pathlib import Path
 
     return Path(folder).exists()
+
+
+def test_a_master_that_ends_by_itself_leaves_the_folder_of_its_socket_to_who_started_it(tmp_path: Path) -> None:
+    """The agent may still be on its way to its configuration there, and would fail with a riddle of its own."""
+    folder = tmp_path / "windrow-run"
+    folder.mkdir()
+    (folder / "agent.json").write_text("{}")
+    child = subprocess.Popen(
+        [sys.executable, "-m", "windrow.embedded.child", "this"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "WINDROW_RUN_FOLDER": str(folder)},
+    )
+    assert child.wait(30) == 0
+    assert child.stdin is not None
+    child.stdin.close()
+    assert (folder / "agent.json").exists()

@@ -27,7 +27,7 @@ from windrow.rpc.v1 import (
     job_service_pb2,
     job_service_pb2_grpc,
 )
-from windrow.transfer import Download, read_output_file, safe_parts, upload_artifact
+from windrow.transfer import Download, FileSource, read_output_file, safe_parts, upload_artifact
 
 Piece = job_service_pb2.DownloadOutputResponse
 
@@ -245,7 +245,7 @@ def test_an_upload_goes_on_where_it_broke(script: Script, address: str, tmp_path
     script.break_upload_after = [1 << 20, 3 << 20]
     connection = Connection(address, patience_s=30)
     with archive.open("rb") as file:
-        upload_artifact(connection, hashlib.sha256(content).hexdigest(), file)
+        upload_artifact(connection, hashlib.sha256(content).hexdigest(), FileSource(file))
     assert bytes(script.artifact) == content
     connection.close()
 
@@ -257,7 +257,7 @@ def test_a_damaged_upload_begins_anew(script: Script, address: str, tmp_path: Pa
     connection = Connection(address, patience_s=30)
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     with archive.open("rb") as file:
-        upload_artifact(connection, digest, file)
+        upload_artifact(connection, digest, FileSource(file))
     assert bytes(script.artifact) == archive.read_bytes()
     connection.close()
 

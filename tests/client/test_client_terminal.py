@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -10,6 +11,8 @@ import termios
 
 import pytest
 from client_workspace import MAIN, Workspace
+from windrow.cli.display import uploads
+from windrow.upload import PLACED, READING, UNPACKING, UPLOADING, UploadMoment
 
 
 def on_terminal(workspace: Workspace, columns: int, *arguments: str, **extra: str) -> str:
@@ -73,3 +76,36 @@ def test_no_colours_where_they_are_not_wanted(workspace: Workspace) -> None:
     assert "\x1b" not in on_terminal(workspace, 80, "run", "job.yml", NO_COLOR="1")
     assert "\x1b" not in on_terminal(workspace, 80, "job", "list", NO_COLOR="1")
     assert "\x1b[" in on_terminal(workspace, 80, "job", "list")
+
+
+class Terminal(io.StringIO):
+    """What a terminal would get."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_data_on_its_way_is_drawn_and_told_in_one_line_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(uploads, "QUIET_S", 0.0)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with uploads.UploadDisplay() as display:
+        for phase in (READING, UPLOADING, UNPACKING):
+            for done in (0, 600_000, 1_000_000):
+                display.show(UploadMoment("inputs.data", phase, done, 1_000_000))
+        display.show(UploadMoment("inputs.data", PLACED, 5, 999_000))
+        display.show(UploadMoment("inputs.more", PLACED, 0, 1_000))
+    shown = plain(sys.stderr.getvalue())  # type: ignore[attr-defined]
+    for phase in (READING, UPLOADING, UNPACKING):
+        assert re.search(f"{phase} inputs.data ━+", shown)
+    assert shown.endswith("Uploaded 999.0 KB of inputs.data\nThe master has inputs.more already (1.0 KB)\n")
+
+
+def test_data_on_its_way_is_one_line_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    for quiet, said in ((False, "Uploaded 1.2 GB of inputs.data\n"), (True, "")):
+        with uploads.UploadDisplay(quiet=quiet) as display:
+            display.show(UploadMoment("inputs.data", UPLOADING, 5, 10))
+            display.show(UploadMoment("inputs.data", PLACED, 10, 1_200_000_000))
+        assert capsys.readouterr().err == said

@@ -1,4 +1,4 @@
-"""The tests of this folder wait for installations, so in a whole run they begin early, beside the others."""
+"""Jobs of users, and environments of theirs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,6 @@ from pathlib import Path
 import pytest
 from compatibility_job import CompatibilityJob
 from foreign_environments import Environments
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: HERE not in item.path.parents)
 
 
 @pytest.fixture

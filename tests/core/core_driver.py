@@ -84,6 +84,7 @@ class CoreDriver:
         self.effects = self.core.take_effects()
         for effect in self.effects:
             if isinstance(effect, fx.SendAssignments):
+                assert not self.core.state.nodes[effect.node_id].cordoned, f"{effect} to a cordoned node"
                 for lease in effect.leases:
                     assert lease.lease_id not in self.leases, f"{lease} was given before"
                     self.leases[lease.lease_id] = lease
@@ -145,6 +146,11 @@ class CoreDriver:
     def node(self, name: str = "n1") -> Node:
         """A node in the core."""
         return self.core.state.nodes[NodeId(name)]
+
+    def known(self, name: str) -> Node | None:
+        """A node in the core, also one that is gone while its name is cordoned."""
+        state = self.core.state
+        return state.nodes.get(NodeId(name)) or state.absent.get(NodeId(name))
 
     def register(self, name: str = "n1", incarnation: str = "a", replaced: str = "") -> Any:
         """Register a node; return the reply."""

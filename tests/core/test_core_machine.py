@@ -37,6 +37,8 @@ class CoreMachine(RuleBasedStateMachine):
         self.jobs = 0
         self.incarnations = 0
         self.groups = 0
+        self.cordons: set[str] = set()
+        """Names that were cordoned, by whatever they did since."""
 
     def open_steps(self) -> list[int]:
         """Steps that have not ended."""
@@ -153,7 +155,35 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(name=NODES)
     def drain(self, name: str) -> None:
         """An operator asks a node to leave."""
+        if self.driver.known(name) is not None:
+            self.cordons.add(name)
         self.driver.do(commands.DrainNode(NodeId(name)))
+
+    @rule(name=NODES, cordoned=st.booleans())
+    def cordon(self, name: str, cordoned: bool) -> None:
+        """An operator cordons a node, or takes that back: it is the name that is meant, whoever is here under it."""
+        node = self.driver.known(name)
+        reply = self.driver.do(commands.CordonNode(NodeId(name), cordoned))
+        if node is None:
+            assert isinstance(reply, commands.Refused)
+            return
+        if cordoned:
+            self.cordons.add(name)
+        else:
+            self.cordons.discard(name)
+
+    @rule(name=NODES)
+    def remove(self, name: str) -> None:
+        """An operator has a node forgotten."""
+        node = self.driver.known(name)
+        connected = node is not None and node.stream
+        reply = self.driver.do(commands.RemoveNode(NodeId(name)))
+        if node is None or connected:
+            assert reply.reason == ("NODE_CONNECTED" if connected else "NODE_UNKNOWN")
+            return
+        self.cordons.discard(name)
+        assert self.driver.known(name) is None and name not in self.driver.tables.nodes
+        assert not [lease for lease in self.driver.core.state.leases.values() if lease.node_id == name]
 
     @rule(data=st.data())
     @precondition(lambda self: self.jobs > 1)
@@ -180,6 +210,14 @@ class CoreMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         """The master dies and comes back."""
         self.driver.restart()
+
+    @invariant()
+    def cordons_last(self) -> None:
+        """They outlive incarnations and masters; nothing else of a node that is gone is kept."""
+        state = self.driver.core.state
+        known = {**state.nodes, **state.absent}
+        assert {name for name, node in known.items() if node.cordoned} == self.cordons
+        assert set(known) == set(self.driver.tables.nodes)
 
     @invariant()
     def reload_equals_live(self) -> None:

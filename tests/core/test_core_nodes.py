@@ -25,7 +25,7 @@ def test_a_nodes_way_through_its_states() -> None:
     assert driver.node().state == NodeState.DISCONNECTED
     driver.tick(2)
     assert NodeId("n1") not in driver.core.state.nodes
-    assert driver.tables.nodes["n1"].state == NodeState.LOST
+    assert not driver.tables.nodes, "a fleet that comes and goes leaves no rows behind"
     assert reason(driver.beat_unknown()) == "NODE_UNKNOWN"
     assert driver.register() is None
     assert driver.tables.nodes["n1"].state == NodeState.DISCONNECTED
@@ -192,8 +192,30 @@ def test_a_node_that_drains_gets_nothing_new_finishes_and_leaves() -> None:
     assert not driver.held()
     driver.do(commands.CloseWork(NodeId("n1"), driver.node().stream))
     assert not driver.core.state.nodes
-    assert driver.tables.nodes["n1"].message == "Left."
-    assert reason(driver.do(commands.DrainNode(NodeId("n1")))) == "NODE_UNKNOWN"
+    assert driver.known("n1").message == "Left."
+    driver.do(commands.DrainNode(NodeId("n1")))
+    assert not driver.effects, "it has left already"
+    assert reason(driver.do(commands.DrainNode(NodeId("n2")))) == "NODE_UNKNOWN"
+
+
+def test_a_node_that_says_it_drains_is_told_when_nothing_more_comes() -> None:
+    driver = CoreDriver()
+    driver.running([1, 1, 1])
+    driver.join(leases_max=1)
+    assert not driver.sent(fx.SendDrain)
+    driver.capacity("n1", 5, draining=True)
+    assert driver.sent(fx.SendDrain), "its agent may leave only then: leases on their way would be lost with it"
+    assert len(driver.held()) == 1
+    driver.capacity("n1", 5, draining=True)
+    assert not driver.sent(fx.SendDrain)
+
+
+def test_a_node_that_left_by_itself_is_forgotten() -> None:
+    driver = CoreDriver()
+    driver.join(leases_max=1)
+    driver.core.state.nodes[NodeId("n1")].draining = True
+    driver.do(commands.CloseWork(NodeId("n1"), driver.node().stream))
+    assert driver.known("n1") is None and not driver.tables.nodes
 
 
 def test_a_request_to_drain_survives_a_broken_stream_and_a_restart() -> None:

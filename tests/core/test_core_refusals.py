@@ -64,6 +64,8 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
     st.builds(commands.ReleaseLeases, NODES, st.lists(LEASES, max_size=4)),
     st.builds(commands.ReportWorkerFailure, NODES, STEPS, st.integers(-3, 20), TEXT, TEXT, UINT32),
     st.builds(commands.DrainNode, NODES),
+    st.builds(commands.CordonNode, NODES, st.booleans()),
+    st.builds(commands.RemoveNode, NODES),
     st.builds(commands.CancelJob, st.sampled_from(["job", "other", ""])),
     st.builds(commands.SubmitJob, st.just("job"), TEXT, st.just(b"[]"), TEXT, st.just((StepSettings("s"),))),
     st.just(commands.Tick()),

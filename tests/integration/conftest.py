@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from embedded_run import EmbeddedRun, wait_until
+from fleet_commands import Fleet
+from served import Served
 
 Make = Callable[..., EmbeddedRun]
 
@@ -26,3 +28,24 @@ def make(tmp_path: Path) -> Iterator[Make]:
             run.process.kill()
             run.process.communicate()
         wait_until(lambda run=run: not run.strays(), f"no stray process: {run.strays()}")  # type: ignore[misc]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """A served master; its agents are started by the test."""
+    made = Fleet(tmp_path)
+    try:
+        made.start_master()
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A served master, whose datastore is a folder of its own, and nothing else."""
+    (tmp_path / "there" / "store").mkdir(parents=True)
+    processes = Served(tmp_path / "there", tmp_path / "there" / "store")
+    processes.start_master()
+    yield processes
+    processes.close()

@@ -19,21 +19,26 @@ from embedded_run import DEADLINE_S, wait_until
 
 
 class Served:
-    """Processes over one state folder, on a unix socket in a short path."""
+    """Processes over one state folder.
 
-    def __init__(self, folder: Path) -> None:
+    On a unix socket in a short path, as `windrow run` has it; or, where there is a datastore, served on loopback.
+    """
+
+    def __init__(self, folder: Path, datastore: Path | None = None) -> None:
         self.folder = folder
+        self.datastore = datastore
         self.state = folder / "state"
         self.sockets = Path(tempfile.mkdtemp(prefix="windrow-test-"))
-        self.address = f"unix:{self.sockets}/master"
+        self.address = f"unix:{self.sockets}/master" if datastore is None else "127.0.0.1:0"
         self.master: subprocess.Popen[bytes] | None = None
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
 
     def start_master(self, **environment: str) -> subprocess.Popen[bytes]:
         """Start a master and wait until it serves (or is dead: a crash point may lie before that)."""
         log = (self.folder / "master.stderr").open("ab")
+        kind = "--embedded" if self.datastore is None else f"--datastore=default={self.datastore}"
         self.master = subprocess.Popen(
-            [sys.executable, "-m", "windrow_master", "--embedded", f"--state={self.state}", f"--listen={self.address}"],
+            [sys.executable, "-m", "windrow_master", kind, f"--state={self.state}", f"--listen={self.address}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -46,6 +51,8 @@ class Served:
         with self.master.stdout:
             line = self.master.stdout.readline()
         assert not line or json.loads(line)["ready"]
+        if line:
+            self.address = json.loads(line)["address"]
         return self.master
 
     def start_agent(self, node_id: str, **settings: Any) -> subprocess.Popen[bytes]:

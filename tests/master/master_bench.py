@@ -24,7 +24,9 @@ from windrow_master.core.ids import LeaseId, NodeId
 from windrow_master.core.records import Dirty
 from windrow_master.jobs import Jobs
 from windrow_master.output.segments import SegmentWriter
+from windrow_master.placed_data import PlacedData
 from windrow_master.reports.worker_logs import WorkerLogs
+from windrow_master.roots import Roots
 from windrow_master.rpc.agent_service import AgentService
 from windrow_master.rpc.artifact_service import ArtifactService
 from windrow_master.rpc.job_service import JobService
@@ -37,7 +39,6 @@ from windrow_master.watchers import Watchers
 
 DEADLINE_S = 30.0
 CODE_DIGEST = "a" * 64
-JOIN_TOKEN = "gehört zum Haus"
 JOB = """\
 type: pipeline
 jobs:
@@ -84,7 +85,7 @@ class NoStreams:
 class MasterBench:
     """All services of one master. Effects but notifications go nowhere: no planner and no worker ever starts."""
 
-    def __init__(self, folder: Path, sockets: Path, *, held: bool = False) -> None:
+    def __init__(self, folder: Path, sockets: Path, *, held: bool = False, embedded: bool = False) -> None:
         self.folder = folder
         self.state = folder / "state"
         self.store = SqliteStore.open(self.state, reserve_bytes=0)
@@ -96,25 +97,26 @@ class MasterBench:
         self.artifacts = ArtifactFolder(self.state / "artifacts")
         (self.state / "artifacts" / CODE_DIGEST).write_bytes(b"")
         self.server = grpc.aio.server()
+        agents = AgentService(self.writer, NoStreams(), WorkerLogs(lambda step_id: None), [], embedded=True)
         jobs = Jobs(self.store.reader())
         job_service_pb2_grpc.add_JobServiceServicer_to_server(
             JobService(
                 self.writer,
                 jobs,
-                Submissions(jobs, self.artifacts, embedded=True, datastores={}),
+                Submissions(jobs, self.artifacts),
                 self.watchers,
-                list,
+                agents,
                 self.state,
-                embedded=True,
+                embedded=embedded,
                 datastores={},
             ),
             self.server,
         )
-        artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactService(self.artifacts), self.server)
-        agent_service_pb2_grpc.add_AgentServiceServicer_to_server(
-            AgentService(self.writer, NoStreams(), WorkerLogs(lambda step_id: None), [], JOIN_TOKEN, embedded=True),
-            self.server,
-        )
+        self.datastore = folder / "datastore"
+        self.datastore.mkdir(exist_ok=True)
+        uploads = ArtifactService(self.artifacts, PlacedData(self.artifacts, self.datastore), Roots([self.datastore]))
+        artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(uploads, self.server)
+        agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, self.server)
         address = f"unix:{sockets}/master"
         self.server.add_insecure_port(address)
         self.channel = grpc.aio.insecure_channel(address)
@@ -156,12 +158,18 @@ class MasterBench:
         self.store.close()
 
 
-def drive(folder: Path, scenario: Callable[[MasterBench], Awaitable[None]], *, held: bool = False) -> None:
+def drive(
+    folder: Path,
+    scenario: Callable[[MasterBench], Awaitable[None]],
+    *,
+    held: bool = False,
+    embedded: bool = False,
+) -> None:
     """Run a scenario over a fresh master."""
 
     async def main() -> None:
         sockets = Path(tempfile.mkdtemp(prefix="windrow-test-"))
-        bench = MasterBench(folder, sockets, held=held)
+        bench = MasterBench(folder, sockets, held=held, embedded=embedded)
         try:
             await bench.server.start()
             await asyncio.wait_for(scenario(bench), DEADLINE_S)

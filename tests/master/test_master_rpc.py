@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
-from master_bench import JOIN_TOKEN, MasterBench, drive
+from master_bench import MasterBench, drive
 from windrow.rpc.errors import read_failure
 from windrow.rpc.v1 import agent_service_pb2, artifact_service_pb2, job_pb2, job_service_pb2, work_pb2
 from windrow_master.core import commands, nodes
@@ -160,23 +160,11 @@ def test_a_file_below_a_folder_that_is_a_link_is_not_found(tmp_path: Path) -> No
     assert file_below(tmp_path, "real") is None
 
 
-def test_a_join_token_is_compared_whatever_its_letters(tmp_path: Path) -> None:
-    async def scenario(bench: MasterBench) -> None:
-        def register(token: str) -> grpc.aio.UnaryUnaryCall:
-            request = agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="i", join_token=token)
-            return bench.agents.Register(request)
-
-        assert await refusal(register("falsch für alle")) == "JOIN_TOKEN_INVALID"
-        assert (await register(JOIN_TOKEN)).node_credential
-
-    drive(tmp_path, scenario)
-
-
 def test_nothing_is_kept_of_nodes_that_are_lost(tmp_path: Path) -> None:
     async def scenario(bench: MasterBench) -> None:
         async def register(name: str) -> list[tuple[str, str]]:
             admitted = await bench.agents.Register(
-                agent_service_pb2.RegisterRequest(node_id=name, node_incarnation="i", join_token=JOIN_TOKEN)
+                agent_service_pb2.RegisterRequest(node_id=name, node_incarnation="i")
             )
             return [(CREDENTIAL_KEY, admitted.node_credential)]
 
@@ -200,9 +188,7 @@ def test_a_stream_whose_results_raise_in_the_core_ends_so_that_they_come_again(
     monkeypatch.setitem(HANDLERS, commands.CompleteAttempts, broken)
 
     async def scenario(bench: MasterBench) -> None:
-        admitted = await bench.agents.Register(
-            agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="i", join_token=JOIN_TOKEN)
-        )
+        admitted = await bench.agents.Register(agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="i"))
         work = bench.agents.Work(metadata=[(CREDENTIAL_KEY, admitted.node_credential)])
         await work.write(agent_service_pb2.WorkRequest(hello=agent_service_pb2.WorkHello()))
         await work.write(agent_service_pb2.WorkRequest(completions=[work_pb2.Completion(lease_id=1)]))
@@ -229,7 +215,7 @@ def test_rows_that_cannot_be_committed_are_not_taken_in_without_end(
         streams = []
         for name in ("n1", "n2"):
             admitted = await bench.agents.Register(
-                agent_service_pb2.RegisterRequest(node_id=name, node_incarnation="i", join_token=JOIN_TOKEN)
+                agent_service_pb2.RegisterRequest(node_id=name, node_incarnation="i")
             )
             work = bench.agents.Work(metadata=[(CREDENTIAL_KEY, admitted.node_credential)])
             await work.write(agent_service_pb2.WorkRequest(hello=agent_service_pb2.WorkHello()))

@@ -48,11 +48,11 @@ def test_the_log_of_a_master_whose_address_is_taken_tells_how_it_ended(tmp_path:
     assert last["exit_code"] == 2 and address in last["reason"]
 
 
-@pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe", "für".encode(), b"a\nb"])
 def test_a_join_token_file_without_a_token_admits_nobody(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "token"
     file.write_bytes(content)
-    with pytest.raises(OSError, match="holds no text"):
+    with pytest.raises(OSError, match="holds no plain text"):
         MasterConfig(tmp_path, "127.0.0.1:0", join_token_file=file).join_token()
     file.write_text("secret\n")
     assert MasterConfig(tmp_path, "127.0.0.1:0", join_token_file=file).join_token() == "secret"
@@ -76,7 +76,7 @@ def finished_with(error: Exception, folder: Path) -> tuple[list[Any], list[BaseE
         submitted: list[Any] = []
         fatal: list[BaseException] = []
         finisher = FailingFinisher(error)
-        carrier = Carrier(Core(1, 1), folder, folder, finisher, Watchers())
+        carrier = Carrier(Core(1, 1), folder, folder, None, finisher, Watchers())
         carrier.attach(submitted.append, fatal.append)  # type: ignore[arg-type]
         await asyncio.wait_for(carrier._finish(work_of(folder)), DEADLINE_S)
         finisher.close()

@@ -89,14 +89,33 @@ def test_installed_command_tells_its_version(clean_python: Path) -> None:
 
 
 def test_every_installed_module_imports(clean_python: Path, tmp_path: Path) -> None:
+    """All but the one that needs what only `windrow setup` installs."""
     program = f"""
 import importlib, pkgutil
 for package in {PACKAGES!r}:
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
         if not module.name.endswith(("__main__", ".boot")):
-            importlib.import_module(module.name)
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:
+                assert (module.name, error.name) == ("windrow_master.setup.authority", "cryptography"), module.name
+                print(error.name)
 """
-    run(clean_python, "-c", program, cwd=tmp_path)
+    assert run(clean_python, "-c", program, cwd=tmp_path) == "cryptography\n"
+
+
+def test_setup_without_its_package_says_what_to_install(clean_python: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [clean_python.parent / "windrow", "setup", "--folder", tmp_path / "made"],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "pip install 'windrow[setup]'" in done.stderr
+    assert not (tmp_path / "made").exists()
 
 
 JOB = """

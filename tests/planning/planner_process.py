@@ -46,6 +46,7 @@ class Planner:
             "mini_batch_size": size,
             "partition_keys": [],
             "checkpoint": checkpoint,
+            "roots": None,
             **more,
         }
         assert self.process.stdin is not None

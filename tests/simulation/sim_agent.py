@@ -57,6 +57,7 @@ class Agent(Process):
         self._released: list[LeaseId] = []
         self._flushing = False
         self.draining = False
+        self._drain_heard = False
         self._register()
         self.after(self.world.rng.random() * HEARTBEAT_S, self._heartbeat)
 
@@ -84,6 +85,7 @@ class Agent(Process):
             self._reconnect()
             return
         stream = self._stream = master.open_stream(self)
+        self._drain_heard = False
         held = tuple(entry.lease for entry in self._held.values())
         steps = tuple(self._steps)
         stream.up.send(lambda: master.hello(stream, self.incarnation, held, steps))
@@ -172,7 +174,7 @@ class Agent(Process):
             stream.up.send(lambda: stream.master.submit(command))
 
     def _leave_if_done(self) -> None:
-        if self.draining and not self._held and self._stream is not None and not self._released:
+        if self.draining and self._drain_heard and not self._held and self._stream is not None and not self._released:
             self._stream.close_by_agent()
             self._stream.down.send(lambda stream=self._stream: self.stream_ended(stream))  # type: ignore[misc]
 
@@ -214,7 +216,9 @@ class Agent(Process):
                 self._drop(entry)
 
     def _on_drain(self, what: None) -> None:
+        self._drain_heard = True
         self.drain()
+        self._leave_if_done()
 
     def acknowledged(self, verdicts: dict[Any, list[int]]) -> None:
         """Answers to completions: each lets the result go."""

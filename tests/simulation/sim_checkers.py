@@ -10,7 +10,9 @@
 8. A node is lost only if nothing was heard of it for as long as its leases live, the master being awake.
 9. A node's stream belongs to its present incarnation.
 10. When nothing is dirty, reload equals live state, and the stored counters are what a scan gives.
-11. Every job ends; the output holds the rows of each mini-batch's one outcome, once, in order.
+11. A cordoned node is handed nothing; a cordon lasts until it is taken back or its node is removed.
+12. A removed node is forgotten, holds nothing, and was not connected.
+13. Every job ends; the output holds the rows of each mini-batch's one outcome, once, in order.
 """
 
 from __future__ import annotations
@@ -66,6 +68,8 @@ class Checkers:
         self._incarnation = 0
         self._heard: dict[tuple[int, NodeId], float] = {}
         self._nodes: dict[NodeId, int] = {}
+        self._cordons: dict[int, set[NodeId]] = {}
+        """Master incarnation -> the names that must be cordoned."""
         self._quiet = 0
 
     # Handling
@@ -94,16 +98,37 @@ class Checkers:
                     require(awake_s >= ttl_s - TOLERANCE_S, 8, f"{node_id} was lost after {awake_s:.2f} s of silence")
         elif isinstance(command, SIGNS_OF_LIFE) and not isinstance(reply, commands.Refused):
             self._heard[state.incarnation, command.node_id] = world.now_s
+        self._check_cordons(core, command, reply)
         if isinstance(command, (commands.RegisterNode, commands.OpenWork)):
             node = state.nodes.get(command.node_id)
             if node is not None and node.stream:
                 owner = self.stream_owner.get((state.incarnation, node.stream))
                 require(owner == node.node_incarnation, 9, f"{node.node_incarnation} speaks on a stream of {owner}")
 
+    def _check_cordons(self, core: Core, command: Any, reply: Any) -> None:
+        """Whatever happens to a node, its name keeps its cordon; `_cordons` holds what operators said and were told."""
+        state = core.state
+        known = {**state.nodes, **state.absent}
+        cordons = self._cordons.setdefault(state.incarnation, {name for name, node in known.items() if node.cordoned})
+        if isinstance(command, commands.RemoveNode) and reply is None:
+            require(command.node_id not in known, 12, f"{command.node_id} was removed and is still known")
+            left = [lease for lease in state.leases.values() if lease.node_id == command.node_id]
+            require(not left, 12, f"{command.node_id} was removed and holds {left}")
+            cordons.discard(command.node_id)
+        elif isinstance(command, (commands.DrainNode, commands.CordonNode)) and not isinstance(reply, commands.Refused):
+            if isinstance(command, commands.DrainNode) or command.cordoned:
+                cordons.add(command.node_id)
+            else:
+                cordons.discard(command.node_id)
+        now = {name for name, node in known.items() if node.cordoned}
+        require(now == cordons, 11, f"cordoned are {sorted(now)}, asked for {sorted(cordons)}")
+
     def on_effects(self, core: Core, effects: list[Effect]) -> None:
         """Leases are handed out."""
         for effect in effects:
             if isinstance(effect, fx.SendAssignments):
+                node = core.state.nodes[effect.node_id]
+                require(not node.cordoned, 11, f"{effect.node_id} is cordoned and is handed {effect.leases}")
                 for lease in effect.leases:
                     require(lease.lease_id not in self.leases, 1, f"{lease} was given before")
                     self.leases[lease.lease_id] = (lease.step_id, lease.mini_batch, lease.generation)
@@ -214,10 +239,10 @@ class Checkers:
                 wanted = b"".join(
                     self._sim.rows[row.lease_id] for row in disk.tables.mini_batches[step_id] if row.range is not None
                 )
-                require(disk.outputs.get(step_id) == wanted, 11, f"the output of step {step_id} differs")
+                require(disk.outputs.get(step_id) == wanted, 13, f"the output of step {step_id} differs")
                 kept = sum(row.ok_count for row in disk.tables.mini_batches[step_id])
                 lines = wanted.splitlines()
                 keys = {line.rpartition(b":")[0] for line in lines}
-                require(len(lines) == len(keys), 11, f"step {step_id}: a row is there twice")
+                require(len(lines) == len(keys), 13, f"step {step_id}: a row is there twice")
                 appended = self._sim.settings_of(step_id).append_row
-                require(len(lines) == (kept if appended else 0), 11, f"step {step_id}: {len(lines)} rows, {kept} items")
+                require(len(lines) == (kept if appended else 0), 13, f"step {step_id}: {len(lines)} rows, {kept} items")

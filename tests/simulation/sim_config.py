@@ -59,6 +59,9 @@ class Config:
     agent_kills: float = 0.0
     agent_stalls: float = 0.0
     drains: float = 0.0
+    cordons: float = 0.0
+    """Nodes that an operator cordons, or uncordons: which of the two is a coin's toss."""
+    removals: float = 0.0
     master_kills: float = 0.0
     master_pauses: float = 0.0
     zombies: float = 0.0
@@ -107,6 +110,8 @@ def draw_config(rng: Random) -> Config:
     config.zombies = rng.choice([0.0, 0.3])
     config.planner_kills = rough * rng.choice([0.0, 0.3])
     config.jobs = [_draw_job(rng, number, config.faults_until_s) for number in range(rng.choice([1, 1, 2]))]
+    config.cordons = rough * rng.choice([0.0, 0.1, 0.5])
+    config.removals = rough * rng.choice([0.0, 0.2])
     return config
 
 

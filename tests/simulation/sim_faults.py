@@ -19,9 +19,9 @@ from windrow_master.core import attempts, budgets, commands, core, nodes, recove
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.leases import Lease
-from windrow_master.core.records import Dirty, OutcomeRow
+from windrow_master.core.records import Dirty, NodeRow, OutcomeRow
 from windrow_master.core.state import CoreState, Node, Step
-from windrow_master.core.states import Cause, MiniBatchState, StepState, Verdict
+from windrow_master.core.states import Cause, MiniBatchState, NodeState, StepState, Verdict
 
 Fault = Callable[[], AbstractContextManager[Any]]
 FAULTS: dict[str, Fault] = {}
@@ -283,14 +283,57 @@ def late_result_counts_too() -> Iterator[None]:
 
 @fault
 def lost_node_not_stored() -> Iterator[None]:
-    """The last row of a node that was given up is overwritten before it is committed."""
+    """The row of a node that was given up stays behind."""
 
     def take(self: CoreState) -> Dirty:
-        self.dirty.nodes.clear()
-        return original(self)
+        dirty = original(self)
+        dirty.nodes_removed.clear()
+        return dirty
 
     original = CoreState.take_dirty
     with patch.object(CoreState, "take_dirty", take):
+        yield
+
+
+@fault
+def cordon_not_looked_at() -> Iterator[None]:
+    """A cordoned node is handed work like any other."""
+
+    def pick(state: CoreState, now: Moment) -> None:
+        cordoned = [node for node in state.nodes.values() if node.cordoned]
+        for node in cordoned:
+            node.cordoned = False
+        original(state, now)
+        for node in cordoned:
+            node.cordoned = True
+
+    original = scheduling.pick
+    with patch.object(scheduling, "pick", pick):
+        yield
+
+
+@fault
+def cordon_leaves_with_the_node() -> Iterator[None]:
+    """A cordon is forgotten when its node is lost."""
+
+    def lose(state: CoreState, node: Node, message: str, now: Moment) -> None:
+        node.cordoned = False
+        original(state, node, message, now)
+
+    original = nodes.lose_node
+    with patch.object(nodes, "lose_node", lose):
+        yield
+
+
+@fault
+def drain_forgotten_at_a_restart() -> Iterator[None]:
+    """A node that is asked to drain gets work from the next master."""
+
+    def load(row: NodeRow) -> Node:
+        return original(row._replace(state=NodeState.DISCONNECTED, cordoned=0))
+
+    original = recovery._node
+    with patch.object(recovery, "_node", load):
         yield
 
 

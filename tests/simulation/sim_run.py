@@ -251,6 +251,23 @@ class Simulation:
         else:
             agent.after(0.0, agent.drain)
 
+    def _cordon(self) -> None:
+        if self.master is not None:
+            cordoned = self.world.rng.random() < 0.5
+            self.master.submit(commands.CordonNode(self._any_agent().node_id, cordoned))
+
+    def _remove(self) -> None:
+        if self.master is not None:
+            self.master.submit(commands.RemoveNode(self._any_agent().node_id))
+
+    def _uncordon_all(self) -> None:
+        """When faults have stopped, an operator sees to it that the fleet serves."""
+        for node in list(self.disk.tables.nodes.values()):
+            if node.cordoned and self.master is not None:
+                self.master.submit(commands.CordonNode(NodeId(node.node_id), False))
+        if not self._done():
+            self.world.after(1.0, self._uncordon_all)
+
     def _done(self) -> bool:
         jobs = self.disk.tables.jobs.values()
         return len(jobs) == len(self._jobs) and all(job.state in ENDED_JOBS for job in jobs)
@@ -264,6 +281,7 @@ class Simulation:
                 node_id = NodeId(f"n{number}")
                 world.after(world.rng.random() * 2, lambda node_id=node_id: self._start_agent(node_id))  # type: ignore[misc]
             world.after(2.1, self._schedule_faults)
+            world.after(config.faults_until_s, self._uncordon_all)
             for job in config.jobs:
                 world.after(job.submit_s, lambda job=job: self._submit(job))  # type: ignore[misc]
                 if job.cancel_s is not None:
@@ -272,7 +290,7 @@ class Simulation:
                     world.after(job.submit_s + job.patch_s, lambda job=job: self._patch(job))  # type: ignore[misc]
             ended = world.run(self._done, world.faults_until_s + config.ends_by_s)
             if not ended:
-                raise Broken(f"rule 11: not every job ended: {self._standing()}")
+                raise Broken(f"rule 13: not every job ended: {self._standing()}")
             world.run(lambda: False, world.now_s + 2.0)
             self.checkers.on_end()
         except Exception as error:
@@ -289,6 +307,8 @@ class Simulation:
         self._every(config.agent_kills, lambda: self.kill_agent(self._any_agent()))
         self._every(config.agent_stalls, self._stall_agent)
         self._every(config.drains, self._drain)
+        self._every(config.cordons, self._cordon)
+        self._every(config.removals, self._remove)
         self._every(config.master_kills, self._end_master)
         self._every(config.master_pauses, self._pause_master)
         self._every(config.planner_kills, lambda: self.master.kill_planners() if self.master else None)

@@ -145,6 +145,10 @@ class MemoryTables:
             self.item_outcomes.pop((step_id, mini_batch), None)
         for item in dirty.item_outcomes:
             self.item_outcomes.setdefault((item.step_id, item.mini_batch), []).append(item)
+        if not {node.node_id for node in dirty.nodes}.isdisjoint(dirty.nodes_removed):
+            raise ConstraintViolated(f"nodes both written and removed: {dirty.nodes} {dirty.nodes_removed}")
+        for node_id in dirty.nodes_removed:
+            self.nodes.pop(node_id, None)
         for node in dirty.nodes:
             self.nodes[node.node_id] = node
         self.events.extend(dirty.events)

@@ -40,9 +40,16 @@ def durable_view(state: CoreState) -> dict[str, Any]:
         "jobs": {key: job.row() for key, job in jobs.items()},
         "steps": {step_id: _step_view(step) for step_id, step in state.steps.items() if step.job_key in jobs},
         "nodes": {
-            node_id: (node.node_incarnation, node.resources, node.labels, node.state == NodeState.DRAINING)
+            node_id: (
+                node.node_incarnation,
+                node.resources,
+                node.labels,
+                node.state == NodeState.DRAINING,
+                node.cordoned,
+            )
             for node_id, node in state.nodes.items()
         },
+        "absent": {node_id: node.row() for node_id, node in state.absent.items()},
         "leases": {
             lease_id: (lease.step_id, lease.mini_batch, lease.node_id)
             for lease_id, lease in state.leases.items()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from spec_workspace import STEP, Workspace, changed
-from windrow.spec import DataInput, LiteralInput, OutputInput, PipelineOutput, StepOutput
+from windrow.spec import DataInput, LiteralInput, OutputInput, PipelineOutput, StepOutput, build_effective
 
 
 def two(workspace: Workspace, first: str = "", second: str = "", more: str = "") -> str:
@@ -314,6 +314,36 @@ def test_a_served_master_checks_absolute_paths_itself(workspace: Workspace) -> N
     assert job.steps[0].inputs["images"] == DataInput("uri_folder", "ro_mount", "/data/not/here")
     relative = workspace.job_of(changed(STEP, "inputs: {images: {type: uri_folder, path: ./not/here}}"))
     assert workspace.problems(relative, embedded=False)
+
+
+def test_what_is_at_a_relative_path_is_known_as_this_machines_own(workspace: Workspace) -> None:
+    text = workspace.job_of(
+        changed(
+            STEP,
+            """
+            inputs:
+              images: ${{parent.inputs.pictures}}
+              own: {type: uri_file, path: "file:one.csv"}
+              masters: {type: uri_folder, path: /data}
+              url: {type: uri_folder, path: "file:///data"}
+              named: {type: uri_folder, path: "${{parent.inputs.place}}"}
+              text: ./images
+            outputs: {scores: {type: uri_file, path: out.txt}, other: {path: /data/out}, none: }
+            """,
+        ),
+        "inputs: {pictures: {type: uri_folder, path: ./images}, place: ./images}\n",
+    )
+    loaded = workspace.job(text, embedded=False)
+    assert loaded.own_inputs == {
+        ("score", "images"): "inputs.pictures",
+        ("score", "own"): "jobs.score.inputs.own",
+        ("score", "named"): "jobs.score.inputs.named",
+    }
+    assert loaded.own_outputs == {("score", "scores"): "jobs.score.outputs.scores"}
+    digests = dict.fromkeys(loaded.code_folders.values(), "a" * 64)
+    (step,) = build_effective(loaded, digests, data_paths={("score", "own"): "/store/uploads/x/one.csv"}).steps
+    assert step.inputs["own"] == DataInput("uri_file", "ro_mount", "/store/uploads/x/one.csv")
+    assert step.inputs["images"] == loaded.job.steps[0].inputs["images"]
 
 
 def test_paths_with_dots_are_resolved_as_the_file_system_does(workspace: Workspace, tmp_path: Path) -> None:

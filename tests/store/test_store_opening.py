@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from store_groups import RESERVE_BYTES, begun
+from windrow_master.core.records import NodeRow
+from windrow_master.core.states import NodeState
 from windrow_master.store import connections
 from windrow_master.store.filesystem import refuse_network, type_of
 from windrow_master.store.protocol import (
@@ -141,6 +143,30 @@ def test_migrations_run_forward_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert database.execute("SELECT colour FROM job").fetchall() == [("red",)]
         assert database.execute("PRAGMA user_version").fetchone() == (len(scripts),)
     database.close()
+
+
+def test_a_database_of_the_first_schema_goes_forward_and_keeps_its_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of nodes that are lost were kept then; only a cordon keeps one now."""
+    first = connections.migrations()[:1]
+    monkeypatch.setattr(connections, "migrations", lambda: first)
+    SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+    states = {"here": NodeState.READY, "leaving": NodeState.DRAINING, "lost": NodeState.LOST}
+    with sqlite3.connect(tmp_path / "windrow.db") as database:
+        database.executemany(
+            "INSERT INTO node (node_id, node_incarnation, state, message, resources, labels, register_time) "
+            "VALUES (?, 'a', ?, 'why', x'7b7d', x'7b7d', 5.0)",
+            [(name, int(state)) for name, state in states.items()],
+        )
+        assert database.execute("PRAGMA user_version").fetchone() == (1,)
+    database.close()
+    monkeypatch.undo()
+    with SqliteStoreFor(tmp_path) as store:
+        assert store.load().nodes == [
+            NodeRow("here", "a", NodeState.READY, "why", b"{}", b"{}", 5.0, cordoned=0),
+            NodeRow("leaving", "a", NodeState.DRAINING, "why", b"{}", b"{}", 5.0, cordoned=0),
+        ]
 
 
 def test_a_migration_that_fails_leaves_the_schema_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

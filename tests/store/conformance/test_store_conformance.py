@@ -14,7 +14,7 @@ from store_groups import (
     planned,
     step_row,
 )
-from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.ids import JobKey, NodeId, StepId
 from windrow_master.core.records import Dirty, EventRow, ItemOutcomeRow, NodeRow
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
 from windrow_master.store.protocol import OwnershipLost, StoreBroken
@@ -304,16 +304,28 @@ def test_events_and_nodes(harness: StoreHarness) -> None:
     store = harness.open()
     events = [EventRow(float(number), JobKey(1), "kind", f"{number}") for number in range(5)]
     lonely = EventRow(9.0, None, "node", "n")
-    node = NodeRow("node-1", "a", 1, "", b"{}", b"{}", 1.0)
+    node = NodeRow("node-1", "a", 1, "", b"{}", b"{}", 1.0, 0)
     store.commit(Dirty(events=[*events, lonely], nodes=[node, node._replace(node_id="node-0")]), [], [])
-    store.commit(Dirty(nodes=[node._replace(state=5, node_incarnation="b")]), [], [])
+    changed = node._replace(state=5, node_incarnation="b", cordoned=1)
+    store.commit(Dirty(nodes=[changed]), [], [])
     reader = store.reader()
     numbered = reader.events_of(JobKey(1), limit=2)
     assert [event for _, event in numbered] == events[:2]
     assert [event for _, event in reader.events_of(JobKey(1), after=numbered[-1][0])] == events[2:]
     assert [event for _, event in reader.events_of(None)] == [lonely]
-    expected = [node._replace(node_id="node-0"), node._replace(state=5, node_incarnation="b")]
+    expected = [node._replace(node_id="node-0"), changed]
     assert reader.nodes() == harness.open().load().nodes == expected
+
+
+def test_nodes_are_removed(harness: StoreHarness) -> None:
+    store = harness.open()
+    nodes = [NodeRow(f"node-{number}", "a", 1, "", b"{}", b"{}", 1.0, 0) for number in range(20)]
+    store.commit(Dirty(nodes=nodes), [], [])
+    gone = [NodeId(node.node_id) for node in nodes[:17]]
+    store.commit(Dirty(nodes_removed=[*gone, NodeId("never here")]), [], [])
+    assert store.reader().nodes() == sorted(nodes[17:])
+    store.commit(Dirty(nodes=nodes[:1], nodes_removed=gone[1:3]), [], [])
+    assert harness.open().load().nodes == sorted([nodes[0], *nodes[17:]])
 
 
 def test_outputs_are_known_again(harness: StoreHarness) -> None:

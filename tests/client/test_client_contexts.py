@@ -1,0 +1,397 @@
+"""Masters by name: what is kept of them, who may read it, and which one a command goes to."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import windrow
+from client_workspace import Workspace
+from windrow.cli.place import place_options
+from windrow.contexts import Access, Contexts, access_from_json, find_access
+from windrow.errors import UsageError
+from windrow_master.setup.authority import Authority
+
+TOKEN = "5ec2e7" * 10
+CA = Authority.make().certificate_pem.decode().strip()
+DAMAGED = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of contexts."""
+    monkeypatch.setenv("WINDROW_CONTEXTS", str(tmp_path / "config" / "contexts.json"))
+    for name in ("WINDROW_MASTER", "WINDROW_STATE", "WINDROW_CA_FILE", "WINDROW_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "config" / "contexts.json"
+
+
+def command(workspace: Workspace, *arguments: str, stdin: str = "", **extra: str) -> subprocess.CompletedProcess[str]:
+    """The command, with a file of contexts in the workspace."""
+    return subprocess.run(
+        [sys.executable, "-c", "from windrow.cli import main; main()", *arguments],
+        cwd=workspace.folder,
+        env=workspace.environment(WINDROW_CONTEXTS=str(workspace.folder / "contexts.json"), **extra),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+# The file.
+
+
+def test_only_its_user_may_read_it(file: Path) -> None:
+    mask = os.umask(0)
+    try:
+        Contexts().add("one", Access("one:1", CA, TOKEN))
+        Contexts().add("two", Access("two:2"))
+    finally:
+        os.umask(mask)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_the_first_is_in_use_until_another_is_chosen(file: Path) -> None:
+    assert Contexts().in_use() is None
+    Contexts().add("one", Access("one:1", CA, TOKEN))
+    Contexts().add("two", Access("two:2"))
+    assert Contexts().in_use() == Access("one:1", CA, TOKEN)
+    Contexts().add("one", Access("one:11"))
+    assert Contexts().in_use() == Access("one:11"), "replaced, and still in use"
+    Contexts().use("two")
+    assert Contexts().in_use() == Access("two:2")
+    Contexts().remove("one")
+    assert Contexts().in_use() == Access("two:2")
+    Contexts().remove("two")
+    assert Contexts().in_use() is None
+    Contexts().add("three", Access("three:3"))
+    Contexts().use("none")
+    assert Contexts().in_use() is None and list(Contexts().all) == ["three"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"contexts": []}', b'{"contexts": {"a": {}}}', b'{"contexts": {"a": 1}}', b"\xff"]
+)
+def test_a_damaged_file_is_told_of_and_left_alone(file: Path, content: bytes) -> None:
+    file.parent.mkdir()
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match=re.escape(str(file))):
+        Contexts()
+    with pytest.raises(UsageError, match=re.escape(str(file))):
+        find_access(None, {})
+    assert find_access("host:1", {}) == Access("host:1"), "who names an address needs no contexts"
+    assert file.read_bytes() == content
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("WINDROW_CONTEXTS", str(tmp_path / "file" / "contexts.json"))
+    with pytest.raises(UsageError, match="cannot be"):
+        Contexts().add("one", Access("one:1"))
+
+
+@pytest.mark.parametrize("name", ["", "none", "a b", "a/b", "-a", "a:1", "ä", "x" * 65])
+def test_names_that_no_context_has(file: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="no name for a context"):
+        Contexts().add(name, Access("one:1"))
+    assert not file.exists()
+
+
+# What is in it.
+
+
+@pytest.mark.parametrize(
+    ("access", "words"),
+    [
+        (Access("one"), "no address of a master"),
+        (Access("one:1", "no pem", TOKEN), "no certificate"),
+        (Access("one:1", "ä", TOKEN), "no certificate"),
+        (Access("one:1", DAMAGED, TOKEN), "a damaged one"),
+        (Access("one:1", "", TOKEN), "over TLS only"),
+        (Access("one:1", CA, TOKEN + "\n" + TOKEN), "no token has"),
+        (Access("one:1", CA, "tökén"), "no token has"),
+    ],
+)
+def test_parts_that_do_not_go_together(access: Access, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        access.check()
+    assert TOKEN not in str(caught.value)
+
+
+def test_a_token_is_not_shown() -> None:
+    access = Access("one:1", CA, TOKEN)
+    assert TOKEN not in f"{access} {access!r} {[access]}"
+    assert access_from_json(access.to_json()) == access
+
+
+def test_nothing_from_the_command_before() -> None:
+    with pytest.raises(UsageError, match="did the command before it fail"):
+        access_from_json(" \n")
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"address": 1}', "x" * 10])
+def test_what_is_no_exported_context(text: str) -> None:
+    with pytest.raises(UsageError, match="no exported context"):
+        access_from_json(text)
+
+
+# The commands.
+
+
+def test_a_context_is_handed_on(workspace: Workspace) -> None:
+    (workspace.folder / "ca.pem").write_text(CA + "\n")
+    (workspace.folder / "token").write_text(TOKEN + "\n")
+    files = ["--ca-file", "ca.pem", "--token-file", "token"]
+    added = command(workspace, "context", "add", "prod", "--master", "gpu1:8470", *files)
+    assert added.stdout == "Context prod (gpu1:8470) added, and in use\n"
+    exported = command(workspace, "context", "export")
+    assert access_from_json(exported.stdout) == Access("gpu1:8470", CA, TOKEN)
+    again = command(workspace, "context", "add", "copy", "-", stdin=exported.stdout)
+    assert again.stdout == "Context copy (gpu1:8470) added. To use it: windrow context use copy\n"
+    (workspace.folder / "exported").write_text(exported.stdout)
+    assert command(workspace, "context", "add", "copy", "exported").returncode == 0
+    elsewhere = command(workspace, "context", "export", "copy", "--address", "public.example:443")
+    assert access_from_json(elsewhere.stdout) == Access("public.example:443", CA, TOKEN)
+    named = {"WINDROW_MASTER": "other:1", "WINDROW_CA_FILE": "ca.pem", "WINDROW_TOKEN_FILE": "token"}
+    by_environment = command(workspace, "context", "export", **named)
+    assert access_from_json(by_environment.stdout) == Access("other:1", CA, TOKEN)
+    listed = command(workspace, "context", "list")
+    assert [line.split() for line in listed.stdout.splitlines()[1:]] == [
+        ["copy", "gpu1:8470", "yes", "yes"],
+        ["*", "prod", "gpu1:8470", "yes", "yes"],
+    ]
+    as_json = command(workspace, "context", "list", "-o", "json")
+    assert [row["name"] for row in json.loads(as_json.stdout)] == ["copy", "prod"]
+    assert command(workspace, "context", "use", "copy").stdout == "Context copy (gpu1:8470) is in use\n"
+    assert command(workspace, "context", "remove", "copy").stdout == (
+        "Context copy is removed, and none is in use now: windrow context use prod\n"
+    )
+    assert command(workspace, "context", "use", "none").stdout == "No context is in use\n"
+    shown = "".join(done.stdout + done.stderr for done in (added, again, listed, as_json))
+    assert TOKEN not in shown
+
+
+@pytest.mark.parametrize("content", ["hello", DAMAGED])
+def test_an_agent_is_not_started_with_certificates_that_are_none(workspace: Workspace, content: str) -> None:
+    (workspace.folder / "ca.pem").write_text(content)
+    done = command(workspace, "agent", "--master", "127.0.0.1:1", "--ca-file", "ca.pem")
+    assert done.returncode == 2
+    assert "What ca.pem holds is no certificate" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["add", "x"], "Give either an exported context (a file, or -) or --master ADDRESS"),
+        (["add", "x", "-", "--master", "a:1"], "Give either"),
+        (["add", "x", "-", "--token-file", "token"], "belong to --master"),
+        (["add", "x", "-"], "no exported context"),
+        (["add", "x", "missing"], "missing, which cannot be read"),
+        (["add", "x", "--master", "nowhere"], "no address of a master"),
+        (["add", "x", "--master", "a:1", "--token-file", "token"], "over TLS only"),
+        (["add", "x", "--master", "a:1", "--ca-file", "token"], "no certificate"),
+        (["add", "x", "--master", "a:1", "--ca-file", "empty"], "which is empty"),
+        (["add", "a b", "--master", "a:1"], "no name for a context"),
+        (["use", "x"], "There is no context named 'x'. There are: none yet; add one"),
+        (["remove", "x"], "There is no context named 'x'"),
+        (["export", "x"], "There is no context named 'x'"),
+        (["export"], "Which context?"),
+    ],
+)
+def test_bad_usage_changes_nothing_and_shows_no_token(workspace: Workspace, arguments: list[str], words: str) -> None:
+    (workspace.folder / "token").write_text(TOKEN)
+    (workspace.folder / "empty").write_text("")
+    done = command(workspace, "context", *arguments, stdin=TOKEN)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert words in " ".join(done.stderr.split())
+    assert TOKEN not in done.stderr and "Traceback" not in done.stderr
+    assert not (workspace.folder / "contexts.json").exists()
+
+
+# Which master a command goes to.
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    """Two masters, in contexts `a` and `b` (in use), and a state folder; each with a job of its own name."""
+    workspace = Workspace(tmp_path_factory.mktemp("places"))
+    workspace.write(["raise"], error_threshold=0, name="name: local")
+    assert workspace.run("run", "job.yml").returncode == 1
+    masters = []
+    try:
+        for name in ("a", "b"):
+            master = workspace.start(
+                *("master", "--state", f"state-{name}", "--listen", "127.0.0.1:0"),
+                *("--datastore", f"default={workspace.folder}"),
+            )
+            masters.append(master)
+            assert master.stdout is not None
+            address = json.loads(master.stdout.readline())["address"]
+            assert command(workspace, "context", "add", name, "--master", address).returncode == 0
+            with windrow.Client(access=Access(address)) as client:
+                client.submit(workspace.job_file, name=name)
+        assert command(workspace, "context", "use", "b").returncode == 0
+        yield workspace
+    finally:
+        for master in masters:
+            master.send_signal(signal.SIGTERM)
+            master.communicate(timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("typed", "environment", "expected"),
+    [
+        ("", {}, "b"),
+        ("", {"WINDROW_MASTER": "a"}, "a"),
+        ("", {"WINDROW_STATE": ".windrow"}, "local"),
+        ("", {"WINDROW_STATE": ".windrow", "WINDROW_MASTER": "a"}, "local"),
+        ("--master a", {}, "a"),
+        ("--master=b", {"WINDROW_MASTER": "a"}, "b"),
+        ("--master a", {"WINDROW_STATE": ".windrow"}, "a"),
+        ("--state .windrow", {}, "local"),
+        ("--state .windrow", {"WINDROW_MASTER": "a"}, "local"),
+    ],
+)
+def test_where_a_command_goes(places: Workspace, typed: str, environment: dict[str, str], expected: str) -> None:
+    done = command(places, "job", "list", "-o", "json", *typed.split(), **environment)
+    assert [job["job_id"] for job in json.loads(done.stdout)] == [expected], done.stderr
+
+
+def test_without_a_context_in_use_a_command_goes_to_the_runs_here(places: Workspace) -> None:
+    assert command(places, "context", "use", "none").returncode == 0
+    try:
+        done = command(places, "job", "list", "-o", "json")
+        assert [job["job_id"] for job in json.loads(done.stdout)] == ["local"]
+    finally:
+        assert command(places, "context", "use", "b").returncode == 0
+
+
+def test_a_hint_leads_to_the_job_it_is_about(places: Workspace) -> None:
+    """A run is of this folder, a command without options goes elsewhere."""
+    done = command(places, "run", "job.yml", "--restart")
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("What the script printed")]
+    hint = line.partition("windrow job logs ")[2]
+    assert hint.endswith(" --state .windrow")
+    assert command(places, "job", "logs", *hint.split()).returncode == 0
+    shown = command(places, "job", "show", *hint.split())
+    assert line in shown.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("typed", "environment", "in_use", "master", "state", "options"),
+    [
+        ("", {}, False, None, ".windrow", ""),
+        ("", {}, True, None, ".windrow", " --state .windrow"),
+        ("", {"WINDROW_MASTER": "a:1"}, False, None, ".windrow", " --state .windrow"),
+        ("", {"WINDROW_MASTER": "no such context"}, False, None, ".windrow", " --state .windrow"),
+        ("", {"WINDROW_STATE": "there"}, True, None, "there", ""),
+        ("", {"WINDROW_STATE": "there"}, False, None, ".windrow", " --state .windrow"),
+        ("--state 'my state'", {}, False, None, "my state", " --state 'my state'"),
+        ("", {}, True, None, None, ""),
+        ("--master a:1", {}, True, "a:1", None, " --master a:1"),
+        ("--master used", {}, False, "used", None, " --master used"),
+        ("", {"WINDROW_MASTER": "a:1"}, False, "a:1", None, ""),
+        ("--master b:2", {"WINDROW_MASTER": "a:1"}, False, "b:2", None, " --master b:2"),
+        ("--master b:2", {"WINDROW_STATE": "there"}, False, "b:2", "there", " --master b:2"),
+        ("--state here", {"WINDROW_MASTER": "a:1"}, False, "a:1", "here", " --state here"),
+    ],
+)
+def test_options_by_which_a_later_command_finds_the_place_again(
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    typed: str,
+    environment: dict[str, str],
+    in_use: bool,
+    master: str | None,
+    state: str | None,
+    options: str,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["windrow", "job", "show", *typed.split()])
+    Contexts().add("used", Access("used:1"))
+    if not in_use:
+        Contexts().use("none")
+    assert place_options(master, Path(state) if state else None) == options
+
+
+def test_the_sdk_takes_names_too(places: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINDROW_CONTEXTS", str(places.folder / "contexts.json"))
+    monkeypatch.delenv("WINDROW_MASTER", raising=False)
+    for name, expected in (("a", "a"), (None, "b")):
+        with windrow.Client(name) as client:
+            assert [job.job_id for job in client.list_jobs()] == [expected]
+    with pytest.raises(UsageError, match="There are: a, b"):
+        windrow.Client("c")
+
+
+# Becoming another user, as agents do that have read their token.
+
+BECOME = """\
+import os, sys
+from windrow.errors import UsageError
+from windrow_master.setup.authority import Authority
+from windrow.users import become_user
+try:
+    become_user(sys.argv[1])
+except UsageError as error:
+    print(error)
+    sys.exit(1)
+print(*os.getresuid(), *os.getresgid(), *os.getgroups(), os.environ["HOME"])
+try:
+    os.setuid(0)
+except PermissionError:
+    print("no way back")
+"""
+
+
+def become(user: str) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, "-c", BECOME, user], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes others")
+def test_root_becomes_another_user_for_good() -> None:
+    known = pwd.getpwnam("nobody")
+    uid, gid = known.pw_uid, known.pw_gid
+    expected = f"{uid} {uid} {uid} {gid} {gid} {gid} {gid} {known.pw_dir}\nno way back\n"
+    assert become("nobody") == become(str(uid)) == (0, expected)
+    home = os.environ.get("HOME", "/")
+    assert become("43210") == (0, f"43210 43210 43210 43210 43210 43210 43210 {home}\nno way back\n")
+    for root in ("root", "0"):
+        code, told = become(root)
+        assert code == 1 and "could read the join token" in told
+    assert become("no-such-user") == (
+        1,
+        "--user no-such-user: there is no such user here. Give a name of this machine, or a number.\n",
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes others")
+def test_an_agent_in_the_folder_of_another_user(workspace: Workspace) -> None:
+    # Not below tmp_path, into which nobody else may look.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        done = command(workspace, "agent", "--master", "127.0.0.1:1", "--folder", folder, "--user", "nobody")
+    assert done.returncode == 2
+    assert f"{folder} belongs to user 0; user {pwd.getpwnam('nobody').pw_uid}, as whom" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may")
+def test_others_stay_who_they_are() -> None:
+    assert become(str(os.getuid()))[0] == 0
+    code, told = become("nobody")
+    assert code == 1 and "may not become another user" in told

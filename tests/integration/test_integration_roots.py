@@ -1,0 +1,97 @@
+"""What lies outside a served master's datastores: not read, not written, whatever links and MLTable files say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from embedded_run import DEADLINE_S
+from served import Served
+from upload_bench import FILES, MLTABLE, Laptop, fill
+from windrow.errors import RequestRefused
+from windrow.job import JobState
+from windrow.spec import JobFileError
+
+
+@pytest.mark.parametrize(
+    ("entry", "error", "said"),
+    [
+        ("file: ../outside.csv", JobFileError, "leads out of the folder of the MLTable file"),
+        ("pattern: ../*.csv", JobFileError, "leads out of the folder of the MLTable file"),
+        ("file: /etc/passwd", RequestRefused, r"paths\[0\].file of its MLTable file: /etc/passwd is outside"),
+        ("pattern: /etc/*.conf", RequestRefused, r"paths\[0\].pattern of its MLTable file: /etc is outside"),
+    ],
+)
+def test_an_mltable_that_names_what_is_elsewhere(
+    served: Served, tmp_path: Path, entry: str, error: type[Exception], said: str
+) -> None:
+    table = f"paths: [{{{entry}}}]\ntransformations: [read_delimited]\n".encode()
+    laptop = Laptop(tmp_path / "laptop", {"MLTable": table}, "mltable")
+    fill(laptop.folder, {"outside.csv": b"a\n1\n"})
+    with served.client() as client, pytest.raises(error, match=said):
+        client.submit(laptop.job)
+
+
+def test_the_masters_own_mltable_that_leads_out_is_refused(served: Served, tmp_path: Path) -> None:
+    assert served.datastore is not None
+    laptop = Laptop(tmp_path / "laptop", FILES, "mltable", str(served.datastore / "table"))
+    fill(served.datastore, {"table/MLTable": b"paths: [{file: ../../secret.csv}]\ntransformations: [read_delimited]\n"})
+    fill(served.datastore.parent, {"secret.csv": b"a\n1\n"})
+    with served.client() as client, pytest.raises(RequestRefused, match=r"secret\.csv is outside the datastores"):
+        client.submit(laptop.job)
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "mltable", "table"])
+def test_a_link_in_a_datastore_that_leads_out_ends_the_job(served: Served, tmp_path: Path, what: str) -> None:
+    assert served.datastore is not None
+    data = fill(served.datastore / "data", {"good.csv": b"a\n1\n", "sub/good.csv": b"a\n2\n"})
+    fill(tmp_path / "secret", {"secret.csv": b"top,secret\n1,2\n", "MLTable": MLTABLE})
+    link, target = {
+        "file": ("sub/z.csv", "secret.csv"),
+        "folder": ("sub/z", "."),
+        "mltable": ("MLTable", "MLTable"),
+        "table": ("sub/z.csv", "secret.csv"),
+    }[what]
+    (data / "inside.csv").symlink_to("good.csv")
+    laptop = Laptop(tmp_path / "laptop", FILES, "mltable" if what in ("mltable", "table") else "uri_folder", str(data))
+    (data / link).symlink_to(tmp_path / "secret" / target)
+    with served.client() as client:
+        if what == "mltable":
+            with pytest.raises(RequestRefused, match="MLTable is outside the datastores"):
+                client.submit(laptop.job)
+            return
+        job = client.wait(client.submit(laptop.job).job_id, timeout_s=DEADLINE_S)
+        assert job.state is JobState.FAILED
+        assert f"{data / link} of the input leads to {(tmp_path / 'secret' / target).resolve()}" in job.message
+        assert "outside the datastores" in job.message
+        assert "top" not in job.message
+        (data / link).unlink()
+        served.start_agent("one")
+        assert client.wait(client.submit(laptop.job).job_id, timeout_s=DEADLINE_S).state is JobState.COMPLETED
+
+
+def test_an_output_by_way_of_a_link_that_was_laid_later_is_not_written(served: Served, tmp_path: Path) -> None:
+    assert served.datastore is not None
+    laptop = Laptop(tmp_path / "laptop", FILES)
+    first = laptop.job.read_text()
+    second = first[first.index("  score:") :].replace("  score:", "  second:").replace("result}}", "second}}")
+    second = second.replace("{result:", "{second:").replace(
+        "${{parent.inputs.data}}", "${{parent.jobs.score.outputs.result}}"
+    )
+    place = served.datastore / "place"
+    laptop.job.write_text(first + second.replace("{type: uri_file}", f"{{type: uri_file, path: {place}/rows.txt}}"))
+    with served.client() as client:
+        job_id = client.submit(laptop.job).job_id
+        place.symlink_to(tmp_path)
+        served.start_agent("one")
+        job = client.wait(job_id, timeout_s=DEADLINE_S)
+    assert job.state is JobState.FAILED
+    assert f"{place}/rows.txt leads out of the datastores" in job.message
+    assert not (tmp_path / "rows.txt").exists()
+
+
+def test_no_job_writes_among_uploaded_data(served: Served, tmp_path: Path) -> None:
+    laptop = Laptop(tmp_path / "laptop", FILES)
+    place = f"jobs.score.outputs.result.path={served.datastore}/uploads/x/rows.txt"
+    with served.client() as client, pytest.raises(RequestRefused, match="never written to"):
+        client.submit(laptop.job, sets=[place])
