@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.measurement import Row
 from benchmarks.rows import (
     agent_cut_off,
+    cluster,
     cold_start,
     csv_table,
     efficiency,
@@ -27,6 +28,7 @@ ROWS: list[Row] = [
         worker_killed,
         role_killed,
         agent_cut_off,
+        cluster,
         million_files,
         million_mini_batches,
     )

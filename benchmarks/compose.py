@@ -1,0 +1,115 @@
+"""A cluster in containers, from the docker-compose.yml that users start, for the length of a measurement."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import windrow
+from windrow.contexts import access_from_json
+
+from benchmarks.programs import ROOT
+
+DEADLINE_S = 120.0
+
+
+def compose_command() -> list[str] | None:
+    """`docker compose`, else `docker-compose`; None where neither can be used."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]) and not subprocess.call(
+            [*command, "ps"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ):
+            return command
+    return None
+
+
+def wait_until(what: str, condition: Callable[[], object]) -> None:
+    """Wait for a condition. Raises RuntimeError when it does not hold within DEADLINE_S."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > end:
+            raise RuntimeError(f"it took longer than {DEADLINE_S:.0f} s until {what}")
+        time.sleep(0.02)
+
+
+class Cluster:
+    """A project of its own; its context takes everything away again. The images are built already."""
+
+    def __init__(self, folder: Path, agents: int) -> None:
+        self.data = folder / "data"
+        self.data.mkdir()
+        self._agents = agents
+        self._project = f"windrow-bench-{os.getpid()}"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self._environment = {
+            **os.environ,
+            "WINDROW_DATA": str(self.data),
+            "WINDROW_PORT": str(port),
+            "WINDROW_SLOTS": "2",
+        }
+        self.up_s = 0.0
+        """From `up` to the registration of the last agent."""
+
+    def __enter__(self) -> Cluster:
+        begun = time.time()
+        try:
+            self.compose("up", "-d", "--no-build", "--scale", f"agent={self._agents}")
+            exported = self.compose("run", "--rm", "-T", "client", "context", "export")
+            self.client = windrow.Client(access=access_from_json(exported[exported.index("{") :]), patience_s=60)
+            wait_until("all agents are ready", self.all_ready)
+            self.up_s = self._last_registered() - begun
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.compose("down", "-v", "-t", "15")
+
+    def compose(self, *arguments: str) -> str:
+        """Run Compose; return what it prints. Raises subprocess.CalledProcessError."""
+        command = [*(compose_command() or ["docker", "compose"]), "-p", self._project, *arguments]
+        return subprocess.check_output(command, cwd=ROOT, env=self._environment, text=True, stderr=subprocess.DEVNULL)
+
+    def all_ready(self) -> bool:
+        """All agents are here and connected."""
+        nodes = list(self.client.list_nodes())
+        return len(nodes) == self._agents and all(node.state == "ready" for node in nodes)
+
+    def containers(self, service: str) -> list[str]:
+        """Ids of a service's containers."""
+        return self.compose("ps", "-q", service).split()
+
+    def kill(self, service: str) -> None:
+        """kill -9 of the first container's process; the restart policy brings it back."""
+        container = self.containers(service)[0]
+        docker("exec", "--user", "1000", container, "sh", "-c", "kill -9 -1")
+
+    def _last_registered(self) -> float:
+        lines = self.compose("logs", "--no-color", "master").splitlines()
+        records = [json.loads(line[line.index("{") :]) for line in lines if '"node registered"' in line]
+        stamps = [str(record["timestamp"]).rstrip("Z") for record in records]
+        return max(_seconds(stamp) for stamp in stamps)
+
+
+def docker(*arguments: str) -> str:
+    """Run docker; return what it prints. What it kills may take its command along."""
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
+    return done.stdout
+
+
+def _seconds(stamp: str) -> float:
+    from datetime import UTC, datetime
+
+    return datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp()
