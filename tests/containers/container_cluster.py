@@ -37,6 +37,14 @@ def wait_until(condition: Callable[[], object], what: str, deadline_s: float = D
         time.sleep(0.05)
 
 
+def wait_gone(listed: Callable[[], Sequence[str]], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Wait until nothing is listed; fail with `what`, and what is still there, when there is in the end."""
+    end = time.monotonic() + deadline_s
+    while left := listed():
+        assert time.monotonic() < end, f"after {deadline_s:g} s there is still {what}: " + "\n".join(left)
+        time.sleep(0.05)
+
+
 def free_port() -> int:
     """A port of the loopback that nobody listens on."""
     with socket.socket() as probe:
@@ -360,12 +368,12 @@ jobs:
         charged = {cause: count for cause, count in step.failed_attempts.items() if cause not in CHARGED_TO_NOBODY}
         assert not charged or (may_crash and set(charged) == {"crash"}), charged
         self.cluster.wait_ready(self.cluster.scale)
-        wait_until(lambda: not self.workers(), "no worker is left behind")
+        wait_gone(self.workers, "a worker of a job that is over")
         return job
 
     def workers(self) -> list[str]:
         """Command lines of processes in the agents' containers that are neither init nor the agent."""
-        lines = [line for agent in self.cluster.agents for _, line in processes(agent)]
+        lines = [f"{agent} {pid} {line}" for agent in self.cluster.agents for pid, line in processes(agent)]
         return [line for line in lines if not re.search(r"docker-init|-m windrow_agent|windrow health", line)]
 
 

@@ -156,9 +156,15 @@ class CoreDriver:
         """Register a node; return the reply."""
         return self.do(commands.RegisterNode(NodeId(name), incarnation, replaced, b"{}", b"{}"))
 
-    def open(self, name: str = "n1", incarnation: str = "a", held: tuple[HeldLease, ...] = ()) -> Any:
+    def open(
+        self,
+        name: str = "n1",
+        incarnation: str = "a",
+        held: tuple[HeldLease, ...] = (),
+        steps: tuple[StepId, ...] = (),
+    ) -> Any:
         """Open a Work stream; return the reply."""
-        return self.do(commands.OpenWork(NodeId(name), incarnation, next(self._streams), held, ()))
+        return self.do(commands.OpenWork(NodeId(name), incarnation, next(self._streams), held, steps))
 
     def capacity(self, name: str, leases_max: int, workers: int = 1, step_id: int = 1, draining: bool = False) -> None:
         """Set a node's capacity for a step."""

@@ -7,7 +7,7 @@ from core_driver import CoreDriver, completion
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import Refused
-from windrow_master.core.ids import NodeId, StepId
+from windrow_master.core.ids import JobKey, NodeId, StepId
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, NodeState, StepState, Verdict
 
 
@@ -46,6 +46,18 @@ def test_a_live_other_incarnation_is_refused_until_it_is_lost_or_known_to_be_dea
     assert reason(driver.beat(incarnation="a")) == "NODE_UNKNOWN"
     driver.tick(5)
     assert driver.register(incarnation="c") is None
+
+
+def test_a_step_that_ends_before_a_new_stream_is_offered_it_ends_on_that_node_all_the_same() -> None:
+    driver = CoreDriver()
+    driver.running([1])
+    node = driver.join()
+    driver.do(commands.CloseWork(NodeId("n1"), node.stream))
+    driver.do(commands.PauseJob(JobKey(1), "held"))
+    driver.open(steps=(StepId(1),))
+    assert not driver.sent(fx.SendStep)
+    driver.do(commands.CancelJob("job"))
+    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), node.stream, StepId(1))]
 
 
 def test_a_new_stream_ends_the_older_one_and_what_that_still_says_is_ignored() -> None:

@@ -157,6 +157,11 @@ class Agent(Process):
         """The open stream, if there is one."""
         return self._stream
 
+    @property
+    def steps(self) -> list[StepId]:
+        """What it serves: its workers wait for mini-batches of these."""
+        return list(self._steps)
+
     def drain(self) -> None:
         """Leave: take nothing new, hand back what has not started, finish the rest."""
         if self.draining:

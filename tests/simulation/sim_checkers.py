@@ -13,6 +13,7 @@
 11. A cordoned node is handed nothing; a cordon lasts until it is taken back or its node is removed.
 12. A removed node is forgotten, holds nothing, and was not connected.
 13. Every job ends; the output holds the rows of each mini-batch's one outcome, once, in order.
+14. Every agent hears of every end: in the end none serves anything any more.
 """
 
 from __future__ import annotations

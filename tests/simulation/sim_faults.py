@@ -16,6 +16,7 @@ from sim_run import Simulation
 from sim_tables import MemoryTables
 from sim_writer import SimSegments, SimWriter
 from windrow_master.core import attempts, budgets, commands, core, nodes, recovery, scheduling, steps
+from windrow_master.core import effects as fx
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.leases import Lease
@@ -396,4 +397,20 @@ def leased_twice() -> Iterator[None]:
 
     original = scheduling._grant
     with patch.object(scheduling, "_grant", grant):
+        yield
+
+
+@fault
+def step_ends_only_where_this_stream_offered_it() -> Iterator[None]:
+    """An agent that came back on a new stream, and was offered nothing on it, does not hear of its step's end."""
+    original = steps._end_step
+
+    def end(state: CoreState, step: Step, ending: StepState, now: Moment) -> None:
+        offered = {node.node_id for node in state.nodes.values() if step.step_id in node.offered}
+        original(state, step, ending, now)
+        state.effects[:] = [
+            effect for effect in state.effects if not isinstance(effect, fx.EndStep) or effect.node_id in offered
+        ]
+
+    with patch.object(steps, "_end_step", end):
         yield

@@ -43,6 +43,11 @@ class Report:
     states: tuple[str, ...]
 
 
+AGENTS_KNOW_S = 30.0
+"""So long after the last end every agent must have heard of it: even one that stood still then, or had lost its stream.
+"""
+
+
 class Simulation:
     """Owns the world, the disk, the master and the agents."""
 
@@ -272,6 +277,11 @@ class Simulation:
         jobs = self.disk.tables.jobs.values()
         return len(jobs) == len(self._jobs) and all(job.state in ENDED_JOBS for job in jobs)
 
+    def _serving(self) -> list[str]:
+        """What agents still serve."""
+        serving = ((agent.incarnation, agent.steps) for agent in self._agents.values() if agent.alive)
+        return [f"{name} serves {sorted(steps)}" for name, steps in serving if steps]
+
     def play(self) -> Report:
         """Let it happen. Raises SimulationFailed."""
         config, world = self.config, self.world
@@ -292,6 +302,8 @@ class Simulation:
             if not ended:
                 raise Broken(f"rule 13: not every job ended: {self._standing()}")
             world.run(lambda: False, world.now_s + 2.0)
+            if not world.run(lambda: not self._serving(), world.now_s + AGENTS_KNOW_S):
+                raise Broken(f"rule 14: all jobs have ended, and {', '.join(self._serving())}")
             self.checkers.on_end()
         except Exception as error:
             raise SimulationFailed(self._story(error)) from error

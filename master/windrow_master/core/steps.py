@@ -317,10 +317,10 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
         node.given_up.discard(step.step_id)
         node.workers.pop(step.step_id, None)
         node.held.pop(step.step_id, None)
-        if step.step_id in node.offered:
-            node.offered.discard(step.step_id)
-            if node.stream:
-                state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id))
+        node.offered.discard(step.step_id)
+        if node.stream:
+            # Not only where it was offered: on an earlier stream, too, its agent may have started workers for it.
+            state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id))
 
 
 def _revoke_all(state: CoreState, step: Step, now: Moment) -> None:
