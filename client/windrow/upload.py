@@ -60,6 +60,8 @@ def upload_data(
     """
     master = _Uploads(connection, datastores, on_upload)
     _refuse_own_outputs(master, loaded)
+    if loaded.own_inputs:
+        _refuse_before_uploads(master, loaded)
     placed: dict[tuple[str, bool], str] = {}
     found: dict[tuple[str, str], str] = {}
     for step in loaded.job.steps:
@@ -93,6 +95,23 @@ def _refuse_own_outputs(master: _Uploads, loaded: LoadedJob) -> None:
                 )
 
 
+def _refuse_before_uploads(master: _Uploads, loaded: LoadedJob) -> None:
+    """The master will look at all its own paths when the job is submitted; whoever uploads for an hour hears of a
+    wrong one before. Raises WindrowError.
+    """
+    for step in loaded.job.steps:
+        for name, given in step.inputs.items():
+            if isinstance(given, DataInput) and (step.name, name) not in loaded.own_inputs:
+                if not master.look(given.path).exists:
+                    raise UsageError(
+                        f"Step {step.name!r}, input {name!r}: {given.path} does not exist on the machine of the master "
+                        f"at {master.address} (its datastores: {master.datastores}). Nothing was uploaded."
+                    )
+        for name, output in step.outputs.items():
+            if output.path is not None and (step.name, name) not in loaded.own_outputs:
+                master.look(output.path)
+
+
 class _Uploads:
     """The master's side of it."""
 
@@ -104,12 +123,19 @@ class _Uploads:
         self.address = connection.address
         self.datastores = ", ".join(f"{name}={path}" for name, path in sorted(datastores.items())) or "it has none"
 
+    def look(self, path: str) -> pb.StatDataResponse:
+        """What the master has at a path. Raises WindrowError, RequestRefused (PATH_OUTSIDE)."""
+        response: pb.StatDataResponse = self._connection.call(
+            self._stub.StatData, pb.StatDataRequest(path=os.fsencode(path))
+        )
+        return response
+
     def sees(self, path: str) -> bool:
         """Whether the master has the very same file or folder at this path. Raises WindrowError, OSError."""
         for _ in range(_LOOKS):
             here = _look(path)
             try:
-                there = self._connection.call(self._stub.StatData, pb.StatDataRequest(path=os.fsencode(path)))
+                there = self.look(path)
             except RequestRefused as error:
                 if error.reason == errors.PATH_OUTSIDE:
                     return False

@@ -106,6 +106,7 @@ class MasterService:
         submissions = Submissions(
             jobs,
             artifacts,
+            config.outputs,
             None if config.embedded else datastores,
             None if default is None else default / UPLOADS,
         )

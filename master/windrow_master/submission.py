@@ -36,13 +36,19 @@ class Submissions:
     """Checks documents: the master trusts nothing that a client says."""
 
     def __init__(
-        self, jobs: Jobs, artifacts: ArtifactFolder, datastores: Roots | None = None, uploads: Path | None = None
+        self,
+        jobs: Jobs,
+        artifacts: ArtifactFolder,
+        outputs_root: Path,
+        datastores: Roots | None = None,
+        uploads: Path | None = None,
     ) -> None:
-        """`datastores`: in these every path must lie, links followed; None: an embedded master, where all may be used.
-        `uploads`: data of clients, which no job writes to.
+        """`outputs_root`: where outputs without a path go; `datastores`: in these every path must lie, links followed;
+        None: an embedded master, where all may be used. `uploads`: data of clients, which no job writes to.
         """
         self._jobs = jobs
         self._artifacts = artifacts
+        self._outputs_root = outputs_root
         self._datastores = datastores
         self._uploads = None if uploads is None else Roots([uploads])
 
@@ -97,6 +103,14 @@ class Submissions:
                         f"Step {step.name!r}, {what}: {path} is outside the datastores of this master ({datastores}). "
                         f"Put the data there, or start the master with --datastore NAME={path}.",
                     )
+            for name, given in step.inputs.items():
+                if isinstance(given, DataInput) and not os.path.exists(given.path):  # noqa: PTH110  # may be no UTF-8
+                    raise SubmissionInvalid(
+                        "JOB_INVALID",
+                        f"Step {step.name!r}, input {name!r}: {given.path} does not exist on the master's machine. An "
+                        f"absolute path names data in a datastore of the master ({datastores}); data of the machine "
+                        "that submits is named by a relative path, and goes along.",
+                    )
             for name, output in step.outputs.items():
                 if output.path is not None and self._uploads is not None and self._uploads.hold(output.path):
                     raise SubmissionInvalid(
@@ -104,6 +118,24 @@ class Submissions:
                         f"Step {step.name!r}, output {name!r}: {output.path} is among the data that clients have "
                         f"uploaded ({self._uploads}), which is never written to. Choose another path.",
                     )
+                place = output.path.partition("${{")[0] if output.path is not None else str(self._outputs_root)
+                why = _why_unwritable(Path(place))
+                if why:
+                    raise SubmissionInvalid(
+                        "JOB_INVALID",
+                        f"Step {step.name!r}, output {name!r}: the master cannot write to {place}: {why}. Give the "
+                        "output another path, or let the user that the master runs as write there.",
+                    )
+
+
+def _why_unwritable(path: Path) -> str:
+    """Why nothing can be made at a path, there or not; "" when it can, as far as can be told now."""
+    nearest = path
+    while not os.path.lexists(nearest):
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        return "" if nearest == path and os.access(path, os.W_OK) else f"{nearest} is no folder"
+    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} does not let it"
 
 
 def _places(step: EffectiveStep) -> Iterator[tuple[str, str]]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from embedded_run import DEADLINE_S
 from served import Served
-from upload_bench import FILES, MLTABLE, Laptop, fill
-from windrow.errors import RequestRefused
+from upload_bench import FILES, MLTABLE, Laptop, fill, uploads_of
+from windrow.errors import RequestRefused, WindrowError
 from windrow.job import JobState
-from windrow.spec import JobFileError
+from windrow.spec import JobFileError, load_job
 
 
 @pytest.mark.parametrize(
@@ -95,3 +95,32 @@ def test_no_job_writes_among_uploaded_data(served: Served, tmp_path: Path) -> No
     place = f"jobs.score.outputs.result.path={served.datastore}/uploads/x/rows.txt"
     with served.client() as client, pytest.raises(RequestRefused, match="never written to"):
         client.submit(laptop.job, sets=[place])
+
+
+@pytest.mark.parametrize("uploads", [True, False], ids=["looked at before uploads", "looked at by the master"])
+def test_a_path_of_the_masters_that_is_wrong_is_told_when_the_job_is_submitted(
+    served: Served, tmp_path: Path, uploads: bool
+) -> None:
+    assert served.datastore is not None
+    absent = served.datastore / "absent"
+    laptop = Laptop(tmp_path / "laptop", FILES, path=str(absent))
+    if not uploads:
+        fill(served.datastore, {"side.txt": b"!"})
+        laptop.job.write_text(laptop.job.read_text().replace("./side.txt", str(served.datastore / "side.txt")))
+    with served.client() as client:
+        with pytest.raises(WindrowError, match=f"input 'data': {absent} does not exist on the"):
+            client.submit(laptop.job)
+        assert not uploads_of(served)
+        assert not list(client.list_jobs())
+
+
+def test_an_output_that_cannot_be_written_is_told_when_the_job_is_submitted(served: Served, tmp_path: Path) -> None:
+    assert served.datastore is not None
+    fill(served.datastore, {"file": b""})
+    laptop = Laptop(tmp_path / "laptop", FILES)
+    target = served.datastore / "file" / "below" / "rows.txt"
+    with (
+        served.client() as client,
+        pytest.raises(RequestRefused, match=f"cannot write to {target}: {served.datastore}/file is no folder"),
+    ):
+        client.submit(load_job(laptop.job, [f"jobs.score.outputs.result.path={target}"], embedded=False))

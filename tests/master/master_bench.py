@@ -103,7 +103,7 @@ class MasterBench:
             JobService(
                 self.writer,
                 jobs,
-                Submissions(jobs, self.artifacts),
+                Submissions(jobs, self.artifacts, self.state / "outputs"),
                 self.watchers,
                 agents,
                 self.state,
