@@ -101,12 +101,13 @@ def _refuse_before_uploads(master: _Uploads, loaded: LoadedJob) -> None:
     """
     for step in loaded.job.steps:
         for name, given in step.inputs.items():
-            if isinstance(given, DataInput) and (step.name, name) not in loaded.own_inputs:
-                if not master.look(given.path).exists:
-                    raise UsageError(
-                        f"Step {step.name!r}, input {name!r}: {given.path} does not exist on the machine of the master "
-                        f"at {master.address} (its datastores: {master.datastores}). Nothing was uploaded."
-                    )
+            if not isinstance(given, DataInput) or (step.name, name) in loaded.own_inputs:
+                continue
+            if not master.look(given.path).exists:
+                raise UsageError(
+                    f"Step {step.name!r}, input {name!r}: {given.path} does not exist on the machine of the master "
+                    f"at {master.address} (its datastores: {master.datastores}). Nothing was uploaded."
+                )
         for name, output in step.outputs.items():
             if output.path is not None and (step.name, name) not in loaded.own_outputs:
                 master.look(output.path)
