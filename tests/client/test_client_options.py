@@ -112,7 +112,7 @@ def test_a_line_of_progress() -> None:
     figures.add(moment(items=0, total=1000), 0.0)
     job = moment(items=500, total=1000, failed=3)
     figures.add(job, 10.0)
-    assert progress_line(job, figures) == "items 1,000/2,000, mini-batches 500/1,000, 100/s items, 10 s to go, 3 failed"
+    assert progress_line(job, figures) == "items 1,000/2,000, mini-batches 500/1,000, 100 items/s, 10 s to go, 3 failed"
 
 
 @given(st.floats(min_value=0, max_value=1e7))
@@ -130,9 +130,9 @@ def test_durations_are_never_odd(seconds: float) -> None:
         (duration(185), "3 min 5 s"),
         (duration(7800), "2 h 10 min"),
         (duration(90000), "1 d 1 h"),
-        (rate(1234.5), "1,234/s"),
-        (rate(12.34), "12.3/s"),
-        (rate(0.05), "3/min"),
+        (rate(1234.5, "items"), "1,234 items/s"),
+        (rate(12.34, "items"), "12.3 items/s"),
+        (rate(0.05, "items"), "3 items/min"),
         (size(999), "999 B"),
         (size(1500), "1.5 KB"),
         (size(2_500_000_000), "2.5 GB"),

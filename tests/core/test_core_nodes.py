@@ -60,6 +60,22 @@ def test_a_step_that_ends_before_a_new_stream_is_offered_it_ends_on_that_node_al
     assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), node.stream, StepId(1))]
 
 
+def test_a_master_that_hears_of_nobody_gives_nobody_up_for_a_while() -> None:
+    driver = CoreDriver()
+    driver.running([1] * 4)
+    driver.join("n1", leases_max=2)
+    driver.join("n2", leases_max=2)
+    driver.tick(29)
+    assert len(driver.held("n1")) == len(driver.held("n2")) == 2
+    driver.tick_alive(4, "n2")
+    assert driver.node("n1").stream, "n2 is heard of again, and n1 has all its time left"
+    driver.tick_alive(1, "n2")
+    assert set(driver.core.state.nodes) == {"n2"}
+    driver.join("n1")
+    driver.tick(36)
+    assert not driver.core.state.nodes, "not for ever"
+
+
 def test_a_new_stream_ends_the_older_one_and_what_that_still_says_is_ignored() -> None:
     driver = CoreDriver()
     driver.running([1, 1])

@@ -20,7 +20,9 @@ SCRIPT = (
     "def run(mini_batch):\n"
     "    while 'GATE' in os.environ and not os.path.exists(os.environ['GATE']):\n"
     "        time.sleep(0.01)\n"
-    "    time.sleep(float(os.environ.get('PAUSE', '0.05')))\n"
+    "    end = time.monotonic() + float(os.environ.get('PAUSE', '0.05'))\n"
+    "    while time.monotonic() < end and not os.path.exists(os.environ.get('HURRY', '')):\n"
+    "        time.sleep(0.01)\n"
     "    return [os.path.basename(path) for path in mini_batch]\n"
 )
 EXPECTED = "".join(f"f{number:05d}\n" for number in range(FILES))

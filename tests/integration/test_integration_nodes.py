@@ -124,7 +124,8 @@ def test_only_a_node_that_is_gone_is_removed(fleet: Fleet) -> None:
 
 def test_a_fleet_grows_and_shrinks_in_the_middle_of_a_job(fleet: Fleet) -> None:
     fleet.start_agent("one")
-    fleet.create("nightly", "--set", f"{PAUSE}=0.2")
+    hurry = fleet.folder / "hurry"
+    fleet.create("nightly", "--set", f"{PAUSE}=2", "--set", f"jobs.score.environment_variables.HURRY={hurry}")
     wait_until(lambda: fleet.done("nightly") >= 2, "one works")
     for name in ("two", "three"):
         fleet.start_agent(name)
@@ -135,6 +136,7 @@ def test_a_fleet_grows_and_shrinks_in_the_middle_of_a_job(fleet: Fleet) -> None:
     for name in ("two", "three"):
         assert fleet.processes[name].wait(60) == 0
     assert fleet.done("nightly") < FILES, "in the middle of the job"
+    hurry.touch()
     step = fleet.check_done("nightly")
     assert (step["retries"], step["failed_attempts"]) == (0, {})
     listed = json.loads(done(fleet, "node", "list", "-o", "json"))

@@ -19,8 +19,8 @@ CALL_S = 20.0
 HEALTH = [sys.executable, "-c", "from windrow.cli import main; main()", "health"]
 
 
-def health_of(address: str, ca_file: Path) -> tuple[int, str]:
-    environment = {**os.environ, "WINDROW_CA_FILE": str(ca_file)}
+def health_of(address: str, ca_file: Path, **variables: str) -> tuple[int, str]:
+    environment = {**os.environ, "WINDROW_CA_FILE": str(ca_file), **variables}
     done = subprocess.run(
         [*HEALTH, "--master", address], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
@@ -51,6 +51,15 @@ def test_a_master_whose_disk_is_full_does_not_serve_until_there_is_room(tmp_path
         filler.unlink()
         wait_until(lambda: status() == health_pb2.HealthCheckResponse.SERVING, "the master goes on")
         assert admitted.result().node_credential
+
+
+def test_a_master_is_not_well_for_a_client_whose_token_it_refuses(tmp_path: Path) -> None:
+    with SecureMaster(tmp_path).serving() as master:
+        token = tmp_path / "token"
+        for text, code, words in ((master.token("client-token"), 0, "serving"), ("another", 2, "client token")):
+            token.write_text(text)
+            told = health_of(master.address, master.keys / "client" / "ca.pem", WINDROW_TOKEN_FILE=str(token))
+            assert told[0] == code and words in told[1], told
 
 
 def test_an_agent_is_healthy_while_a_master_knows_it(tmp_path: Path) -> None:

@@ -43,11 +43,6 @@ class Report:
     states: tuple[str, ...]
 
 
-AGENTS_KNOW_S = 30.0
-"""So long after the last end every agent must have heard of it: even one that stood still then, or had lost its stream.
-"""
-
-
 class Simulation:
     """Owns the world, the disk, the master and the agents."""
 
@@ -298,11 +293,12 @@ class Simulation:
                     world.after(job.submit_s + job.cancel_s, lambda job=job: self._cancel(job))  # type: ignore[misc]
                 if job.patch_s is not None:
                     world.after(job.submit_s + job.patch_s, lambda job=job: self._patch(job))  # type: ignore[misc]
-            ended = world.run(self._done, world.faults_until_s + config.ends_by_s)
+            ends_by_s = world.faults_until_s + config.ends_by_s
+            ended = world.run(self._done, ends_by_s)
             if not ended:
                 raise Broken(f"rule 13: not every job ended: {self._standing()}")
             world.run(lambda: False, world.now_s + 2.0)
-            if not world.run(lambda: not self._serving(), world.now_s + AGENTS_KNOW_S):
+            if not world.run(lambda: not self._serving(), ends_by_s):
                 raise Broken(f"rule 14: all jobs have ended, and {', '.join(self._serving())}")
             self.checkers.on_end()
         except Exception as error:

@@ -27,7 +27,10 @@ def health(
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Wait so long for the answer.")] = 5.0,
 ) -> int:
-    """Ask a master or an agent how it is. Exit code 0: it serves; 1: it does not, at the moment; 5: no answer."""
+    """Ask a master or an agent how it is. Exit code 0: it serves; 1: it does not, at the moment; 5: no answer.
+
+    A master that a client token is known for must accept it, too: exit code 2 where it does not.
+    """
     if folder is not None:
         from windrow.rpc.health import SOCKET
 
@@ -38,6 +41,12 @@ def health(
     if access is None:
         raise UsageError("Whose health? Give --master ADDRESS, or --folder DIR for an agent on this machine.")
     if _serves(access, timeout):
+        if access.token:
+            # Raises RequestRefused, with the master's own words on the token.
+            from windrow.client import Client
+
+            with Client(access=access, patience_s=0.0) as client:
+                client.master()
         out("serving")
         return exit_codes.DONE
     why = (

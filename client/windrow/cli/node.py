@@ -169,6 +169,9 @@ def _answer(node: Node, told: str, output: OutputForm) -> None:
 
 
 def _row(node: Node) -> tuple[str, ...]:
+    if node.state == "lost":
+        # Nobody is there to use or have anything.
+        return (node.node_id, "lost,cordoned" if node.cordoned else "lost", *[""] * 7, node.windrow_version, _why(node))
     return (
         node.node_id,
         f"{node.state},cordoned" if node.cordoned else node.state,

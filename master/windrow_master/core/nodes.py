@@ -19,6 +19,8 @@ Invariants:
 2. One Work stream a node; what an older stream still says is ignored.
 3. A LOST node holds no lease.
 4. A cordoned node is handed nothing new, whatever its state; what it holds, it may finish.
+5. While several nodes are connected and none is heard of, none of them is lost, for `alone_max_s`: it is the master that
+   is cut off, most likely, and nobody is there to run anything instead.
 """
 
 from __future__ import annotations
@@ -76,6 +78,7 @@ def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Re
 def _hear(state: CoreState, node: Node, now: Moment) -> None:
     """A sign of life."""
     node.seen = True
+    state.heard_s = now.monotonic_s
     ttl = state.timing.lease_ttl_s
     node.expires_s = max(node.expires_s, now.monotonic_s + ttl) if node.stream else now.monotonic_s + ttl
 
@@ -319,6 +322,7 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
     if last is not None and now.monotonic_s - last > 2 * command.interval_s:
         _shift_deadlines(state, now.monotonic_s - last - command.interval_s)
     _store_old_leases(state, now)
+    _excuse_if_alone(state, now)
     for node in list(state.nodes.values()):
         if now.monotonic_s > node.expires_s:
             lose_node(state, node, "Silent for longer than its leases live.", now)
@@ -333,6 +337,15 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
     _forget_ended_jobs(state, now)
     if state.settle_until_s or any(step.ready.delayed for step in state.steps.values()):
         state.scheduling_wanted = True
+
+
+def _excuse_if_alone(state: CoreState, now: Moment) -> None:
+    """Node invariant 5. Whoever is heard first when it is over finds the others with all their time left."""
+    silence_s = now.monotonic_s - state.heard_s
+    connected = [node for node in state.nodes.values() if node.stream]
+    if len(connected) > 1 and 2 * state.timing.heartbeat_s < silence_s < state.timing.alone_max_s:
+        for node in connected:
+            node.expires_s = now.monotonic_s + state.timing.lease_ttl_s
 
 
 def _shift_deadlines(state: CoreState, gap_s: float) -> None:

@@ -39,6 +39,8 @@ class Timing:
     """A node silent for longer loses its leases. Above 3 s: such a stall must cost nothing."""
     disconnected_ttl_s: float = 1.5
     """The same for a node whose connection was closed (not merely silent): its process is most likely dead."""
+    alone_max_s: float = 30.0
+    """So long the silence of all connected nodes counts against none of them."""
     adoption_grace_s: float = 15.0
     """After a start of the master: how long leases of nodes that have not come back yet are kept for them."""
     settle_s: float = 1.5
@@ -231,6 +233,8 @@ class CoreState:
     """No lease is handed out before BeginWork: so a command that is refused has run nothing (embedded mode)."""
     settle_until_s: float = 0.0
     tick_s: float | None = None
+    heard_s: float = 0.0
+    """When a node was heard of last (monotonic)."""
     dirty: Dirty = field(default_factory=Dirty)
     dirty_jobs: set[JobKey] = field(default_factory=set)
     dirty_steps: set[StepId] = field(default_factory=set)

@@ -59,13 +59,13 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def rate(per_s: float) -> str:
-    """`1,234/s`, `12.3/s`, `0.25/s`, `4.2/min`."""
+def rate(per_s: float, what: str) -> str:
+    """`1,234 items/s`, `12.3 items/s`, `0.25 items/s`, `4.2 items/min`."""
     if per_s >= 100:
-        return f"{per_s:,.0f}/s"
+        return f"{per_s:,.0f} {what}/s"
     if per_s >= 0.1:
-        return f"{per_s:.3g}/s"
-    return f"{per_s * 60:.2g}/min"
+        return f"{per_s:.3g} {what}/s"
+    return f"{per_s * 60:.2g} {what}/min"
 
 
 def size(count: int) -> str:
@@ -106,7 +106,7 @@ def progress_line(job: Job, figures: Figures) -> str:
         f"mini-batches {batches.ended:,}/{batches.total:,}{more}",
     ]
     if (per_s := figures.items_per_s()) is not None:
-        parts.append(f"{rate(per_s)} items")
+        parts.append(rate(per_s, "items"))
     if (left := figures.remaining_s(job)) is not None and left >= 1:
         parts.append(f"{duration(left)} to go")
     if items.failed:

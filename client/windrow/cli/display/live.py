@@ -137,7 +137,7 @@ class LiveDisplay:
         items, batches = self._figures.items_per_s(), self._figures.mini_batches_per_s()
         if items is None or batches is None:
             return ""
-        return f"{rate(items)} items, {rate(batches)} mini-batches"
+        return f"{rate(items, 'items')}, {rate(batches, 'mini-batches')}"
 
     def _fleet(self) -> str:
         workers = sum(node.workers or 0 for node in self._nodes)
