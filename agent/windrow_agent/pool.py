@@ -185,6 +185,7 @@ class Pool:
             "output_path": spec.output_path,
             "scratch_folder": str(scratch),
             "inline_rows_bytes_max": self.inline_rows_bytes_max,
+            "install_hint": self._environment.get("WINDROW_INSTALL_HINT", ""),
             "reader": step.reader,
             "rows": step.rows,
         }

@@ -160,3 +160,10 @@ def test_a_client_elsewhere_brings_its_data_along_and_fetches_what_came_of_it(cl
     assert (folder / "fetched" / "rows" / "parallel_run_step.txt").read_text() == work.expected()
     assert "Uploaded" in told
     assert "Uploaded" not in cluster.on_host(folder, "job", "create", "job.yml"), "the same data is not sent again"
+
+
+def test_a_script_that_lacks_a_library_hears_how_it_gets_into_the_image(cluster: Cluster) -> None:
+    work = Work(cluster, "lacking", items=1, script="import no_such_thing\n" + Work.SCRIPT.format(pause_s=0)).submit()
+    job = work.wait()
+    assert job.state == "failed"
+    assert "list it in docker/agent-requirements.txt" in job.message

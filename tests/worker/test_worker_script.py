@@ -219,6 +219,11 @@ def test_a_script_that_cannot_serve_says_why_and_ends(
     assert worker.wait() == 190
 
 
+def test_a_node_may_tell_how_libraries_get_onto_it(start: Start) -> None:
+    worker = start("import no_such_thing\n" + ECHO, install_hint="ask the fleet's keeper")
+    assert worker.frame().message.endswith("ask the fleet's keeper")
+
+
 def test_main_guard_does_not_run(start: Start) -> None:
     worker = start(ECHO + "if __name__ == '__main__':\n    raise RuntimeError('started as a program')\n")
     worker.ready()

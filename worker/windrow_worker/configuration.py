@@ -22,6 +22,7 @@ class Configuration:
         "code_folder",
         "entry_script",
         "inline_rows_bytes_max",
+        "install_hint",
         "job_id",
         "log_folder",
         "logging_level",
@@ -59,6 +60,7 @@ class Configuration:
         self.output_path: str = take("output_path", str, "")
         self.scratch_folder: str = take("scratch_folder", str)
         self.inline_rows_bytes_max: int = take("inline_rows_bytes_max", int)
+        self.install_hint: str = take("install_hint", str, "")
         self.reader: Dict[str, Any] = take("reader", dict)
         self.rows: Dict[str, Any] = take("rows", dict)
 

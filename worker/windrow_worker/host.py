@@ -157,7 +157,9 @@ class Host:
             if part and package in sys.modules:
                 # As a model does that was pickled with an older version.
                 remedy = f"{package} is there, but has no such part: install the version that is wanted"
-            message += f". {remedy} for {sys.executable}, or let scripts run in another Python (--python)"
+            hint = self._configuration.install_hint
+            how = f": {hint}" if hint else ", or let scripts run in another Python (--python)"
+            message += f". {remedy} for {sys.executable}{how}"
         if isinstance(error, SystemExit) and failures.passed_through(error, "argparse.py"):
             message += (
                 ". Its argument parser refused the arguments, as stderr tells. The runtime's own stay there: parse "

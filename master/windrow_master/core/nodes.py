@@ -19,8 +19,8 @@ Invariants:
 2. One Work stream a node; what an older stream still says is ignored.
 3. A LOST node holds no lease.
 4. A cordoned node is handed nothing new, whatever its state; what it holds, it may finish.
-5. While several nodes are connected and none is heard of, none of them is lost, for `alone_max_s`: it is the master that
-   is cut off, most likely, and nobody is there to run anything instead.
+5. While several nodes are connected and none is heard of, none of them is lost, for `alone_max_s`: it is the master
+   that is cut off, most likely, and nobody is there to run anything instead.
 """
 
 from __future__ import annotations
