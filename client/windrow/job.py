@@ -94,7 +94,12 @@ class MiniBatchCounts(NamedTuple):
     @property
     def ended(self) -> int:
         """Those with an outcome."""
-        return self.succeeded + self.failed + self.cancelled
+        return self.done + self.cancelled
+
+    @property
+    def done(self) -> int:
+        """Those that were run, whatever came of it."""
+        return self.succeeded + self.failed
 
 
 class ItemCounts(NamedTuple):
@@ -108,7 +113,12 @@ class ItemCounts(NamedTuple):
     @property
     def ended(self) -> int:
         """Those with an outcome."""
-        return self.ok + self.failed + self.cancelled
+        return self.done + self.cancelled
+
+    @property
+    def done(self) -> int:
+        """Those that were run, whatever came of it."""
+        return self.ok + self.failed
 
 
 class FailureExample(NamedTuple):

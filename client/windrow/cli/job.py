@@ -230,7 +230,7 @@ def logs(
 
 def _row(job: Job) -> tuple[str, ...]:
     batches = job.mini_batches
-    done = f"{100 * batches.ended // batches.total}%" if batches.total else ""
+    done = f"{100 * batches.done // batches.total}%" if batches.total else ""
     return (
         job.job_id,
         job.state.value,
@@ -279,7 +279,7 @@ def _print_job(job: Job) -> None:
                 f"{step.mini_batches.total:,}{'' if step.planned else '+'}",
                 f"{step.mini_batches.queued:,}",
                 f"{step.mini_batches.leased:,}",
-                f"{step.mini_batches.ended:,}",
+                f"{step.mini_batches.done:,}",
                 f"{step.retries:,}",
                 f"{step.rows:,}",
                 # What has ended the job is told at the end, once.

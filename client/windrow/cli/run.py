@@ -111,7 +111,7 @@ class _Run:
             self._say(f"The run goes on in process {owner}; the same command shows it again.")
         else:
             items = self._job.items if self._job is not None else None
-            done = f" {items.ended:,} of {items.total:,} items are done." if items is not None and items.total else ""
+            done = f" {items.done:,} of {items.total:,} items are done." if items is not None and items.total else ""
             self._say(
                 f"Interrupted.{done} The state is kept in {self._options.state}. Continue with: {self._same_command()}"
             )

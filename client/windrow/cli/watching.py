@@ -27,7 +27,7 @@ def stream_job(
     job = begun or client.get(job_id)
     if not job.state.ended and client.runs_nothing:
         say(
-            f"Job {job_id} is unfinished ({job.items.ended:,} of {job.items.total:,} items done), and no run is live "
+            f"Job {job_id} is unfinished ({job.items.done:,} of {job.items.total:,} items done), and no run is live "
             "over its state folder. Continue it with the `windrow run` command that began it."
         )
         return exit_codes.JOB_FAILED

@@ -120,7 +120,7 @@ def _submit_new(client: Client, effective: EffectiveJob) -> Job:
 
 def _changed(job: Job, job_file: str) -> RunChanged:
     items = job.items
-    done = f"{items.ended:,} of {items.total:,} items done" if items.total else "nothing done yet"
+    done = f"{items.done:,} of {items.total:,} items done" if items.total else "nothing done yet"
     return RunChanged(
         f"The unfinished run {job.job_id} of {job_file} ({done}) was begun with other settings, inputs or "
         "code. Choose:\n"

@@ -18,7 +18,7 @@ class Figures:
 
     def add(self, job: Job, now: float) -> None:
         """A moment of the run; `now` in monotonic seconds."""
-        self._moments.append((now, job.items.ended, job.mini_batches.ended))
+        self._moments.append((now, job.items.done, job.mini_batches.done))
         while len(self._moments) > 2 and now - self._moments[1][0] >= WINDOW_S:
             self._moments.popleft()
 
@@ -37,7 +37,7 @@ class Figures:
             step.planned or step.state in ("completed", "failed", "cancelled") for step in job.steps
         ):
             return None
-        return (job.mini_batches.total - job.mini_batches.ended) / rate
+        return (job.mini_batches.total - job.mini_batches.done) / rate
 
     def _rate(self, index: int) -> float | None:
         if len(self._moments) < 2:
@@ -92,7 +92,7 @@ def first_line(job: Job, continued: bool | None) -> str:
         return f"Job {job.job_id} ({job.state.value})"
     if not continued:
         return f"Run {job.job_id}"
-    done = counted(job.mini_batches.ended, "mini-batch")
+    done = counted(job.mini_batches.done, "mini-batch")
     return f"Continuing run {job.job_id}: {done} done before"
 
 
@@ -102,8 +102,8 @@ def progress_line(job: Job, figures: Figures) -> str:
     planned = all(step.planned for step in job.steps)
     more = "" if planned else "+"
     parts = [
-        f"items {items.ended:,}/{items.total:,}{more}",
-        f"mini-batches {batches.ended:,}/{batches.total:,}{more}",
+        f"items {items.done:,}/{items.total:,}{more}",
+        f"mini-batches {batches.done:,}/{batches.total:,}{more}",
     ]
     if (per_s := figures.items_per_s()) is not None:
         parts.append(rate(per_s, "items"))

@@ -46,7 +46,7 @@ class LiveDisplay:
         """The newest moment; drawn by the next tick."""
         self._job = job
         self._figures.add(job, time.monotonic())
-        if self._live is None and job.mini_batches.ended and not job.state.ended and not self._ended:
+        if self._live is None and job.mini_batches.done and not job.state.ended and not self._ended:
             self._start()
         self.tick()
 
@@ -118,7 +118,7 @@ class LiveDisplay:
                 Text(step.name, style="bold", overflow="ellipsis", no_wrap=True),
                 ProgressBar(
                     total=total or 1,
-                    completed=batches.ended,
+                    completed=batches.done,
                     width=BAR_WIDTH // 4 if narrow else BAR_WIDTH,
                     complete_style=colour,
                     finished_style=colour,
@@ -164,5 +164,5 @@ def _counts(step: Step, *, narrow: bool) -> str:
     more = "" if step.planned else "+"
     items, batches = step.items, step.mini_batches
     if narrow:
-        return f"{items.ended:,}/{items.total:,}{more}"
-    return f"{items.ended:,}/{items.total:,}{more} items, {batches.ended:,}/{batches.total:,}{more} mini-batches"
+        return f"{items.done:,}/{items.total:,}{more}"
+    return f"{items.done:,}/{items.total:,}{more} items, {batches.done:,}/{batches.total:,}{more} mini-batches"

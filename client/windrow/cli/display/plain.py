@@ -40,7 +40,7 @@ class PlainDisplay:
             return
         self._states = states
         line = progress_line(job, self._figures)
-        if not job.mini_batches.ended or line == self._shown:
+        if not job.mini_batches.done or line == self._shown:
             return
         self._shown, self._shown_at = line, now
         running = ", ".join(

@@ -81,7 +81,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "") -
     counts = f"{counted(items.ok, 'item')} in {counted(batches.total, 'mini-batch')}"
     rows = sum(step.rows for step in job.steps)
     written = sum(step.output_bytes for step in job.steps)
-    pace = f" ({rate(items.ended / took, 'items')})" if took and items.ended else ""
+    pace = f" ({rate(items.done / took, 'items')})" if took and items.done else ""
     tail = f"{counted(rows, 'row')} ({size(written)})" + (f", {duration(took)}{pace}" if took is not None else "")
     match job.state:
         case JobState.COMPLETED:
