@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -16,8 +15,7 @@ import windrow
 from windrow.contexts import access_from_json
 
 from benchmarks.programs import ROOT
-
-DEADLINE_S = 120.0
+from benchmarks.waiting import wait_until
 
 
 def compose_command() -> list[str] | None:
@@ -28,15 +26,6 @@ def compose_command() -> list[str] | None:
         ):
             return command
     return None
-
-
-def wait_until(what: str, condition: Callable[[], object]) -> None:
-    """Wait for a condition. Raises RuntimeError when it does not hold within DEADLINE_S."""
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        if time.monotonic() > end:
-            raise RuntimeError(f"it took longer than {DEADLINE_S:.0f} s until {what}")
-        time.sleep(0.02)
 
 
 class Cluster:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -12,11 +11,11 @@ import windrow
 from benchmarks.measurement import Contender, Metric, Outcome, Row
 from benchmarks.rows.file_work import check_rows, make_files
 from benchmarks.served import Served
+from benchmarks.waiting import DEADLINE_S, wait_until
 from benchmarks.windrow_job import Job, files_job
 
 COUNT = 400
 CUT_AFTER = 60
-DEADLINE_S = 120.0
 
 
 def _contenders(folder: Path) -> list[Contender]:
@@ -29,11 +28,11 @@ def _contenders(folder: Path) -> list[Contender]:
             link = served.link()
             far = served.add_agent("far", slots=2, through=link)
             with windrow.Client(served.address) as client:
-                _wait_until(
+                wait_until(
                     "two nodes are ready", lambda: sum(node.state == "ready" for node in client.list_nodes()) == 2
                 )
                 submitted = client.submit(job.folder / "job.yml")
-                _wait_until(
+                wait_until(
                     "both agents work", lambda: len(job.executions()) >= CUT_AFTER and _of(far) & _executing(job)
                 )
                 far_pids = _of(far)
@@ -54,14 +53,6 @@ def _executing(job: Job) -> set[int]:
 
 def _of(agent: psutil.Process) -> set[int]:
     return {child.pid for child in agent.children(recursive=True)}
-
-
-def _wait_until(what: str, condition: Callable[[], object]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        if time.monotonic() > end:
-            raise RuntimeError(f"it took longer than {DEADLINE_S:.0f} s until {what}")
-        time.sleep(0.01)
 
 
 def _figures(job: Job, cut_ns: int, far_pids: set[int]) -> dict[str, float]:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.compose import Cluster, compose_command, docker, wait_until
+from benchmarks.compose import Cluster, compose_command, docker
 from benchmarks.measurement import Contender, Metric, Outcome, Row
+from benchmarks.waiting import wait_until
 
 AGENTS = 4
 COUNT = 2000

@@ -46,6 +46,8 @@ FLUSH_S = 0.002
 GATHER_S = 0.1
 """So long they gather at most while the workers have enough to go on with."""
 
+TLS_MISSING = ". If that master serves by TLS, say what vouches for it: --ca-file FILE"
+
 _WAIT_MAX_S = 5.0
 _SOCKET_POLL_S = 0.005
 _REGISTER_TIMEOUT_S = 10.0
@@ -128,7 +130,8 @@ class Session:
                     raise NotAdmitted(failure.message) from error
                 reason = f" ({failure.reason})" if failure.reason else ""
                 fault = tls_fault(failure.message, self._next_address)
-                self._say_lost(fault or f"{failure.code.name}{reason}: {failure.message}")
+                hint = "" if self._config.tls_ca_file or "Socket closed" not in failure.message else TLS_MISSING
+                self._say_lost(fault or f"{failure.code.name}{reason}: {failure.message}{hint}")
             except OSError as error:
                 self._say_lost(str(error))
             finally:

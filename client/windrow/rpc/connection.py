@@ -92,7 +92,8 @@ class Connection:
         self.why_gone: Callable[[], WindrowError | None] = lambda: None
         """Asked before each new try: an error that makes waiting useless (a private master that cannot be started)."""
         self.on_wait: Callable[[str], None] = lambda message: None
-        """Told, once for each run of failures that goes on for TELL_AFTER_S, what is waited for and how long."""
+        """Told what is waited for and how long, once failures go on for TELL_AFTER_S; then `told`, until an answer."""
+        self.told = False
         target = grpc_target(address)
         credentials = _credentials(access) if access is not None and access.ca else None
         if credentials is None:
@@ -105,7 +106,9 @@ class Connection:
         patience = Patience(self)
         while True:
             try:
-                return method(request, timeout=timeout_s)
+                answer = method(request, timeout=timeout_s)
+                self.told = False
+                return answer
             except grpc.RpcError as error:
                 patience.wait_or_raise(error)
 
@@ -130,12 +133,11 @@ class Patience:
         self._connection = connection
         self._since: float | None = None
         self._pause = RETRY_PAUSE_S
-        self._told = False
 
     def answered(self) -> None:
         """The master is there."""
         self._since = None
-        self._told = False
+        self._connection.told = False
         self._pause = RETRY_PAUSE_S
 
     def wait_or_raise(self, error: grpc.RpcError) -> None:
@@ -155,8 +157,8 @@ class Patience:
             raise gone from error
         if now - self._since >= self._connection.patience_s:
             raise unreachable(self._connection, failure) from error
-        if now - self._since >= TELL_AFTER_S and not self._told:
-            self._told = True
+        if now - self._since >= TELL_AFTER_S and not self._connection.told:
+            self._connection.told = True
             self._connection.on_wait(
                 f"No master answers at {self._connection.address}. Waiting for it, {self._connection.patience_s:g} s "
                 f"in all (Ctrl-C stops)."

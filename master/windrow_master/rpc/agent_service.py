@@ -107,13 +107,6 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         self._credentials = {known: owner for known, owner in self._credentials.items() if owner[0] in here}
         self._credentials[credential] = (node_id, request.node_incarnation)
         self._heartbeats = {name: heartbeat for name, heartbeat in self._heartbeats.items() if name in here}
-        say(
-            logging.INFO,
-            "node registered",
-            node=node_id,
-            cpus=request.resources.cpu_count,
-            slots=request.resources.slots,
-        )
         timing = self._writer.core.state.timing
         response = pb.RegisterResponse(
             node_credential=credential,

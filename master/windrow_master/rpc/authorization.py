@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from windrow.journal import say
@@ -23,6 +23,9 @@ from windrow.rpc import errors
 
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY, CREDENTIAL_REFUSED
 from windrow_master.rpc.refusals import Context
+
+if TYPE_CHECKING:
+    from windrow_master.rpc.refusals import Handler
 
 AUTHORIZATION_KEY = "authorization"
 _HEALTH = "/grpc.health.v1.Health/"
@@ -39,9 +42,6 @@ _MESSAGES = {
     "windrow agent --join-token-file FILE.",
     errors.CREDENTIAL_INVALID: CREDENTIAL_REFUSED,
 }
-
-if TYPE_CHECKING:
-    Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
 
 
 class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only

@@ -6,20 +6,20 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from windrow.journal import say
 
 from windrow_master.rpc.refusals import Context
 
+if TYPE_CHECKING:
+    from windrow_master.rpc.refusals import Handler
+
 LOGGED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.DATA_LOSS)
 """Other refusals belong to the normal course of things, or log themselves (tokens)."""
 REASON_CHARACTERS_MAX = 500
 DROPPED = "a request was dropped: it is larger than a master takes, or its sender left while it was on its way"
-
-if TYPE_CHECKING:
-    Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
 
 
 class RefusalLog(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
 from windrow.rpc import errors
@@ -20,6 +20,8 @@ CODES: Final = {
 """The status code of a reason; FAILED_PRECONDITION where none is named."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
+if TYPE_CHECKING:
+    Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
 
 
 async def refuse(context: Context, reply: Any) -> None:
