@@ -36,7 +36,7 @@ class Access(NamedTuple):
 
     def check(self) -> Access:
         """Itself. Raises UsageError for parts that cannot be used, or do not go together."""
-        from windrow.rpc.connection import grpc_target
+        from windrow.rpc.address import grpc_target
 
         grpc_target(self.address)
         if self.ca:

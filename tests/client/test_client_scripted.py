@@ -19,7 +19,8 @@ from windrow.cli.follow import Follower
 from windrow.client import Client
 from windrow.errors import MasterUnreachable, RequestRefused, TransferFailed, UsageError, WindrowError
 from windrow.rpc import errors
-from windrow.rpc.connection import Connection, grpc_target
+from windrow.rpc.address import grpc_target
+from windrow.rpc.connection import Connection
 from windrow.rpc.v1 import (
     artifact_service_pb2,
     artifact_service_pb2_grpc,

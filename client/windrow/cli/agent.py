@@ -100,7 +100,7 @@ def agent(
         os.execv(command[0], [*command, str(config)])
     if not master:
         raise UsageError("Which master? Give --master ADDRESS (host:port or unix:/path), or set WINDROW_MASTER.")
-    from windrow.rpc.connection import grpc_target
+    from windrow.rpc.address import grpc_target
 
     if ca_file is not None:
         check_certificates(read_text(ca_file, "--ca-file names"), f"What {ca_file} holds")

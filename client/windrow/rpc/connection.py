@@ -1,4 +1,4 @@
-"""A client's connection to a master: the address, the channel, calls that outlive a short absence of the master."""
+"""A client's connection to a master: the channel, and calls that outlive a short absence of the master."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
-from windrow.errors import MasterUnreachable, MasterUntrusted, NotFound, RequestRefused, UsageError, WindrowError
+from windrow.errors import MasterUnreachable, MasterUntrusted, NotFound, RequestRefused, WindrowError
 from windrow.rpc import errors
+from windrow.rpc.address import grpc_target
 from windrow.rpc.errors import Failure
 from windrow.rpc.tls import tls_fault
 
@@ -49,25 +50,6 @@ _NOT_FOUND = {
     errors.ARTIFACT_MISSING,
     errors.NODE_UNKNOWN,
 }
-
-
-def grpc_target(address: str) -> str:
-    """The gRPC target of an address as users write it: `host:port` or `unix:/path`. Raises UsageError."""
-    if address.startswith("unix:"):
-        path = address.removeprefix("unix:")
-        if not path.startswith("/"):
-            raise UsageError(
-                f'"{address}" is no address of a master: after unix: comes an absolute path, '
-                f"as in unix:/run/windrow/master"
-            )
-        return address
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
-        raise UsageError(
-            f'"{address}" is no address of a master. Write host:port (as in 127.0.0.1:8470) or unix:/path; '
-            f"to look at a run on this machine, give its state folder with --state DIR."
-        )
-    return address
 
 
 def _credentials(access: Access) -> grpc.ChannelCredentials:

@@ -1,0 +1,24 @@
+"""Addresses of masters, as users write them."""
+
+from __future__ import annotations
+
+from windrow.errors import UsageError
+
+
+def grpc_target(address: str) -> str:
+    """The gRPC target of an address as users write it: `host:port` or `unix:/path`. Raises UsageError."""
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        if not path.startswith("/"):
+            raise UsageError(
+                f'"{address}" is no address of a master: after unix: comes an absolute path, '
+                f"as in unix:/run/windrow/master"
+            )
+        return address
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
+        raise UsageError(
+            f'"{address}" is no address of a master. Write host:port (as in 127.0.0.1:8470) or unix:/path; '
+            f"to look at a run on this machine, give its state folder with --state DIR."
+        )
+    return address
