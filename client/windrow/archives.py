@@ -30,6 +30,10 @@ class ArchiveError(Exception):
     """A folder that cannot be packed, or an archive that is refused; the text says what, where and what to do."""
 
 
+class OtherKind(ArchiveError):
+    """It does not begin as an archive of this kind does."""
+
+
 class ArchiveLimits(NamedTuple):
     """What an archive may hold: `files_max` counts files, `bytes_max` their content in total."""
 
@@ -88,7 +92,7 @@ def unpack(
         if os.fstat(file.fileno()).st_size > limits.bytes_max + limits.files_max * _HEADER_BYTES_MAX:
             raise ArchiveError(f"the {what} {archive} is refused: it is larger than any that is packed.")
         if file.read(len(preamble)) != preamble:
-            raise ArchiveError(f"the {what} {archive} is refused: it is an archive of another kind.")
+            raise OtherKind(f"the {what} {archive} is refused: it is an archive of another kind.")
         try:
             members = _members(file, len(preamble), what)
             _unpack_members(members, file, target, limits, what, for_all=for_all, on_bytes=on_bytes)

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from windrow.archives import DATA_LIMITS, ArchiveError, data_preamble, unpack
+from windrow.archives import DATA_LIMITS, ArchiveError, OtherKind, data_preamble, unpack
 from windrow.rpc import errors
 
 from windrow_master.artifacts import DIGEST, ArtifactError, ArtifactFolder
@@ -77,9 +77,13 @@ class PlacedData:
         try:
             return self._unpack(digest, archive, self._folder, on_bytes)
         except ArchiveError as error:
-            self._artifacts.drop(digest)
+            # What is no data archive may be the code of a job.
+            dropped = not isinstance(error, OtherKind)
+            if dropped:
+                self._artifacts.drop(digest)
             raise ArtifactError(
-                errors.ARCHIVE_INVALID, f"The data {digest} was not taken, and is dropped: {error}"
+                errors.ARCHIVE_INVALID,
+                f"The data {digest} was not taken{', and is dropped' if dropped else ''}: {error}",
             ) from error
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
