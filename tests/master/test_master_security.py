@@ -318,6 +318,36 @@ def test_why_a_handshake_failed(tmp_path: Path, fault: str, words: str) -> None:
         assert words in told_by_health(address, tmp_path / "ca.pem")
 
 
+MANY_CLOSED = """\
+import sys
+from windrow import Client
+from windrow.contexts import Access
+from windrow.errors import MasterUntrusted
+
+address, ca = sys.argv[1:]
+for _ in range(2000):
+    try:
+        with Client(access=Access(address, ca, "token"), patience_s=0) as client:
+            client.master()
+    except MasterUntrusted:
+        continue
+    sys.exit("it was trusted")
+print("all are closed")
+"""
+
+
+def test_a_client_that_has_not_got_through_can_be_closed(master: SecureMaster) -> None:
+    stranger = Authority.make().certificate_pem.decode()
+    done = subprocess.run(
+        [sys.executable, "-c", MANY_CLOSED, master.address, stranger],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "all are closed\n", done.stderr[-2000:]
+
+
 def test_a_name_in_brackets_is_told_as_setup_takes_it() -> None:
     authority, key, certificate = key_and_certificate("other.example")
     with server(grpc.ssl_server_credentials([(key, certificate)])) as port:

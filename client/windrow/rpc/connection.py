@@ -13,6 +13,7 @@ import grpc
 from windrow.errors import MasterUnreachable, MasterUntrusted, NotFound, RequestRefused, WindrowError
 from windrow.rpc import errors
 from windrow.rpc.address import grpc_target
+from windrow.rpc.bearer import Bearer
 from windrow.rpc.errors import Failure
 from windrow.rpc.tls import tls_fault
 
@@ -52,13 +53,6 @@ _NOT_FOUND = {
 }
 
 
-def _credentials(access: Access) -> grpc.ChannelCredentials:
-    transport = grpc.ssl_channel_credentials(access.ca.encode())
-    if not access.token:
-        return transport
-    return grpc.composite_channel_credentials(transport, grpc.access_token_call_credentials(access.token))
-
-
 class Connection:
     """One channel.
 
@@ -77,11 +71,13 @@ class Connection:
         """Told what is waited for and how long, once failures go on for TELL_AFTER_S; then `told`, until an answer."""
         self.told = False
         target = grpc_target(address)
-        credentials = _credentials(access) if access is not None and access.ca else None
-        if credentials is None:
+        if access is None or not access.ca:
             self.channel = grpc.insecure_channel(target, options=OPTIONS)
         else:
-            self.channel = grpc.secure_channel(target, credentials, options=OPTIONS)
+            vouched = grpc.ssl_channel_credentials(access.ca.encode())
+            self.channel = grpc.secure_channel(target, vouched, options=OPTIONS)
+            if access.token:
+                self.channel = grpc.intercept_channel(self.channel, Bearer(access.token))
 
     def call(self, method: Callable[..., Response], request: Any, *, timeout_s: float = CALL_TIMEOUT_S) -> Response:
         """A unary call that may be repeated without harm. Raises WindrowError."""
