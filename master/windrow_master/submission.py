@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep
+from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, default_progress_update_timeout_s
 from windrow.spec.effective_json import DocumentError
 
 from windrow_master.artifacts import ArtifactFolder
@@ -165,7 +165,8 @@ def step_settings(step: EffectiveStep) -> StepSettings:
         allowed_failed_percent=step.allowed_failed_percent,
         max_retries=step.max_retries,
         first_task_creation_timeout_s=step.first_task_creation_timeout_s,
-        progress_update_timeout_s=step.progress_update_timeout_s,
+        progress_update_timeout_s=step.progress_update_timeout_s or default_progress_update_timeout_s(step),
+        max_concurrency_per_instance=step.max_concurrency_per_instance,
     )
 
 

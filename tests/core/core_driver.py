@@ -183,13 +183,19 @@ class CoreDriver:
         self.capacity(name, leases_max, step_id=step_id)
         return self.node(name)
 
-    def beat(self, name: str = "n1", incarnation: str = "a", held: Iterable[int] | None = None) -> Any:
+    def beat(
+        self,
+        name: str = "n1",
+        incarnation: str = "a",
+        held: Iterable[int] | None = None,
+        ready_steps: tuple[StepId, ...] = (),
+    ) -> Any:
         """A heartbeat with the view of the master, or another one."""
         digest, count = 0, 0
         for lease_id in self.node(name).lease_ids if held is None else held:
             digest ^= lease_id
             count += 1
-        return self.do(commands.HeartbeatNode(NodeId(name), incarnation, count, digest))
+        return self.do(commands.HeartbeatNode(NodeId(name), incarnation, count, digest, ready_steps))
 
     def beat_unknown(self) -> Any:
         """A heartbeat of a node that the core need not know."""

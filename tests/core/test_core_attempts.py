@@ -23,8 +23,10 @@ COUNTERS = ("charged", "crashes", "ooms", "node_losses")
 
 
 def retry(driver: CoreDriver) -> None:
-    """Let a delayed mini-batch come due."""
+    """Let a delayed mini-batch come due, and a quarantine end."""
     driver.tick_alive(2.5, *driver.core.state.nodes)
+    if not driver.held():
+        driver.tick_alive(driver.timing.quarantine_s, *driver.core.state.nodes)
 
 
 @pytest.mark.parametrize("cause", BUDGETED)

@@ -403,6 +403,8 @@ def test_a_worker_that_gets_ready_clears_its_nodes_failures() -> None:
     driver.join("n1", 1)
     init_fails(driver, "n1", 2)
     driver.capacity("n1", 1, workers=1)
+    assert step.init_failures == {NodeId("n1"): 2}, "it wants a worker, and has none yet"
+    driver.beat(ready_steps=(StepId(1), StepId(9)))
     assert not step.init_failures
 
 

@@ -105,6 +105,16 @@ class EffectiveStep(NamedTuple):
     rows: Rows = Rows()
 
 
+def default_progress_update_timeout_s(step: EffectiveStep) -> int:
+    """After how many seconds without progress a step fails that does not say so itself.
+
+    The sum of all that a mini-batch may take by the step's own bounds: the start of a worker (3 x the run timeout + 30,
+    reference 5.4), loading, `run()`, and writing what it returned. So it strikes only what no other bound has ended.
+    Reference: parallel-job.md, 2.2, where the default is "computed from other settings" and the formula not public.
+    """
+    return (3 * step.run_invocation_timeout_s + 30) + step.run_invocation_timeout_s + 2 * step.task_overhead_timeout_s
+
+
 class PipelineOutput(NamedTuple):
     """Which output of which step a pipeline output is."""
 

@@ -22,6 +22,7 @@ from windrow_master.core.commands import (
     AttemptResult,
     CompleteAttempts,
     Moment,
+    NoteProgress,
     ReleaseLeases,
     StepRaised,
 )
@@ -85,7 +86,6 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
 def _settle_all(state: CoreState, touched: dict[int, Step], now: Moment) -> None:
     """Attempts of these steps have ended."""
     for step in touched.values():
-        step.progress_s = now.monotonic_s
         state.touch_step(step)
         settle_step(state, step, now)
     if touched:
@@ -144,9 +144,10 @@ def _complete_attempt(
             return
         step.header = header
     table, counters, mini_batch = step.mini_batches, step.counters, lease.mini_batch
-    node.failures = 0
+    node.failures = node.faults = 0
+    step.progress_s, step.fault_message, step.worker_ready = now.monotonic_s, "", True
     if step.init_failures:
-        step.init_failures.pop(node.node_id, None)  # a worker was ready
+        step.init_failures.pop(node.node_id, None)
     planned_items, results = table.item_counts[mini_batch], result.result_count
     items = planned_items or result.item_count
     short = items - results if results < items else 0
@@ -208,6 +209,13 @@ def _fail_attempt(
     detail = result.detail[-DETAIL_CHARS_MAX:]
     step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, result.process_number)
     _store_result(state, node, lease, result, AttemptState.FAILED, cause, message, detail)
+    step.worker_ready = True
+    if cause == Cause.NODE_FAULT:
+        node.faults += 1
+        step.fault_message = f"{lease.node_id}: {message}"
+    else:
+        node.faults = 0
+        step.progress_s, step.fault_message = now.monotonic_s, ""
     if cause in NODE_SUSPECT_CAUSES:
         node.failures += 1
         suspect_node(state, node, message, now)
@@ -308,12 +316,21 @@ def on_release_leases(state: CoreState, command: ReleaseLeases, now: Moment) -> 
         _give_back(state, step, lease, now)
         touched[step.step_id] = step
     for step in touched.values():
+        step.progress_s = now.monotonic_s
         state.touch_step(step)
         fail_if_given_up(state, step, now)
 
 
+def on_note_progress(state: CoreState, command: NoteProgress, now: Moment) -> None:
+    """An attempt is about to end, as soon as its rows are here."""
+    step = state.steps.get(command.step_id)
+    if step is not None:
+        step.progress_s = now.monotonic_s
+
+
 def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Moment, *, lost: bool) -> None:
-    """Take leases from a node that is gone (`lost`: counted against what it held) or that does not know of them."""
+    """Take leases from a node that is gone (`lost`: counted against what it held), that was leaving, or that does not
+    know of them."""
     touched: dict[int, Step] = {}
     for lease_id in lease_ids:
         lease = state.leases[lease_id]
@@ -330,5 +347,6 @@ def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Mom
                 continue
         _give_back(state, step, lease, now)
     for step in touched.values():
+        step.progress_s = now.monotonic_s
         state.touch_step(step)
         settle_step(state, step, now)

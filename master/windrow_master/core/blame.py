@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from itertools import chain
 
 from windrow_master.core.budgets import known_cause
 from windrow_master.core.commands import Moment, ReportWorkerFailure
+from windrow_master.core.settings import INIT_FAILURES_AFTER_S, INIT_FAILURES_PER_PROCESS
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import Cause, NodeState, StepState
 from windrow_master.core.steps import fail_step
@@ -23,8 +25,10 @@ def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now
     message = command.message[:MESSAGE_CHARS_MAX]
     step.counters.add_failure(cause, -1, message, command.detail, command.node_id, command.process_number)
     step.init_failures[command.node_id] = step.init_failures.get(command.node_id, 0) + 1
+    step.progress_s = now.monotonic_s  # failing is no standing still; it has limits of its own
     state.touch_step(step)
     fail_if_given_up(state, step, now)
+    fail_if_never_ready(state, step, now)
 
 
 def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
@@ -56,15 +60,49 @@ def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
         )
 
 
+def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
+    """Fail a step whose `init()` fails again and again on whatever node, and has never succeeded (section 5.4).
+
+    Earlier than all nodes have given it up where `init()` takes long to fail, or nodes come and go.
+    """
+    if step.worker_ready or step.state != StepState.RUNNING or step.offered_s is None:
+        return
+    if now.monotonic_s - step.offered_s <= INIT_FAILURES_AFTER_S:
+        return
+    failures = step.counters.failed_attempts.get(str(int(Cause.INIT_FAILED)), 0)
+    if not failures:
+        return
+    nodes = [node for node in state.nodes.values() if node.state != NodeState.DRAINING and not node.cordoned]
+    processes = sum(_processes(node, step) for node in nodes)
+    if not processes or failures < INIT_FAILURES_PER_PROCESS * processes:
+        return
+    example = step.counters.examples[str(int(Cause.INIT_FAILED))]
+    fail_step(
+        state,
+        step,
+        f"no worker could be made ready: {failures} tries in more than {INIT_FAILURES_AFTER_S / 60:g} minutes, with "
+        f"{processes} worker process{'es' * (processes > 1)} on {len(nodes)} node{'s' * (len(nodes) > 1)}, and none "
+        f"succeeded: {example['message']}",
+        now,
+    )
+
+
+def _processes(node: Node, step: Step) -> int:
+    """How many workers a node may have for a step."""
+    wanted = step.settings.max_concurrency_per_instance
+    return wanted if wanted is not None else max(1, int(json.loads(node.resources or b"{}").get("slots", 1)))
+
+
 def suspect_node(state: CoreState, node: Node, message: str, now: Moment) -> None:
     """Quarantine a node that fails again and again, as long as another one serves without such a series.
 
-    Where all fail, it is the script, and the budgets of its mini-batches see to that.
+    Where all fail, it is the script, and the budgets of its mini-batches see to that. What is surely the node's own
+    fault has no such budget, so that alone, too, it is only tried now and then.
     """
     limit = state.timing.quarantine_failures
     if node.failures < limit or node.state != NodeState.READY:
         return
-    if any(
+    if node.faults >= limit or any(
         other.state == NodeState.READY and not other.cordoned and 2 * other.failures < limit
         for other in state.nodes.values()
         if other is not node
@@ -72,7 +110,7 @@ def suspect_node(state: CoreState, node: Node, message: str, now: Moment) -> Non
         node.state = NodeState.QUARANTINED
         node.quarantined_until_s = now.monotonic_s + state.timing.quarantine_s
         node.message = f"{node.failures} attempts in a row failed here, the last: {message}"
-        node.failures = 0
+        node.failures = node.faults = 0
         state.touch_node(node)
         state.add_event(now, None, "node_quarantined", f"{node.node_id}: {node.message}")
         # What has not started would fail here too, and be charged for it.

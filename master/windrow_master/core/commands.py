@@ -122,6 +122,8 @@ class HeartbeatNode(NamedTuple):
     node_incarnation: str
     lease_count: int
     lease_digest: int
+    ready_steps: Sequence[StepId] = ()
+    """Steps of which a worker has got through `init()` there."""
 
 
 class HeldLease(NamedTuple):
@@ -167,6 +169,12 @@ class CompleteAttempts(NamedTuple):
 
     node_id: NodeId
     results: Sequence[AttemptResult]
+
+
+class NoteProgress(NamedTuple):
+    """Large rows of a step arrive, or wait for room: it does not stand still. Reply: None."""
+
+    step_id: StepId
 
 
 class ReleaseLeases(NamedTuple):
@@ -309,6 +317,7 @@ Command = (
     | CloseWork
     | SetCapacity
     | CompleteAttempts
+    | NoteProgress
     | ReleaseLeases
     | ReportWorkerFailure
     | DrainNode

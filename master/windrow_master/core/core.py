@@ -40,6 +40,7 @@ HANDLERS: dict[type, Handler] = {
     commands.RemoveNode: nodes.on_remove_node,
     commands.Tick: nodes.on_tick,
     commands.CompleteAttempts: attempts.on_complete_attempts,
+    commands.NoteProgress: attempts.on_note_progress,
     commands.ReleaseLeases: attempts.on_release_leases,
     commands.ReportWorkerFailure: blame.on_report_worker_failure,
 }

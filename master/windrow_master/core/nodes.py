@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from windrow_master.core import effects as fx
 from windrow_master.core.attempts import lose_leases
-from windrow_master.core.blame import fail_if_given_up
+from windrow_master.core.blame import fail_if_given_up, fail_if_never_ready
 from windrow_master.core.commands import (
     CloseWork,
     CordonNode,
@@ -43,9 +43,9 @@ from windrow_master.core.commands import (
 )
 from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
+from windrow_master.core.overdue import end_overdue_steps
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Node
-from windrow_master.core.states import AttemptState, JobState, MiniBatchState, NodeState, StepState
-from windrow_master.core.steps import fail_step
+from windrow_master.core.states import AttemptState, MiniBatchState, NodeState
 
 DIGEST_MISMATCHES_MAX = 4
 """So many heartbeats in a row with another view of the leases held, and the stream is opened anew."""
@@ -96,6 +96,11 @@ def on_heartbeat_node(state: CoreState, command: HeartbeatNode, now: Moment) -> 
     if isinstance(node, Refused):
         return node
     _hear(state, node, now)
+    for step_id in command.ready_steps:
+        step = state.steps.get(step_id)
+        if step is not None:
+            step.worker_ready = True
+            step.init_failures.pop(node.node_id, None)
     if not node.stream:
         return False
     digest = 0
@@ -231,8 +236,6 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
             fail_if_given_up(state, step, now)
         else:
             node.given_up.discard(step_id)
-            if leases_max and workers:
-                step.init_failures.pop(node.node_id, None)
     state.scheduling_wanted = True
 
 
@@ -300,10 +303,15 @@ def on_remove_node(state: CoreState, command: RemoveNode, now: Moment) -> Refuse
 
 
 def lose_node(state: CoreState, node: Node, message: str, now: Moment, event: str = "node_lost") -> None:
-    """Give a node up: its leases go back, and it is forgotten but for its cordon (node invariant 3)."""
+    """Give a node up: its leases go back, and it is forgotten but for its cordon (node invariant 3).
+
+    Of one that was leaving anyway nothing is counted against what it held: in a fleet of machines that can be taken
+    away at short notice, long mini-batches would be taken for killers of nodes.
+    """
+    leaving = node.state == NodeState.DRAINING
     node.state = NodeState.LOST
     node.message = message
-    lose_leases(state, node, sorted(node.lease_ids), now, lost=True)
+    lose_leases(state, node, sorted(node.lease_ids), now, lost=not leaving)
     if node.stream:
         state.effects.append(fx.CloseStream(node.node_id, node.stream))
         node.stream = 0
@@ -333,7 +341,8 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
             state.scheduling_wanted = True
     for step in list(state.steps.values()):
         fail_if_given_up(state, step, now)
-    _end_overdue_steps(state, now)
+        fail_if_never_ready(state, step, now)
+    end_overdue_steps(state, now)
     _forget_ended_jobs(state, now)
     if state.settle_until_s or any(step.ready.delayed for step in state.steps.values()):
         state.scheduling_wanted = True
@@ -356,6 +365,8 @@ def _shift_deadlines(state: CoreState, gap_s: float) -> None:
     for step in state.steps.values():
         step.started_s += gap_s
         step.progress_s += gap_s
+        if step.offered_s is not None:
+            step.offered_s += gap_s
         step.ready.shift(gap_s)
     if state.settle_until_s:
         state.settle_until_s += gap_s
@@ -371,34 +382,6 @@ def _store_old_leases(state: CoreState, now: Moment) -> None:
                 return
             state.store_attempt(lease, AttemptState.RUNNING, now)
         state.unstored.popleft()
-
-
-def _end_overdue_steps(state: CoreState, now: Moment) -> None:
-    for step in list(state.steps.values()):
-        if step.state != StepState.RUNNING or state.jobs[step.job_key].state == JobState.PAUSED:
-            continue
-        settings = step.settings
-        if not len(step.mini_batches) and not step.planned:
-            if now.monotonic_s - step.started_s > settings.first_task_creation_timeout_s:
-                fail_step(
-                    state,
-                    step,
-                    f"No mini-batch was made within first_task_creation_timeout "
-                    f"({settings.first_task_creation_timeout_s:g} s). Raise it, or look why listing the input is slow.",
-                    now,
-                )
-        elif (
-            settings.progress_update_timeout_s is not None
-            and step.counters.leased
-            and now.monotonic_s - step.progress_s > settings.progress_update_timeout_s
-        ):
-            fail_step(
-                state,
-                step,
-                f"No progress update in {now.monotonic_s - step.progress_s:.0f} seconds, more than "
-                f"progress_update_timeout allows ({settings.progress_update_timeout_s:g} s).",
-                now,
-            )
 
 
 def _forget_ended_jobs(state: CoreState, now: Moment) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from windrow_master.core import effects as fx
-from windrow_master.core.budgets import count_failure
+from windrow_master.core.budgets import CHARGED_CAUSES, count_failure
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import NodeId
@@ -17,6 +17,9 @@ from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
 from windrow_master.core.steps import begin_steps, planned_in_checkpoint, settle_step
+
+WORKER_CAUSES = CHARGED_CAUSES | {Cause.CRASH, Cause.OOM, Cause.INPUT_CHANGED}
+"""Causes of failures that only a worker meets which was ready."""
 
 SettingsOf = Callable[[bytes], tuple[StepSettings, ...]]
 """Reads the settings of a job's steps from its stored document."""
@@ -89,6 +92,9 @@ def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
     step.planned = planned_in_checkpoint(row.checkpoint)
     step.counters = Counters.from_json(row.counters)
     step.counters.leased = 0  # leases are volatile; those written down are entered below
+    step.worker_ready = bool(step.counters.ended) or any(
+        Cause(int(cause)) in WORKER_CAUSES for cause in step.counters.failed_attempts
+    )
     step.start_time, step.end_time = row.start_time, row.end_time
     if step.state not in ENDED_STEPS:
         step.started_s = step.progress_s = now.monotonic_s

@@ -26,6 +26,8 @@ def pick(state: CoreState, now: Moment) -> None:
         for node in serving:
             if step.step_id not in node.offered:
                 node.offered.add(step.step_id)
+                if step.offered_s is None:
+                    step.offered_s = now.monotonic_s
                 state.effects.append(fx.SendStep(node.node_id, node.stream, step.step_id))
         _hand_out(state, step, serving, now)
 

@@ -16,6 +16,12 @@ NODE_LOSSES_UNTIL_EXCLUSIVE = 3
 NODE_LOSSES_UNTIL_FAILED = 10
 """After so many lost nodes a mini-batch is taken for their killer."""
 
+INIT_FAILURES_PER_PROCESS = 2
+"""So many failures of `init()` for each worker process of all nodes, with none succeeding, end a step (section 5.4)."""
+
+INIT_FAILURES_AFTER_S = 120.0
+"""But not before it has been at work for so long."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
@@ -33,3 +39,6 @@ class StepSettings:
     max_retries: int = 2
     first_task_creation_timeout_s: float = 600.0
     progress_update_timeout_s: float | None = None
+    """None: never."""
+    max_concurrency_per_instance: int | None = None
+    """Worker processes on a node; None: one a slot of the node."""

@@ -47,7 +47,8 @@ class Timing:
     """After a start of the master: how long known nodes may take to say what they hold before work is handed out."""
     quarantine_s: float = 30.0
     quarantine_failures: int = 10
-    """So many failures in a row, none of the script's own making, quarantine a node while another serves."""
+    """So many failures in a row, none of the script's own making, quarantine a node while another serves; faults that
+    are surely the node's, in any case."""
     node_fault_delay_s: float = 2.0
 
 
@@ -74,8 +75,16 @@ class Step:
     lease_ids: set[LeaseId] = field(default_factory=set)
     init_failures: dict[NodeId, int] = field(default_factory=dict)
     """Workers that failed before they were ready, by node, since the last one that was."""
+    worker_ready: bool = False
+    """A worker of it has got through `init()`, on whatever node."""
+    offered_s: float | None = None
+    """When a node was offered it first (monotonic); None: not yet."""
     started_s: float = 0.0
     progress_s: float = 0.0
+    """When a mini-batch was planned, an attempt ended or a worker told of its failure, last (monotonic). A node's fault
+    is no such end: it costs its mini-batch nothing, so that only the lack of progress ends a lasting one."""
+    fault_message: str = ""
+    """What the node's fault was that ended the last attempt; "" when that ended in another way."""
 
     def row(self) -> StepRow:
         """As stored."""
@@ -182,6 +191,8 @@ class Node:
     """Leases it named when its stream began, or that were taken from it: what a late completion is of."""
     failures: int = 0
     """Failures in a row that may be the node's own fault."""
+    faults: int = 0
+    """Failures in a row that surely are."""
     quarantined_until_s: float = 0.0
     digests: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
     """The master's and the agent's view of the leases held, at the last heartbeat: (count, exclusive or)."""
@@ -282,8 +293,8 @@ class CoreState:
         node.lease_ids.update(entered)
         node.held[step.step_id] = node.held.get(step.step_id, 0) + len(leases)
         step.lease_ids.update(entered)
-        if not step.counters.leased:
-            # Waiting for a node is no lack of progress.
+        if not step.counters.leased and not step.fault_message:
+            # Waiting for a node is no lack of progress; waiting after a node's fault is.
             step.progress_s = max(step.progress_s, leases[0].granted_s)
         step.counters.leased += len(leases)
 

@@ -41,6 +41,17 @@ UNACKNOWLEDGED_MESSAGES_MAX = 16
 UNACKNOWLEDGED_BYTES_MAX = 64 << 20
 """With so many bytes of rows waiting, over all streams, each stream is read on one message at a time: a disk that is
 slow or full holds the fleet back, it does not fill the memory."""
+NOTE_PROGRESS_S = 10.0
+"""How often large rows that arrive are noted as progress of their step."""
+READY_PHASES = frozenset(
+    (
+        node_pb2.WORKER_PHASE_IDLE,
+        node_pb2.WORKER_PHASE_LOADING,
+        node_pb2.WORKER_PHASE_RUNNING,
+        node_pb2.WORKER_PHASE_RETURNING,
+    )
+)
+"""What only a worker does that has got through `init()`."""
 
 
 class Sessions(Protocol):
@@ -126,7 +137,13 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         """A sign of life."""
         node_id, incarnation = await self._identify(context)
         reply = await self._writer.submit(
-            commands.HeartbeatNode(node_id, incarnation, request.lease_count, request.lease_digest)
+            commands.HeartbeatNode(
+                node_id,
+                incarnation,
+                request.lease_count,
+                request.lease_digest,
+                list({StepId(worker.step_id) for worker in request.workers if worker.phase in READY_PHASES}),
+            )
         )
         await refuse(context, reply)
         self._heartbeats[node_id] = (request, time.monotonic())
@@ -254,6 +271,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         """Stage large rows of a live lease in a segment of their own."""
         node_id, _ = await self._identify(context)
         staged: StagedSegment | None = None
+        step_id, note_s = StepId(0), 0.0
         try:
             async for request in request_iterator:
                 if staged is None:
@@ -268,8 +286,12 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                             f"Lease {lease_id:#x} is not (any more) one of node {node_id}. Drop its rows.",
                         )
                     staged = await in_thread(StagedSegment, folder, lease_id)
+                    step_id = lease.step_id
                     if request.rows_file and self._embedded:
                         await in_thread(staged.take, Path(os.fsdecode(request.rows_file)))
+                if time.monotonic() >= note_s:
+                    note_s = time.monotonic() + NOTE_PROGRESS_S
+                    self._writer.submit(commands.NoteProgress(step_id))
                 if request.chunk:
                     await in_thread(staged.write, request.chunk)
             if staged is None:

@@ -41,6 +41,7 @@ VOLATILE = (
     commands.OpenWork,
     commands.CloseWork,
     commands.SetCapacity,
+    commands.NoteProgress,
     commands.ReleaseLeases,
     commands.Tick,
 )
