@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from windrow.rpc.v1 import agent_service_pb2 as rpc
+from windrow.rpc.v1 import node_pb2 as node
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.leases.lease import Lease
@@ -24,6 +25,15 @@ _CAUSES: dict[str, work.Cause.ValueType] = {
     "init_failed": work.CAUSE_INIT_FAILED,
     "node_fault": work.CAUSE_NODE_FAULT,
 }
+
+
+_PHASES: dict[work.Cause.ValueType, node.WorkerPhase.ValueType] = {
+    work.CAUSE_EXCEPTION: node.WORKER_PHASE_RUNNING,
+    work.CAUSE_BAD_RETURN: node.WORKER_PHASE_RETURNING,
+    work.CAUSE_LOAD_FAILED: node.WORKER_PHASE_LOADING,
+    work.CAUSE_INPUT_CHANGED: node.WORKER_PHASE_LOADING,
+}
+"""Where a worker meets what it can tell of itself."""
 
 
 def shortened(text: str, limit: int) -> str:
@@ -78,6 +88,7 @@ def from_result(result: Result, process_number: int, *, rows: bytes | None = Non
         side = side_of(result)
         if result.type == FrameType.FAILED:
             completion.cause, completion.message, completion.detail = failure_of(side)
+            completion.phase = _PHASES.get(completion.cause, node.WORKER_PHASE_UNSPECIFIED)
         for misfit in side.get("misfits", ()):
             column, count, example = misfit
             completion.misfits.add(column=str(column), count=int(count), example=shortened(str(example), 512))
@@ -106,6 +117,7 @@ def of_dead_worker(
         process_number=process_number,
         message=shortened(message, _MESSAGE_MAX),
         detail=shortened(detail, _DETAIL_MAX),
+        phase=node.WorkerPhase.ValueType(look.phase),
     )
 
 

@@ -130,6 +130,10 @@ class FailureExample(NamedTuple):
     detail: str
     node_id: str
     process_number: int
+    status: str = ""
+    """As in the reports: `RUN_EXCEPTION`, `LOAD_TIMEOUT`, `NODE_LOST`, …"""
+    error_category: str = ""
+    """`UserError`, `SystemError` or `DependencyError`."""
 
 
 class Output(NamedTuple):
@@ -160,6 +164,8 @@ class Step(NamedTuple):
     start_time: datetime | None = None
     end_time: datetime | None = None
     failure_examples: tuple[FailureExample, ...] = ()
+    error_category: str = ""
+    """What kind of error it failed by: `UserError`, `SystemError` or `DependencyError`; empty while it has not."""
 
 
 class Job(NamedTuple):
@@ -250,9 +256,12 @@ def _step(message: job_pb2.Step) -> Step:
                 example.detail,
                 example.node_id,
                 example.process_number,
+                example.status,
+                example.error_category,
             )
             for example in message.failure_examples
         ),
+        error_category=message.error_category,
     )
 
 

@@ -207,7 +207,9 @@ def _fail_attempt(
     cause = known_cause(result.cause) if cause is None else cause
     message = (message or result.message)[:MESSAGE_CHARS_MAX]
     detail = result.detail[-DETAIL_CHARS_MAX:]
-    step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, result.process_number)
+    step.counters.add_failure(
+        cause, lease.mini_batch, message, detail, lease.node_id, result.process_number, result.phase
+    )
     _store_result(state, node, lease, result, AttemptState.FAILED, cause, message, detail)
     step.worker_ready = True
     if cause == Cause.NODE_FAULT:
@@ -240,7 +242,7 @@ def _store_result(
             lease.lease_id, lease.step_id, lease.mini_batch, lease.generation, lease.node_id, node.node_incarnation,
             result.process_number, ending, cause, result.start_unix_us, result.elapsed_us & INT64_MAX,
             result.run_us & INT64_MAX, result.cpu_us & INT64_MAX, result.item_count, result.result_count,
-            result.peak_rss_kib & INT64_MAX, message, detail,
+            result.peak_rss_kib & INT64_MAX, message, detail, result.phase,
         )
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from windrow_master.core.commands import Moment, ReportWorkerFailure
 from windrow_master.core.settings import INIT_FAILURES_AFTER_S, INIT_FAILURES_PER_PROCESS
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import Cause, NodeState, StepState
+from windrow_master.core.statuses import SYSTEM_ERROR, USER_ERROR
 from windrow_master.core.steps import fail_step
 
 MESSAGE_CHARS_MAX = 4096
@@ -57,6 +58,7 @@ def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
             f"no worker could be made ready ({tries}on {len(present)} "
             f"node{'s' * (len(present) > 1)}): {example.get('message', '')}",
             now,
+            USER_ERROR if str(int(Cause.INIT_FAILED)) in step.counters.examples else SYSTEM_ERROR,
         )
 
 
@@ -84,6 +86,7 @@ def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
         f"{processes} worker process{'es' * (processes > 1)} on {len(nodes)} node{'s' * (len(nodes) > 1)}, and none "
         f"succeeded: {example['message']}",
         now,
+        USER_ERROR,
     )
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import Cause
+from windrow_master.core.statuses import SYSTEM_ERROR
 
 
 class Moment(NamedTuple):
@@ -71,6 +72,8 @@ class AttemptResult(Protocol):
     def message(self) -> str: ...
     @property
     def detail(self) -> str: ...
+    @property
+    def phase(self) -> int: ...
     @property
     def misfits(self) -> Sequence[MisfitReport]: ...
 
@@ -237,6 +240,8 @@ class FailStep(NamedTuple):
 
     step_id: StepId
     message: str
+    category: str = SYSTEM_ERROR
+    """One of core.statuses."""
 
 
 class StartStep(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from windrow_master.core.states import Cause
+from windrow_master.core.statuses import USER_ERROR, category_of
 
 EXAMPLE_DETAIL_MAX = 8192
 MISFIT_COLUMNS_MAX = 200
@@ -37,7 +38,7 @@ class Counters:
     failed_attempts: dict[str, int] = field(default_factory=dict)
     """Cause number (as text: it is a JSON key) -> failed attempts."""
     examples: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Cause number -> the first failure: mini_batch, message, detail, node_id, process_number."""
+    """Cause number -> the first failure: mini_batch, message, detail, node_id, process_number, phase."""
     misfits: dict[str, list[Any]] = field(default_factory=dict)
     """Column -> [count, example]."""
 
@@ -51,7 +52,9 @@ class Counters:
         """Mini-batches with a final outcome."""
         return self.succeeded + self.failed + self.cancelled
 
-    def add_failure(self, cause: int, mini_batch: int, message: str, detail: str, node_id: str, process: int) -> None:
+    def add_failure(
+        self, cause: int, mini_batch: int, message: str, detail: str, node_id: str, process: int, phase: int = 0
+    ) -> None:
         """Count a failed attempt, and keep it as the example of its cause if it is the first."""
         key = str(cause)
         self.failed_attempts[key] = self.failed_attempts.get(key, 0) + 1
@@ -62,6 +65,7 @@ class Counters:
                 "detail": detail[-EXAMPLE_DETAIL_MAX:],
                 "node_id": node_id,
                 "process_number": process,
+                "phase": phase,
             }
 
     def main_failure(self) -> str:
@@ -70,6 +74,12 @@ class Counters:
             return ""
         key = max(self.failed_attempts, key=lambda cause: self.failed_attempts[cause])
         return f"{Cause(int(key)).name.lower()}: {self.examples.get(key, {}).get('message', '')}"
+
+    def main_category(self) -> str:
+        """The kind of error (core.statuses) that most failed attempts met; a short return is the script's."""
+        if not self.failed_attempts:
+            return USER_ERROR
+        return category_of(int(max(self.failed_attempts, key=lambda cause: self.failed_attempts[cause])))
 
     def add_misfits(self, column: str, count: int, example: str) -> None:
         """Count values that did not fit a column's pinned type."""

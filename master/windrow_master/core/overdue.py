@@ -5,6 +5,7 @@ from __future__ import annotations
 from windrow_master.core.commands import Moment
 from windrow_master.core.state import CoreState, Step
 from windrow_master.core.states import JobState, NodeState, StepState
+from windrow_master.core.statuses import DEPENDENCY_ERROR, SYSTEM_ERROR
 from windrow_master.core.steps import fail_step
 
 SERVING_STATES = frozenset((NodeState.READY, NodeState.QUARANTINED))
@@ -28,13 +29,14 @@ def end_overdue_steps(state: CoreState, now: Moment) -> None:
                     f"No mini-batch was made within first_task_creation_timeout "
                     f"({settings.first_task_creation_timeout_s:g} s). Raise it, or look why listing the input is slow.",
                     now,
+                    DEPENDENCY_ERROR,
                 )
         elif (
             settings.progress_update_timeout_s is not None
             and (step.counters.leased or step.fault_message)
             and now.monotonic_s - step.progress_s > settings.progress_update_timeout_s
         ):
-            fail_step(state, step, _no_progress(step, now.monotonic_s - step.progress_s), now)
+            fail_step(state, step, _no_progress(step, now.monotonic_s - step.progress_s), now, SYSTEM_ERROR)
 
 
 def _no_progress(step: Step, silence_s: float) -> str:

@@ -59,6 +59,8 @@ class StepRow(NamedTuple):
     """Header line that the first accepted DataFrame brought."""
     start_time: float | None
     end_time: float | None
+    error_category: str = ""
+    """Of a step that FAILED: one of core.statuses."""
 
 
 class PlannedRows(NamedTuple):
@@ -118,6 +120,8 @@ class AttemptRow(NamedTuple):
     peak_rss_kib: int
     message: str
     detail: str
+    phase: int = 0
+    """core.states.Phase in which it ended; with state and cause it makes the status (core.statuses)."""
 
 
 class ItemOutcomeRow(NamedTuple):

@@ -95,7 +95,7 @@ def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
     step.worker_ready = bool(step.counters.ended) or any(
         Cause(int(cause)) in WORKER_CAUSES for cause in step.counters.failed_attempts
     )
-    step.start_time, step.end_time = row.start_time, row.end_time
+    step.start_time, step.end_time, step.error_category = row.start_time, row.end_time, row.error_category
     if step.state not in ENDED_STEPS:
         step.started_s = step.progress_s = now.monotonic_s
         step.mini_batches = MiniBatches(

@@ -70,6 +70,7 @@ class Step:
     header: bytes | None = None
     start_time: float | None = None
     end_time: float | None = None
+    error_category: str = ""
     mini_batches: MiniBatches = field(default_factory=MiniBatches)
     ready: ReadyQueue = field(default_factory=ReadyQueue)
     lease_ids: set[LeaseId] = field(default_factory=set)
@@ -102,6 +103,7 @@ class Step:
             self.header,
             self.start_time,
             self.end_time,
+            self.error_category,
         )
 
     def tries_of(self, mini_batch: int) -> Tries:

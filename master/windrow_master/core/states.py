@@ -81,6 +81,19 @@ class Cause(IntEnum):
     NODE_KILLER = 14
 
 
+class Phase(IntEnum):
+    """What a worker was doing when an attempt ended, as far as it matters; numbers of windrow.rpc.v1.WorkerPhase."""
+
+    UNKNOWN = 0
+    LOADING = 4
+    RUNNING = 5
+    RETURNING = 6
+
+    @classmethod
+    def _missing_(cls, value: object) -> Phase:
+        return cls.UNKNOWN
+
+
 class Verdict(IntEnum):
     """Equal to windrow.rpc.v1.Verdict."""
 

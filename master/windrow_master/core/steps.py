@@ -144,12 +144,12 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
         return
     reason = passed_threshold(step)
     if reason:
-        fail_step(state, step, reason, now)
+        fail_step(state, step, reason, now, step.counters.main_category())
         return
     if not step.planned or step.counters.ended < step.counters.planned:
         return
     if step.settings.append_row and step.counters.items_ok == 0:
-        fail_step(state, step, nothing_to_write(step), now)
+        fail_step(state, step, nothing_to_write(step), now, step.counters.main_category())
         return
     step.state = StepState.CONCATENATING
     state.touch_step(step)
@@ -242,13 +242,13 @@ def on_fail_step(state: CoreState, command: FailStep, now: Moment) -> None:
     """A step cannot go on."""
     step = state.steps.get(command.step_id)
     if step is not None and step.state not in ENDED_STEPS:
-        fail_step(state, step, command.message, now)
+        fail_step(state, step, command.message, now, command.category)
 
 
-def fail_step(state: CoreState, step: Step, message: str, now: Moment) -> None:
-    """End a step as FAILED, and with it its job."""
+def fail_step(state: CoreState, step: Step, message: str, now: Moment, category: str) -> None:
+    """End a step as FAILED, and with it its job. `category`: one of core.statuses."""
     job = state.jobs[step.job_key]
-    step.message = message
+    step.message, step.error_category = message, category
     _end_step(state, step, StepState.FAILED, now)
     if step.counters.failed or step.counters.items_failed:
         state.effects.append(fx.ReportFailures(step.step_id))

@@ -13,7 +13,8 @@ from windrow.rpc.v1 import agent_service_pb2, job_pb2, node_pb2
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import Node
-from windrow_master.core.states import StepState
+from windrow_master.core.states import AttemptState, Phase, StepState
+from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.steps import planned_in_checkpoint
 from windrow_master.shell.preparation import StepPaths
 
@@ -89,6 +90,7 @@ def step_message(step: StepRow, append_row_to: str | None) -> job_pb2.Step:
         ],
         start_time=timestamp(step.start_time),
         end_time=timestamp(step.end_time),
+        error_category=step.error_category,
         failure_examples=[
             job_pb2.FailureExample(
                 cause=int(cause),  # type: ignore[arg-type]
@@ -97,6 +99,8 @@ def step_message(step: StepRow, append_row_to: str | None) -> job_pb2.Step:
                 detail=example["detail"],
                 node_id=example["node_id"],
                 process_number=example["process_number"],
+                status=status_of(AttemptState.FAILED, int(cause), example.get("phase", Phase.UNKNOWN)),
+                error_category=category_of(int(cause)),
             )
             for cause, example in counters.examples.items()
         ],

@@ -21,6 +21,7 @@ from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import Job, Step
+from windrow_master.core.statuses import USER_ERROR
 from windrow_master.output.errors import TargetForeign
 from windrow_master.roots import Roots
 from windrow_master.rpc.step_spec import step_spec
@@ -245,7 +246,7 @@ class Carrier:
         try:
             await self._start(step)
         except (PreparationFailed, TargetForeign) as error:
-            self._submit(commands.FailStep(step.step_id, str(error)))
+            self._submit(commands.FailStep(step.step_id, str(error), USER_ERROR))
         except Exception as error:
             # A bug. Unsaid, the step would wait for its beginning for ever.
             log.exception("a step was not prepared: please report this", extra={"fields": {"step": step.step_id}})

@@ -16,6 +16,7 @@ from windrow.journal import say
 from windrow_master.core.commands import FailStep, FinishStep, LostRows, PostponeFinish, RequeueLostRows
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.states import AttemptState, Cause
+from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
 from windrow_master.output.concatenation import (
     ConcatenationError,
     ConcatenationStopped,
@@ -25,6 +26,7 @@ from windrow_master.output.concatenation import (
     Wanted,
     concatenate,
 )
+from windrow_master.output.errors import TargetForeign
 from windrow_master.output.staging import remove_orphans
 from windrow_master.output.target import refuse_foreign
 from windrow_master.reports.failed_items import FILE_NAME, describer, write_failed_items
@@ -107,9 +109,12 @@ class Finisher:
                 postpone(PostponeFinish(work.step_id, work.generation, str(error)))
                 await asyncio.sleep(RETRY_S)
             except ConcatenationError as error:
-                return FailStep(work.step_id, str(error))
+                return FailStep(
+                    work.step_id, str(error), USER_ERROR if isinstance(error, TargetForeign) else DEPENDENCY_ERROR
+                )
             except OSError as error:
-                return FailStep(work.step_id, f"The output of step {work.step_name!r} could not be finished: {error}.")
+                message = f"The output of step {work.step_name!r} could not be finished: {error}."
+                return FailStep(work.step_id, message, DEPENDENCY_ERROR)
         return None
 
     async def report(self, work: Finish) -> None:

@@ -130,7 +130,7 @@ class PlanningDriver:
             except asyncio.IncompleteReadError:
                 return False
             if message["type"] == "error":
-                await self._submit(FailStep(self._step_id, message["message"]))
+                await self._submit(FailStep(self._step_id, message["message"], message["category"]))
                 return True
             reach("planning.checkpoint_received")
             start, end = message["from"], message["to"]

@@ -98,6 +98,7 @@ def _step(row: StepRow) -> Row:
         row.counters,
         row.start_time,
         row.end_time,
+        row.error_category,
     )
 
 

@@ -19,7 +19,7 @@ JOB_COLUMNS = (
 JOB_FROM = "job JOIN job_document USING (job_key)"
 STEP_COLUMNS = (
     "step.step_id, job_key, ordinal, name, state, message, paths, reader, checkpoint, counters, header, start_time, "
-    "end_time"
+    "end_time, error_category"
 )
 STEP_FROM = "step JOIN step_document USING (step_id)"
 NODE_COLUMNS = "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned"

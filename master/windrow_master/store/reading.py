@@ -33,7 +33,7 @@ RANGE_COLUMNS = (
 )
 ATTEMPT_COLUMNS = (
     "lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number, state, cause, "
-    "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail"
+    "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail, phase"
 )
 ITEM_OUTCOME_COLUMNS = "step_id, mini_batch, item_first, item_count, cause, message"
 OUTPUT_COLUMNS = "path, job_key, step_id, generation, incarnation, length, digest, mtime_ns, rows"

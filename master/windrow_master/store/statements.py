@@ -95,8 +95,8 @@ JOB_DOCUMENTS = _upsert("job_document", "job_key", "job_key, document")
 STEPS = _upsert(
     "step",
     "step_id",
-    "step_id, job_key, ordinal, name, state, message, checkpoint, counters, start_time, end_time",
-    "state, message, checkpoint, counters, start_time, end_time",
+    "step_id, job_key, ordinal, name, state, message, checkpoint, counters, start_time, end_time, error_category",
+    "state, message, checkpoint, counters, start_time, end_time, error_category",
 )
 STEP_DOCUMENTS = _upsert("step_document", "step_id", "step_id, paths, reader, header")
 PLANNED = _insert("mini_batch", "key, item_first, item_count, recipe_offset, recipe_length, generation")
@@ -117,9 +117,9 @@ ATTEMPTS = _upsert(
     "attempt",
     "lease_id",
     "lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number, state, cause, "
-    "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail",
+    "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail, phase",
     "process_number, state, cause, start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, "
-    "message, detail",
+    "message, detail, phase",
 )
 VERDICTS = BulkStatement(
     "UPDATE attempt SET state = new.column2, cause = new.column3, message = new.column4 "

@@ -201,6 +201,7 @@ class Step(google.protobuf.message.Message):
     START_TIME_FIELD_NUMBER: builtins.int
     END_TIME_FIELD_NUMBER: builtins.int
     FAILURE_EXAMPLES_FIELD_NUMBER: builtins.int
+    ERROR_CATEGORY_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique for ever over one master's state."""
     name: builtins.str
@@ -217,6 +218,8 @@ class Step(google.protobuf.message.Message):
     """Rows in the output (so far)."""
     output_bytes: builtins.int
     """Bytes in the output (so far)."""
+    error_category: builtins.str
+    """What kind of error it failed by: UserError, SystemError or DependencyError; empty while it has not failed."""
     @property
     def mini_batches(self) -> global___MiniBatchCounts:
         """Mini-batches so far."""
@@ -263,9 +266,10 @@ class Step(google.protobuf.message.Message):
         start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         failure_examples: collections.abc.Iterable[global___FailureExample] | None = ...,
+        error_category: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["end_time", b"end_time", "items", b"items", "mini_batches", b"mini_batches", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["end_time", b"end_time", "failed_attempts", b"failed_attempts", "failure_examples", b"failure_examples", "items", b"items", "message", b"message", "mini_batches", b"mini_batches", "name", b"name", "output_bytes", b"output_bytes", "outputs", b"outputs", "planned", b"planned", "retries", b"retries", "rows", b"rows", "start_time", b"start_time", "state", b"state", "step_id", b"step_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end_time", b"end_time", "error_category", b"error_category", "failed_attempts", b"failed_attempts", "failure_examples", b"failure_examples", "items", b"items", "message", b"message", "mini_batches", b"mini_batches", "name", b"name", "output_bytes", b"output_bytes", "outputs", b"outputs", "planned", b"planned", "retries", b"retries", "rows", b"rows", "start_time", b"start_time", "state", b"state", "step_id", b"step_id"]) -> None: ...
 
 global___Step = Step
 
@@ -371,6 +375,8 @@ class FailureExample(google.protobuf.message.Message):
     DETAIL_FIELD_NUMBER: builtins.int
     NODE_ID_FIELD_NUMBER: builtins.int
     PROCESS_NUMBER_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    ERROR_CATEGORY_FIELD_NUMBER: builtins.int
     cause: windrow.rpc.v1.work_pb2.Cause.ValueType
     """The cause."""
     mini_batch_index: builtins.int
@@ -383,6 +389,10 @@ class FailureExample(google.protobuf.message.Message):
     """The node."""
     process_number: builtins.int
     """The worker, as in processNNN."""
+    status: builtins.str
+    """As in the reports: RUN_EXCEPTION, LOAD_TIMEOUT, NODE_LOST, …"""
+    error_category: builtins.str
+    """UserError, SystemError or DependencyError."""
     def __init__(
         self,
         *,
@@ -392,8 +402,10 @@ class FailureExample(google.protobuf.message.Message):
         detail: builtins.str = ...,
         node_id: builtins.str = ...,
         process_number: builtins.int = ...,
+        status: builtins.str = ...,
+        error_category: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "detail", b"detail", "message", b"message", "mini_batch_index", b"mini_batch_index", "node_id", b"node_id", "process_number", b"process_number"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "detail", b"detail", "error_category", b"error_category", "message", b"message", "mini_batch_index", b"mini_batch_index", "node_id", b"node_id", "process_number", b"process_number", "status", b"status"]) -> None: ...
 
 global___FailureExample = FailureExample
 

@@ -12,6 +12,7 @@ import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import sys
 import typing
+import windrow.rpc.v1.node_pb2
 
 if sys.version_info >= (3, 10):
     import typing as typing_extensions
@@ -332,6 +333,7 @@ class Completion(google.protobuf.message.Message):
     MESSAGE_FIELD_NUMBER: builtins.int
     DETAIL_FIELD_NUMBER: builtins.int
     MISFITS_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
     lease_id: builtins.int
     """The lease."""
     cause: global___Cause.ValueType
@@ -368,6 +370,8 @@ class Completion(google.protobuf.message.Message):
     """For a failure: what happened, in one line; at most 4 KiB."""
     detail: builtins.str
     """For a failure: Python's traceback or the tail of stderr; at most 64 KiB."""
+    phase: windrow.rpc.v1.node_pb2.WorkerPhase.ValueType
+    """For a failure: what the worker was doing (loading, running, returning)."""
     @property
     def misfits(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Misfit]:
         """Values that did not fit their column's pinned type."""
@@ -394,8 +398,9 @@ class Completion(google.protobuf.message.Message):
         message: builtins.str = ...,
         detail: builtins.str = ...,
         misfits: collections.abc.Iterable[global___Misfit] | None = ...,
+        phase: windrow.rpc.v1.node_pb2.WorkerPhase.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "cpu_us", b"cpu_us", "detail", b"detail", "elapsed_us", b"elapsed_us", "header", b"header", "item_count", b"item_count", "lease_id", b"lease_id", "message", b"message", "misfits", b"misfits", "peak_rss_kib", b"peak_rss_kib", "process_number", b"process_number", "result_count", b"result_count", "row_count", b"row_count", "rows", b"rows", "rows_crc32", b"rows_crc32", "rows_length", b"rows_length", "run_us", b"run_us", "staged_segment", b"staged_segment", "start_unix_us", b"start_unix_us"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "cpu_us", b"cpu_us", "detail", b"detail", "elapsed_us", b"elapsed_us", "header", b"header", "item_count", b"item_count", "lease_id", b"lease_id", "message", b"message", "misfits", b"misfits", "peak_rss_kib", b"peak_rss_kib", "phase", b"phase", "process_number", b"process_number", "result_count", b"result_count", "row_count", b"row_count", "rows", b"rows", "rows_crc32", b"rows_crc32", "rows_length", b"rows_length", "run_us", b"run_us", "staged_segment", b"staged_segment", "start_unix_us", b"start_unix_us"]) -> None: ...
 
 global___Completion = Completion
 

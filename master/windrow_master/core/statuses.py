@@ -1,0 +1,60 @@
+"""What reports call the end of an attempt and the kind of an error. Reference: parallel-job.md, 5.1, 5.5 and 7.3.
+
+`LOAD_DONE`, `LOAD_TIMEOUT`, `RUN_DONE`, `RUN_TIMEOUT` and `RUN_EXCEPTION` are the vendor's; the others are made in
+their likeness where it has none that is public. The vendor's categories are not public either.
+"""
+
+from __future__ import annotations
+
+from windrow_master.core.states import AttemptState, Cause, Phase
+
+USER_ERROR = "UserError"
+"""The entry script, its arguments, the input, or settings of the job."""
+SYSTEM_ERROR = "SystemError"
+"""Windrow itself, or a machine."""
+DEPENDENCY_ERROR = "DependencyError"
+"""Storage or network that the job needs."""
+
+_USERS_CAUSES = frozenset(
+    (
+        Cause.EXCEPTION,
+        Cause.TIMEOUT,
+        Cause.BAD_RETURN,
+        Cause.CRASH,
+        Cause.OOM,
+        Cause.INIT_FAILED,
+        Cause.LOAD_FAILED,
+        Cause.INPUT_CHANGED,
+    )
+)
+
+_STAGES = {Phase.LOADING: "LOAD", Phase.RUNNING: "RUN", Phase.RETURNING: "RETURN"}
+
+_STAGED = frozenset((Cause.TIMEOUT, Cause.CRASH, Cause.OOM))
+"""Causes that may strike in each stage of an attempt."""
+
+_NAMED = {
+    Cause.EXCEPTION: "RUN_EXCEPTION",
+    Cause.BAD_RETURN: "RUN_EXCEPTION",
+    Cause.LOAD_FAILED: "LOAD_EXCEPTION",
+    Cause.INPUT_CHANGED: "LOAD_EXCEPTION",
+}
+
+
+def category_of(cause: int) -> str:
+    """The kind of error that a cause is; "" for none and for what was cancelled."""
+    if cause in (Cause.NONE, Cause.CANCELLED):
+        return ""
+    return USER_ERROR if cause in _USERS_CAUSES else SYSTEM_ERROR
+
+
+def status_of(state: int, cause: int, phase: int) -> str:
+    """How an attempt ended. `phase`: what its worker was doing then (states.Phase)."""
+    if state == AttemptState.SUCCEEDED:
+        return "RUN_DONE"
+    if state == AttemptState.RUNNING:
+        return "LEASED"
+    known = Cause(cause)
+    if known in _STAGED:
+        return f"{_STAGES.get(Phase(phase), 'RUN')}_{known.name}"
+    return _NAMED.get(known, known.name)
