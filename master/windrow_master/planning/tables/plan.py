@@ -91,12 +91,14 @@ def _list_and_pin(source: Source, size: int | None, journal: Journal, emitter: E
 
 def _names(source: Source, read: Read | None, emitter: Emitter) -> Iterator[bytes]:
     """Absolute names of the data files, in order."""
-    skip_markers = source.plain or isinstance(read, ReadParquet)
+    every_marker = source.plain or isinstance(read, ReadParquet)
     for entry in source.entries:
         for chunk in entry.names(emitter.warn):
             for name in chunk:
                 path = os.path.join(entry.folder, name)
-                if not entry.file and skip_markers and is_marker(name):
+                # Spark leaves its marks beside text, too, where nobody means them; `x.crc` may be somebody's text.
+                hidden = read is not None and os.path.basename(name).startswith((b".", b"_"))
+                if not entry.file and (every_marker or hidden) and is_marker(name):
                     continue
                 if source.plain and not entry.file and _is_hidden_stranger(name):
                     emitter.warn(f"{shown(path)} was left out: a hidden file whose name tells no format of tables.")
