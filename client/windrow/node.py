@@ -52,7 +52,9 @@ def why_no_work(nodes: Sequence[Node]) -> str:
     counts = Counter("cordoned" if node.cordoned else node.state for node in nodes)
     what = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     here = f"No node takes work ({what})" if nodes else "No node is here"
-    return f"{here}: the job waits for one. `windrow node list` tells more"
+    set_aside = next((node for node in nodes if node.state == "quarantined" and node.message), None)
+    why = f"{set_aside.node_id}: {set_aside.message.rstrip('.')}. " if set_aside else ""
+    return f"{here}: the job waits for one. {why}`windrow node list` tells more"
 
 
 def node_from_message(message: node_pb2.Node) -> Node:

@@ -272,6 +272,29 @@ def test_no_progress_ends_the_job_though_each_mini_batch_had_time_left(make: Mak
     assert check_counts(run)["cancelled"] == 4
 
 
+def test_a_fault_that_the_only_node_does_not_get_over_ends_the_job_and_blames_no_mini_batch(make: Make) -> None:
+    run = make(
+        "import os, shutil\n"
+        "def run(mini_batch):\n"
+        "    scratch = '../scratch/process000'\n"
+        "    if os.path.isdir(scratch): shutil.rmtree(scratch); open(scratch, 'w').close()\n"
+        "    return ['x' * (1 << 20)]\n",
+        settings="max_concurrency_per_instance: 1",
+    )
+    job = (run.folder / "job.yml").read_text()
+    (run.folder / "job.yml").write_text(
+        job.replace("entry.py\n", "entry.py\n      program_arguments: --progress_update_timeout 5\n")
+    )
+    code, text = run.run()
+    assert code == 1, text
+    assert "every attempt since then has met a fault of its node, the last on" in text
+    step = shown(run)
+    assert set(step["failed_attempts"]) == {"node_fault"}
+    assert step["failed_attempts"]["node_fault"] >= 4, "it was tried again"
+    assert (step["mini_batches"]["failed"], step["mini_batches"]["cancelled"]) == (0, 4)
+    assert step["error_category"] == "SystemError"
+
+
 def test_a_failed_job_tells_what_kind_of_error_it_was(make: Make) -> None:
     run = make("def run(mini_batch):\n    return mini_batch\n", files=0)
     code, text = run.run()
