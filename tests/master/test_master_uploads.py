@@ -295,10 +295,10 @@ def test_an_upload_leaves_room_for_the_masters_state(small_disk: Path) -> None:
             return ""
 
         def fill() -> None:
-            with ballast.open("wb") as file, contextlib.suppress(OSError):
+            # Unbuffered: closing must have nothing left to write.
+            with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
                 while True:
                     file.write(bytes(1 << 16))
-                    file.flush()
 
         assert await send(16 << 20) == "STORAGE_FULL"
         assert not list((bench.state / "artifacts").glob("*.partial"))
