@@ -100,6 +100,20 @@ def test_a_group_that_does_not_follow_the_stored_checkpoint_is_a_no_op(wrong: di
     assert driver.do(commands.PlanGroup(**good)) is True
 
 
+def test_the_stages_of_planning_are_told_once_a_step() -> None:
+    driver = CoreDriver()
+    driver.submit(StepSettings("a"), StepSettings("b"))
+    for counts, done in (([], False), ([1, 1], False), ([1], False), ([], True)):
+        driver.plan(1, counts, done)
+    driver.plan(2, [1], True)
+    assert [(event.kind, event.message) for event in driver.tables.events if "task" in event.kind] == [
+        ("first_task_scheduled", "a"),
+        ("all_tasks_scheduled", "a"),
+        ("first_task_scheduled", "b"),
+        ("all_tasks_scheduled", "b"),
+    ]
+
+
 def test_no_group_is_taken_after_the_end_of_planning_or_of_the_step() -> None:
     driver = CoreDriver()
     driver.running([1])

@@ -176,7 +176,12 @@ def write_csv(path: Path, number: int) -> None:
     path.write_text("id,part\n" + "".join(f"{10 * number + at},{number}\n" for at in range(5)))
 
 
+def write_json(path: Path, number: int) -> None:
+    path.write_text("".join(json.dumps({"id": 10 * number + at, "part": str(number)}) + "\n" for at in range(5)))
+
+
 SPARK = {
+    "json": (".json", write_json, "read_json_lines", str),
     "parquet": (".snappy.parquet", write_parquet, "read_parquet", str),
     "csv": (".csv", write_csv, "read_delimited", int),
 }

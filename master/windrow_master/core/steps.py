@@ -126,6 +126,10 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
     step.counters.items_total += items
     step.ready.add_fresh(command.first_mini_batch, command.first_mini_batch + count)
     step.progress_s = now.monotonic_s
+    if count and not command.first_mini_batch:
+        state.add_event(now, job.job_key, "first_task_scheduled", step.settings.name)
+    if command.done:
+        state.add_event(now, job.job_key, "all_tasks_scheduled", step.settings.name)
     if count:
         state.dirty.planned.append(PlannedRows(step.step_id, command.first_mini_batch, job.generation, command.records))
     for warning in command.warnings:
