@@ -224,6 +224,48 @@ def test_thresholds_compare_with_greater_than(settings: dict[str, Any], failing:
     driver.tables.check()
 
 
+@pytest.mark.parametrize(
+    ("settings", "results", "said"),
+    [
+        # As the sales sample does it: nothing is returned, and nothing is to fail for that.
+        ({"error_threshold": -1, "mini_batch_error_threshold": 0, "append_row": False}, [0, 0, 0], ""),
+        ({"error_threshold": 9, "mini_batch_error_threshold": 1}, [1, 2, 2], ""),
+        ({"error_threshold": 9, "mini_batch_error_threshold": 0}, [1, 2, 2], "A short return counts as one"),
+        ({"error_threshold": 1}, [1, 2, 2], ""),
+        ({"error_threshold": 1}, [1, 1, 2], "2 items failed, more than error_threshold allows (1)"),
+        ({"error_threshold": 0, "mini_batch_error_threshold": 0}, [2, 9, 2], ""),
+        ({"error_threshold": 9, "allowed_failed_percent": 33.0}, [1, 2, 2], "1 of 3 mini-batches failed"),
+        ({"error_threshold": 9, "allowed_failed_percent": 34.0}, [1, 2, 2], ""),
+        ({"error_threshold": -1, "allowed_failed_percent": 0.0}, [1, 2, 2], ""),
+        ({}, [0, 0, 0], "no succeeded mini batch item returned from run()"),
+        ({}, [0, 1, 0], ""),
+    ],
+)
+def test_short_returns_count_as_items_and_with_an_error_threshold_as_mini_batches(
+    settings: dict[str, Any], results: list[int], said: str
+) -> None:
+    driver = CoreDriver()
+    step = driver.running([2, 2, 2], **settings)
+    driver.join()
+    for lease, count in zip(driver.held(), results, strict=True):
+        driver.complete("n1", completion(lease.lease_id, items=2, results=count, rows=b"r\n" * count))
+    assert step.state == (StepState.FAILED if said else StepState.CONCATENATING), step.message
+    assert said in step.message
+    driver.tables.check()
+
+
+@pytest.mark.parametrize("max_retries", [0, 2])
+def test_a_mini_batch_counts_against_a_threshold_only_when_its_tries_are_used_up(max_retries: int) -> None:
+    driver = CoreDriver()
+    step = driver.running([2, 2], max_retries=max_retries, error_threshold=0, mini_batch_error_threshold=0)
+    driver.join(leases_max=1)
+    for _ in range(max_retries):
+        driver.fail("n1", driver.held()[0], Cause.BAD_RETURN, items=2)
+        assert step.state == StepState.RUNNING, "a try that failed is no failure yet"
+    driver.fail("n1", driver.held()[0], Cause.BAD_RETURN, items=2)
+    assert step.state == StepState.FAILED
+
+
 def test_allowed_failed_percent_waits_for_the_end_of_planning() -> None:
     driver = CoreDriver()
     driver.submit(StepSettings("step", max_retries=0, allowed_failed_percent=50))
@@ -414,6 +456,21 @@ def test_lost_rows_change_nothing_about_what_a_mini_batch_was_charged_with(resta
     assert (lease.attempt, driver.step().counters.retries) == (4, 3)
     driver.fail("n1", lease, Cause.EXCEPTION)
     assert driver.step().counters.failed == 1, "its third charge of the three that it has"
+
+
+def test_rows_that_are_lost_again_and_again_end_the_step_and_blame_the_disk() -> None:
+    driver = CoreDriver()
+    driver.running([1, 1])
+    driver.join()
+    driver.finish_all()
+    for _ in range(4):
+        driver.do(commands.RequeueLostRows(StepId(1), 1, (driver.tables.lost_rows(1, 1),)))
+        assert driver.step().state == StepState.RUNNING
+        driver.finish_all()
+    driver.do(commands.RequeueLostRows(StepId(1), 1, (driver.tables.lost_rows(1, 1),)))
+    assert (driver.step().state, driver.step().error_category) == (StepState.FAILED, "SystemError")
+    assert "mini-batch 1 were lost 5 times" in driver.job().message and "Check the disk" in driver.job().message
+    driver.tables.check()
 
 
 def test_what_the_output_waited_for_is_not_said_of_a_step_that_runs_again() -> None:

@@ -16,6 +16,9 @@ NODE_LOSSES_UNTIL_EXCLUSIVE = 3
 NODE_LOSSES_UNTIL_FAILED = 10
 """After so many lost nodes a mini-batch is taken for their killer."""
 
+ROWS_LOSSES_MAX = 5
+"""After so many losses of its committed rows a mini-batch is not run again: the disk of the state folder is damaged."""
+
 INIT_FAILURES_PER_PROCESS = 2
 """So many failures of `init()` for each worker process of all nodes, with none succeeding, end a step (section 5.4)."""
 

@@ -44,8 +44,10 @@ from windrow_master.core.commands import (
 )
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.records import AttemptRow, OutcomeRow, PlannedRows
+from windrow_master.core.settings import ROWS_LOSSES_MAX
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
+from windrow_master.core.statuses import SYSTEM_ERROR
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold
 
 ENDED_JOB_KEPT_S = 60.0
@@ -196,6 +198,16 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
     if command.generation != job.generation:
         return
     counters, table = step.counters, step.mini_batches
+    for lost in command.lost:
+        losses = 1 + sum(cause == Cause.ROWS_LOST for _, cause in lost.failures)
+        if losses >= ROWS_LOSSES_MAX and table.lease_ids[lost.mini_batch] == lost.lease_id:
+            message = (
+                f"the committed rows of mini-batch {lost.mini_batch} were lost {losses} times: each time they failed "
+                "their checksum or could not be read. Check the disk of the master's state folder, then run the job "
+                "again."
+            )
+            fail_step(state, step, message, now, SYSTEM_ERROR)
+            return
     for lost in command.lost:
         if table.lease_ids[lost.mini_batch] != lost.lease_id:
             continue
