@@ -97,7 +97,7 @@ class EmbeddedRun:
             assert self.process is not None
             return [self.process.pid]
         if role == "worker":
-            return [pid for agent in self.pids("agent") for pid in _children(agent) if _runs(pid, "boot.py")]
+            return [pid for agent in self.pids("agent") for pid in children(agent) if _runs(pid, "boot.py")]
         try:
             known = json.loads((self.state / "embedded.json").read_text())
         except (FileNotFoundError, ValueError):
@@ -136,7 +136,7 @@ class EmbeddedRun:
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal() and int(entry.name) != os.getpid():
-                line = _command_line(int(entry.name))
+                line = command_line(int(entry.name))
                 if str(self.state) in line:
                     found.append(line)
         return found
@@ -158,7 +158,8 @@ def check_words(text: str, words: list[str]) -> None:
         assert ours not in text, text
 
 
-def _command_line(pid: int) -> str:
+def command_line(pid: int) -> str:
+    """What a process was started as; "" when it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -166,10 +167,11 @@ def _command_line(pid: int) -> str:
 
 
 def _runs(pid: int, what: str) -> bool:
-    return what in _command_line(pid)
+    return what in command_line(pid)
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """Child processes of a process's first thread."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from embedded_run import WINDROW, EmbeddedRun, check_counts, wait_until
+from embedded_run import WINDROW, EmbeddedRun, check_counts, children, command_line, wait_until
 from fleet_commands import EXPECTED, FILES, Fleet
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import status_of
@@ -270,6 +270,30 @@ def test_no_progress_ends_the_job_though_each_mini_batch_had_time_left(make: Mak
     step = shown(run)
     assert (step["state"], step["error_category"], step["failed_attempts"]) == ("failed", "SystemError", {})
     assert check_counts(run)["cancelled"] == 4
+
+
+def test_no_first_mini_batch_in_time_ends_the_job(make: Make) -> None:
+    run = make("def run(mini_batch):\n    return mini_batch\n")
+    job = (run.folder / "job.yml").read_text()
+    (run.folder / "job.yml").write_text(
+        job.replace("entry.py\n", "entry.py\n      program_arguments: --first_task_creation_timeout 1\n")
+    )
+    run.start()
+    planners: list[int] = []
+
+    def planner_stands() -> bool:
+        for master in run.pids("master"):
+            planners[:] = [pid for pid in children(master) if "windrow_master.planning" in command_line(pid)]
+        for pid in planners:
+            os.kill(pid, signal.SIGSTOP)  # before its interpreter has come so far as to list anything
+        return bool(planners)
+
+    wait_until(planner_stands, "the planner has begun, and stands still")
+    code, text = run.finish()
+    assert code == 1, text
+    assert "No mini-batch was made within first_task_creation_timeout (1 s). Raise it" in text
+    assert shown(run)["error_category"] == "DependencyError"
+    wait_until(lambda: not any(map(command_line, planners)), "the planner is gone")
 
 
 def test_a_fault_that_the_only_node_does_not_get_over_ends_the_job_and_blames_no_mini_batch(make: Make) -> None:
