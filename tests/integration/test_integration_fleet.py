@@ -27,8 +27,10 @@ def test_a_drained_agent_leaves_and_costs_nothing(fleet: Fleet) -> None:
 def test_a_killed_agent_and_a_restarted_master_cost_no_outcome(fleet: Fleet) -> None:
     fleet.start_agent("one")
     fleet.start_agent("two")
-    fleet.create("nightly")
-    wait_until(lambda: fleet.done("nightly") >= 10, "some of the job")
+    # However long the commands between take: the job goes on until it is told to hurry.
+    hurry, variables = fleet.folder / "hurry", "jobs.score.environment_variables"
+    fleet.create("nightly", "--set", f"{variables}.PAUSE=2", "--set", f"{variables}.HURRY={hurry}")
+    wait_until(lambda: fleet.done("nightly") >= 2, "some of the job")
     follower = fleet.start("follower", "job", "stream", "nightly")
     wait_until(lambda: "nightly" in fleet.said("follower"), "the job is followed")
     for name in ("two", "master"):
@@ -36,6 +38,7 @@ def test_a_killed_agent_and_a_restarted_master_cost_no_outcome(fleet: Fleet) -> 
         fleet.processes[name].wait()
     wait_until(lambda: "No master answers" in fleet.said("follower"), "the follower waits")
     fleet.start_master()
+    hurry.touch()
     step = fleet.check_done("nightly")
     assert set(step["failed_attempts"]) <= {"node_lost"}
     assert fleet.processes["one"].poll() is None, "it outlived its master"
