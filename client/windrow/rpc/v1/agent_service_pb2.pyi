@@ -361,7 +361,7 @@ class StepCapacity(google.protobuf.message.Message):
     leases_max: builtins.int
     """Leases wanted, those held included (those finished-unacknowledged not). Zero: none."""
     workers: builtins.int
-    """Worker processes that serve the step now."""
+    """Worker processes that the node means to have for the step; whether one is ready, heartbeats tell."""
     given_up: builtins.bool
     """This node starts no worker for the step any more: too many could not be made ready. Zero leases without this are
     for the moment only.
