@@ -95,10 +95,13 @@ class ValueChecks:
         self.error(node, key, f"must be {what}, at least {minimum}, not {shown(node)}.")
         return None
 
-    def number(self, node: Node, key: str, low: float, high: float) -> None:
+    def number(self, node: Node, key: str, low: float, high: float) -> float | None:
         """A number from `low` to `high`."""
-        if not (isinstance(node, Scalar) and type(node.value) in (int, float) and low <= float(node.text) <= high):
-            self.error(node, key, f"must be a number from {low:g} to {high:g}, not {shown(node)}.")
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
+            return float(value)
+        self.error(node, key, f"must be a number from {low:g} to {high:g}, not {shown(node)}.")
+        return None
 
     def no_repeats(self, node: Node, key: str, names: tuple[str, ...]) -> None:
         """Each name at most once."""

@@ -24,11 +24,20 @@ def make_loader(reader: Dict[str, Any]) -> Loader:
     Raises MissingLibrary where pandas (for Parquet: also pyarrow) is not installed, what the import raises where it
     does not work, ValueError for a format that is not known.
     """
-    made = reader["format"]
     try:
         import pandas  # noqa: F401
     except ModuleNotFoundError as error:
         raise _missing("pandas", "A table", error) from error
+    loader = _make_plain_loader(reader)
+    if reader.get("steps"):
+        from windrow_worker.tables.stepped import SteppedLoader
+
+        return SteppedLoader(loader, reader["steps"])
+    return loader
+
+
+def _make_plain_loader(reader: Dict[str, Any]) -> Loader:
+    made = reader["format"]
     if made == "delimited":
         from windrow_worker.tables.delimited import DelimitedLoader
 

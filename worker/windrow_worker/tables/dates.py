@@ -101,12 +101,13 @@ def families_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
     return tuple(fixed) + tuple(orders or ()), False
 
 
-def parser(families: Iterable[str], formats: Iterable[str]) -> Parse:
-    """One function for a column: its families and formats in turn, outer blanks allowed."""
+def parser(families: Iterable[str], formats: Iterable[str], constant: str = "") -> Parse:
+    """One function for a column: its families and formats in turn, outer blanks allowed; ``constant`` stands in front
+    of each text."""
     parses = [FAMILIES[family] for family in families] + [_format_parser(text) for text in formats]
 
     def parse(text: str) -> Optional[int]:
-        text = text.strip()
+        text = constant + text.strip()
         for one in parses:
             value = one(text)
             if value is not None:

@@ -14,6 +14,7 @@ from windrow_worker.tables.delimited_text import Text, records
 from windrow_worker.tables.encodings import to_text, to_utf8
 from windrow_worker.tables.files import printable, read_range
 from windrow_worker.tables.frames import frame
+from windrow_worker.tables.positions import record_positions
 
 try:
     import pyarrow
@@ -63,6 +64,10 @@ class DelimitedLoader:
         layout = self._layouts[where["layout"]]
         columns = [self._columns[index] for index in layout]
         positions = {index: at for at, index in enumerate(layout)}
+
+        def places() -> Any:
+            return record_positions(data, where["begin"], self._encoding, self._text)
+
         try:
             table = None
             if self._fast:
@@ -70,12 +75,12 @@ class DelimitedLoader:
                 table = read_fast(utf8, self._text, columns, self._as_text[where["layout"]])
             if table is not None:
                 value = self._arrow_frame(table, positions, where["file"])
-                return Loaded(value, table.rows, self._misfits(table, columns, where, data))
+                return Loaded(value, table.rows, self._misfits(table, columns, where, data), None, places)
             exact = _read_exact(to_text(data, self._encoding, where["begin"]), self._text, columns)
         except ValueError as error:
             raise ValueError("%s cannot be read: %s." % (where["file"], error)) from error
         value = self._exact_frame(exact, positions, where["file"])
-        return Loaded(value, exact.rows, self._misfits(exact, columns, where, data))
+        return Loaded(value, exact.rows, self._misfits(exact, columns, where, data), None, places)
 
     def _arrow_frame(self, table: Any, positions: Dict[int, int], file: str) -> pandas.DataFrame:
         names, arrays = [], []

@@ -18,11 +18,12 @@ def frame(columns: Sequence[Tuple[str, str, List[Any]]], rows: int) -> pandas.Da
 
     With nulls an int column is float64 and a bool column holds objects. Datetimes come as nanoseconds.
     """
-    made = {name: _series(kind, values) for name, kind, values in columns}
+    made = {name: series(kind, values) for name, kind, values in columns}
     return pandas.DataFrame(made, index=pandas.RangeIndex(rows))
 
 
-def _series(kind: str, values: List[Any]) -> pandas.Series:
+def series(kind: str, values: List[Any]) -> pandas.Series:
+    """One column of a frame."""
     if kind == "text":
         return pandas.Series(values, dtype=_TEXT)
     nulls = None in values

@@ -6,6 +6,7 @@ import base64
 import json
 from typing import Any, Dict, Tuple
 
+import numpy
 import pyarrow
 import pyarrow.parquet
 
@@ -20,6 +21,11 @@ def pack_schema(schema: pyarrow.Schema) -> str:
     return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
 
 
+def unpack_schema(packed: str) -> pyarrow.Schema:
+    """The schema that :func:`pack_schema` made text of."""
+    return pyarrow.ipc.read_schema(pyarrow.BufferReader(base64.b64decode(packed)))
+
+
 class ParquetLoader:
     """Reads row groups by the schema that the planner pinned: the union of all files' columns by name.
 
@@ -29,8 +35,7 @@ class ParquetLoader:
     """
 
     def __init__(self, reader: Dict[str, Any]) -> None:
-        packed = base64.b64decode(reader["schema"])
-        self._schema = pyarrow.ipc.read_schema(pyarrow.BufferReader(packed))
+        self._schema = unpack_schema(reader["schema"])
         self._mixed = set(reader["mixed"])
         self._path_column: bool = reader["path_column"]
         # A footer describes all row groups: where there are many, reading it anew for each would cost more than they.
@@ -66,4 +71,9 @@ class ParquetLoader:
         value = pyarrow.Table.from_arrays(arrays, names=names).to_pandas()
         for column in self._mixed:
             value[column] = value[column].astype(object)
-        return Loaded(value, table.num_rows)
+
+        def places() -> Any:
+            before = sum(metadata.row_group(at).num_rows for at in range(where["row_group"]))
+            return numpy.arange(before, before + table.num_rows)
+
+        return Loaded(value, table.num_rows, (), None, places)
