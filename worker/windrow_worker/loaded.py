@@ -28,10 +28,10 @@ class Loaded:
     ``value``: what ``run()`` gets. ``item_count``: files, or rows. ``misfits``: values that did not fit their column's
     pinned type, as (column, count, example). ``partition_key_value``: the mini-batch's partition, where there is one.
     ``positions``, of a table: tells where each row stands in its file, as an array of numbers that grow; the same
-    however the file is cut.
+    however the file is cut. ``is_void``: the steps of a table have left no rows of it, and ``run()`` is not called.
     """
 
-    __slots__ = ("item_count", "misfits", "partition_key_value", "positions", "value")
+    __slots__ = ("is_void", "item_count", "misfits", "partition_key_value", "positions", "value")
 
     def __init__(
         self,
@@ -40,9 +40,11 @@ class Loaded:
         misfits: Sequence[Tuple[str, int, str]] = (),
         partition_key_value: Optional[Dict[str, Any]] = None,
         positions: Optional[Callable[[], Any]] = None,
+        is_void: bool = False,
     ) -> None:
         self.value = value
         self.item_count = item_count
         self.misfits = misfits
         self.partition_key_value = partition_key_value
         self.positions = positions
+        self.is_void = is_void

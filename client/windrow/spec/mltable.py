@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from windrow.spec.mltable_file_steps import check_file_step, check_partition_steps
 from windrow.spec.mltable_refused import STEPS_NOT_CARRIED_OUT, check_step_not_carried_out
 from windrow.spec.mltable_steps import STEPS, Step, read_step, unknown_step
 from windrow.spec.mltable_types import Override, read_overrides
@@ -181,7 +182,7 @@ def _read_transformations(
         )
         return None, (), ()
     read: Read | None = None
-    before, after = list[Step](), list[Step]()
+    before, after = list[tuple[str, Step]](), list[tuple[str, Step]]()
     for index, item in enumerate(node.items):
         key = f"transformations[{index}]"
         name, value = _step(checks, item, key)
@@ -191,13 +192,18 @@ def _read_transformations(
             read = _READS[name](checks, value, f"{key}.{name}")
         elif name in STEPS:
             step = read_step(name, value, item, f"{key}.{name}", checks)
-            if step is not None:
-                (before if read is None else after).append(step)
+            if step is not None and read is None:
+                before.append((f"{key}.{name}", step))
+            elif step is not None:
+                after.append((f"{key}.{name}", step))
         elif name in STEPS_NOT_CARRIED_OUT:
             check_step_not_carried_out(name, value, item, f"{key}.{name}", checks)
         elif name:
             checks.error(item, key, unknown_step(name, (*_READS, *STEPS_NOT_CARRIED_OUT)))
-    return read, tuple(before), tuple(after)
+    for place, step in before:
+        check_file_step(checks, place, step)
+    check_partition_steps(checks, after)
+    return read, tuple(step for _, step in before), tuple(step for _, step in after)
 
 
 def _step(checks: ValueChecks, item: Node, key: str) -> tuple[str, Node | None]:

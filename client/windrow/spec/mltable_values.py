@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from windrow.spec.nodes import Mapping, Node, Scalar, Sequence, is_null, shown
+from windrow.spec.nodes import Mapping, Node, Place, Scalar, Sequence, is_null, shown
 from windrow.spec.problems import Problems, did_you_mean, listed
 
 
@@ -14,7 +14,7 @@ class ValueChecks:
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
 
-    def error(self, node: Node, key: str, message: str) -> None:
+    def error(self, node: Node | Place, key: str, message: str) -> None:
         """Note an error at a value."""
         self._problems.error(node, key, message)
 

@@ -1,6 +1,7 @@
 """Steps of an MLTable file on its list of files: before it is read, or where it is not read at all.
 
-The list has one column, `Path`, the absolute path as text, and is one partition. Source: reference/mltable.md,
+The list has one column, `Path`, the absolute path as text, and is one partition: what has no meaning for it was refused
+when the MLTable file was read. Source: reference/mltable.md,
 section 2, rule 10.
 """
 
@@ -11,31 +12,18 @@ import os
 from collections.abc import Sequence
 from itertools import compress
 
-from windrow.spec.mltable_steps import (
-    ConvertColumnTypes,
-    DropColumns,
-    Filter,
-    KeepColumns,
-    Sample,
-    SelectPartitions,
-    Skip,
-    Step,
-    Take,
-)
+from windrow.spec.mltable_file_steps import PATH
+from windrow.spec.mltable_steps import Filter, Sample, SelectPartitions, Skip, Step, Take
 
 from windrow_master.planning.counts import Bound, Counts
 from windrow_master.planning.errors import PlanningError, shown
-
-PATH = "Path"
 
 
 class FileSteps:
     """The steps, and how far they have come: `seen` belongs into the checkpoint."""
 
     def __init__(self, steps: Sequence[Step], base: bytes, seen: Sequence[int] | None = None) -> None:
-        """`base`: the folder of the MLTable file. Raises PlanningError for what has no meaning for files."""
-        for step in steps:
-            _check(step)
+        """`base`: the folder of the MLTable file."""
         self._steps = steps
         self._base = base
         self._counts = Counts(
@@ -97,29 +85,6 @@ def salt_of(name: bytes, base: bytes) -> int:
     moved gives the same sample."""
     relative = name.removeprefix(os.path.join(base, b""))
     return int.from_bytes(hashlib.blake2b(relative, digest_size=8).digest(), "little")
-
-
-def _check(step: Step) -> None:
-    if isinstance(step, Filter):
-        for name in step.expression.columns:
-            if name != PATH:
-                raise PlanningError(
-                    f'{step.place}: filter names the column "{name}", but a list of files has only the column "{PATH}".'
-                )
-    elif isinstance(step, (KeepColumns, DropColumns)):
-        if (PATH in step.columns.chosen([PATH])) == isinstance(step, DropColumns):
-            raise PlanningError(f'{step.place}: no column is left: a list of files has only the column "{PATH}".')
-    elif isinstance(step, ConvertColumnTypes):
-        for conversion in step.conversions:
-            if conversion.columns.chosen([PATH]) and conversion.type.type != "string":
-                raise PlanningError(
-                    f'{conversion.place}: the column "{PATH}" of a list of files cannot become {conversion.type.type}.'
-                )
-    elif isinstance(step, SelectPartitions) and step.numbers and step.numbers[-1] > 0:
-        raise PlanningError(
-            f"{step.place}: select_partitions names partition {step.numbers[-1]}, but a list of files is one "
-            "partition, 0."
-        )
 
 
 def _filtered(step: Filter, folder: bytes, names: list[bytes]) -> list[bytes]:

@@ -20,4 +20,5 @@ class SteppedLoader:
         """One mini-batch. Raises what the other loader raises, and ValueError for what a filter cannot judge."""
         loaded = self._loader.load(recipe)
         rows, misfits = apply(self._steps, loaded.value, json.loads(recipe), loaded.positions)
-        return Loaded(rows, len(rows), [*loaded.misfits, *misfits], loaded.partition_key_value)
+        found = [*loaded.misfits, *misfits]
+        return Loaded(rows, len(rows), found, loaded.partition_key_value, is_void=not len(rows))

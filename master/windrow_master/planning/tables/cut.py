@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 from windrow_master.planning.counts import Counts
@@ -19,7 +20,7 @@ from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.file_steps import salt_of
 from windrow_master.planning.journal import Journal
 from windrow_master.planning.tables import listing
-from windrow_master.planning.tables.cutting import slices
+from windrow_master.planning.tables.cutting import Cutter, slices
 from windrow_master.planning.tables.delimited_files import Format
 from windrow_master.planning.tables.files import TableFile, opened
 from windrow_master.planning.tables.pin_delimited import head_for_cutting
@@ -60,14 +61,36 @@ def _text_slices(pinned: dict[str, Any], file_at: int, file: TableFile, begin: i
     with opened(file) as window:
         if begin is None:
             begin = head_for_cutting(window, file, how, pinned["header"], file_at == pinned["header_at"]).first_record
-        for first, end in slices(how.cutter(window), file.size, begin, pinned["slice_bytes"]):
-            yield Slice({**file.where(), "begin": first, "end": end, "layout": file.layout}, 0, end)
+        cutter = how.cutter(window)
+        for start, stop in _runs(cutter, file, begin):
+            for first, end in slices(cutter, file.size, start, pinned["slice_bytes"]):
+                if first >= stop:
+                    break
+                behind = min(end, stop)
+                yield Slice({**file.where(), "begin": first, "end": behind, "layout": file.layout}, 0, behind)
+
+
+def _runs(cutter: Cutter, file: TableFile, begin: int | None) -> Iterator[tuple[int | None, int]]:
+    """The parts to be cut, from the record at `begin` on: (first record, behind the last record)."""
+    if file.runs is None:
+        yield begin, file.size
+        return
+    for low, high in file.runs:
+        if begin is None:
+            return
+        # A record that starts exactly on a boundary belongs to the partition before it.
+        start = cutter.next_record(begin, low) if low and begin <= low else begin
+        behind = cutter.next_record(begin, high) if begin <= high < file.size else None
+        stop = file.size if high >= file.size or behind is None else behind
+        if start is not None and begin <= high and start < stop:
+            yield start, stop
 
 
 def _row_groups(file: TableFile, begin: int) -> Iterator[Slice]:
     """Slices of one Parquet file, with their rows; a row group without rows is no mini-batch."""
-    for at in range(begin, len(file.rows)):
-        if file.rows[at]:
+    chosen = range(len(file.rows)) if file.runs is None else chain.from_iterable(range(*run) for run in file.runs)
+    for at in chosen:
+        if at >= begin and file.rows[at]:
             yield Slice({**file.where(), "row_group": at}, file.rows[at], at + 1)
 
 

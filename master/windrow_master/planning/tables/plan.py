@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from windrow.spec.mltable import Read, ReadDelimited, ReadJsonLines, ReadParquet
+from windrow.spec.mltable_steps import SelectPartitions
 
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter
@@ -26,6 +27,7 @@ from windrow_master.planning.request import Request
 from windrow_master.planning.tables import listing
 from windrow_master.planning.tables.cut import cut
 from windrow_master.planning.tables.files import stat_file
+from windrow_master.planning.tables.partitions import Partitions
 from windrow_master.planning.tables.pin_delimited import DelimitedPinning
 from windrow_master.planning.tables.pin_json_lines import JsonLinesPinning
 from windrow_master.planning.tables.row_steps import column_names, resolve
@@ -50,7 +52,7 @@ def plan_mltable(request: Request, journal: Journal, emitter: Emitter) -> None:
     pinned = listing.read_pinned(journal.listing, position["files_end"])
     emitter.set_reader(pinned["reader"])
     cut(pinned, position, journal, emitter)
-    if emitter.mini_batches == 0 and pinned["reader"].get("steps"):
+    if emitter.mini_batches == 0 and "base" in pinned:
         raise PlanningError(f"The steps in the MLTable file of the input {shown(request.path)} leave no rows.")
     if emitter.mini_batches == 0:
         raise PlanningError(
@@ -63,6 +65,9 @@ def _list_and_pin(source: Source, size: int | None, journal: Journal, emitter: E
     """Write the listing; return the offset of its last line."""
     read: Read | None = source.read
     pinning: Any = None
+    after = source.mltable.after if source.mltable else ()
+    selects = any(isinstance(step, SelectPartitions) for step in after)
+    partitions: Partitions | None = None
     file_steps = _file_steps(source)
     for name in _names(source, read, file_steps, emitter):
         if pinning is None:
@@ -73,9 +78,14 @@ def _list_and_pin(source: Source, size: int | None, journal: Journal, emitter: E
                 f"The input {shown(source.path)} holds files of different formats; {shown(name)} is not like those "
                 "before it. Give each format a folder of its own, or add an MLTable file."
             )
-        journal.listing.append(listing.file_line(pinning.look_at(stat_file(name))))
+        file = pinning.look_at(stat_file(name))
+        if selects and partitions is None and read is not None:
+            partitions = Partitions(after, read)
+        journal.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
     if read is None or pinning is None:
         raise nothing_found(source.path, source.entries) if file_steps is None else file_steps.nothing_left()
+    if partitions is not None:
+        partitions.check()
     files_end = journal.listing.length
     pinned: dict[str, Any] = {"slice_bytes": size or getattr(read, "partition_size", None) or BYTES_DEFAULT}
     if isinstance(read, ReadParquet):
@@ -90,8 +100,8 @@ def _list_and_pin(source: Source, size: int | None, journal: Journal, emitter: E
             pinned |= {"reader": found.reader, "header": found.header, "header_at": found.header_at}
         else:
             pinned |= {"reader": pinning.pin(files), "header": "no_header", "header_at": -1}
-    steps = resolve(source.mltable.after, column_names(pinned["reader"])) if source.mltable else []
-    if steps:
+    steps = resolve(after, column_names(pinned["reader"])) if after else []
+    if after:
         pinned["reader"]["steps"] = steps
         pinned["base"] = os.fsdecode(source.path)
     listing.append_pinned(journal.listing, pinned)

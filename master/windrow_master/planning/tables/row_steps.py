@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from windrow.spec.mltable_file_steps import PATH
 from windrow.spec.mltable_steps import (
     ConvertColumnTypes,
     DropColumns,
@@ -22,7 +23,7 @@ from windrow.spec.mltable_steps import (
 
 from windrow_master.planning.counts import Bound
 from windrow_master.planning.errors import PlanningError
-from windrow_master.planning.file_steps import PATH, sample_document
+from windrow_master.planning.file_steps import sample_document
 from windrow_master.planning.tables.column_types import column_of
 
 DROPPING = ("filter", "sample")
