@@ -113,6 +113,7 @@ def read_mltable(file: str | os.PathLike[str], problems: Problems) -> MLTable | 
     kind = values.get("type")
     if kind is not None and (not isinstance(kind, Scalar) or kind.text != FILE_NAME.lower()):
         checks.error(kind, "type", f"must be mltable, not {shown(kind)}.")
+    _check_notes(checks, values)
     paths: tuple[PathEntry, ...] = ()
     if "query_source" in values:
         both = " (and only one of it and `paths` is legal)" if "paths" in values else ""
@@ -123,6 +124,18 @@ def read_mltable(file: str | os.PathLike[str], problems: Problems) -> MLTable | 
     read, steps_before, steps_after = _read_transformations(checks, values.get("transformations"))
     table = MLTable(os.fspath(file), paths, read, steps_before, steps_after)
     return table if len(problems.errors) == before else None
+
+
+def _check_notes(checks: ValueChecks, values: dict[str, Node]) -> None:
+    """`metadata` and `traits`: they have no effect on the rows."""
+    if "metadata" in values and not isinstance(values["metadata"], Mapping):
+        checks.error(values["metadata"], "metadata", f"must be a mapping, not {shown(values['metadata'])}.")
+    traits = checks.settings(values.get("traits"), "traits", ("index_columns", "timestamp_column"))
+    if "index_columns" in traits:
+        names = checks.texts(traits["index_columns"], "traits.index_columns")
+        checks.no_repeats(traits["index_columns"], "traits.index_columns", names)
+    if "timestamp_column" in traits:
+        checks.text(traits["timestamp_column"], "traits.timestamp_column")
 
 
 _KEYS = ("$schema", "type", "paths", "transformations", "metadata", "traits", "query_source")

@@ -89,11 +89,12 @@ def infer(name: str, sample: Sequence[Optional[str]], plain: bool) -> Tuple[Colu
 
 
 def convert(column: Column, values: Sequence[Optional[str]]) -> Converted:
-    """Text to values. Null stays null, and so does an empty text in a column that is not text."""
+    """Text to values. Null stays null; an empty text is null too, unless the column is text or gives it a meaning."""
     if column.type == "text":
         return Converted(list(values), 0, -1)
     read = _reader(column)
-    known: Dict[Optional[str], Tuple[Any, bool]] = {None: (None, True), "": (None, True)}
+    empty = column.mismatch if column.type == "bool" else None
+    known: Dict[Optional[str], Tuple[Any, bool]] = {None: (None, True), "": (empty, True)}
     converted: List[Any] = []
     misfits, first = 0, -1
     for value in values:

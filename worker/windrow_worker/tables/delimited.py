@@ -47,8 +47,9 @@ class DelimitedLoader:
     ``text``, ``encoding``, ``path_column``. A recipe: file, size, mtime_ns, begin and end (record boundaries), layout.
     """
 
-    def __init__(self, reader: Dict[str, Any], fast: bool = True) -> None:
+    def __init__(self, reader: Dict[str, Any], fast: bool = True, exact_integers: bool = False) -> None:
         """``fast`` False: the exact way only, without pyarrow."""
+        self._exact_integers = exact_integers
         self._columns = [Column.from_json(value) for value in reader["columns"]]
         self._layouts: List[List[int]] = reader["layouts"]
         self._text = Text(**reader["text"])
@@ -56,6 +57,11 @@ class DelimitedLoader:
         self._path_column: bool = reader["path_column"]
         self._fast = fast and read_fast is not None
         self._as_text: List[Set[int]] = [set() for _ in self._layouts]
+
+    @property
+    def integers(self) -> Set[str]:
+        """Names of the columns of whole numbers."""
+        return {column.name for column in self._columns if column.type == "int"}
 
     def load(self, recipe: bytes) -> Loaded:
         """One mini-batch. Raises InputChanged, OSError, and ValueError for bytes that are no text of the encoding."""
@@ -92,7 +98,8 @@ class DelimitedLoader:
             arrays.append(
                 table.arrays[positions[index]] if index in positions else pyarrow.nulls(table.rows, TYPES[column.type])
             )
-        return pyarrow.Table.from_arrays(arrays, names=names).to_pandas()
+        made = pyarrow.Table.from_arrays(arrays, names=names)
+        return made.to_pandas(integer_object_nulls=self._exact_integers)
 
     def _exact_frame(self, table: _Table, positions: Dict[int, int], file: str) -> pandas.DataFrame:
         made: List[Tuple[str, str, List[Any]]] = []
@@ -101,7 +108,7 @@ class DelimitedLoader:
         for index, column in enumerate(self._columns):
             values = table.arrays[positions[index]] if index in positions else [None] * table.rows
             made.append((column.name, column.type, values))
-        return frame(made, table.rows)
+        return frame(made, table.rows, self._exact_integers)
 
     def _misfits(
         self, table: Any, columns: Sequence[Column], where: Dict[str, Any], data: bytes

@@ -13,11 +13,18 @@ Record = List[Optional[str]]
 
 
 class Text(NamedTuple):
-    """How delimited text is to be read."""
+    """How delimited text is to be read. ``skip_returns``: a line of a carriage return alone is blank, and no record, as
+    it always is where records can go on behind a line end."""
 
     delimiter: str = ","
     multi_line: bool = False
     empty_as_string: bool = False
+    skip_returns: bool = False
+
+    @property
+    def returns_are_blank(self) -> bool:
+        """Whether a line of a carriage return alone is no record."""
+        return self.multi_line or self.skip_returns
 
     @property
     def empty(self) -> Optional[str]:
@@ -28,7 +35,7 @@ class Text(NamedTuple):
 def records(data: str, text: Text) -> Iterator[Record]:
     """The records of a text that begins at the start of one."""
     if not text.multi_line or '"' not in data:
-        return _single_line(data, text.delimiter, text.multi_line, text.empty)
+        return _single_line(data, text.delimiter, text.returns_are_blank, text.empty)
     return (record for _, record in _multi_line(data, text.delimiter, text.empty))
 
 

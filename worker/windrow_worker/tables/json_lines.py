@@ -7,7 +7,7 @@ null; text is never parsed; nested values stay dict and list; text behind the ob
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from windrow_worker.loaded import Loaded
 from windrow_worker.tables.encodings import to_text
@@ -67,11 +67,17 @@ class JsonLinesLoader:
     ``reader``: ``columns`` (name and type: a kind, or ``any``), ``encoding``, ``drop_invalid``, ``path_column``.
     """
 
-    def __init__(self, reader: Dict[str, Any]) -> None:
+    def __init__(self, reader: Dict[str, Any], exact_integers: bool = False) -> None:
+        self._exact_integers = exact_integers
         self._columns: List[Tuple[str, str]] = [(column["name"], column["type"]) for column in reader["columns"]]
         self._encoding: str = reader["encoding"]
         self._drop_invalid: bool = reader["drop_invalid"]
         self._path_column: bool = reader["path_column"]
+
+    @property
+    def integers(self) -> Set[str]:
+        """Names of the columns of whole numbers."""
+        return {name for name, kind in self._columns if kind == "int"}
 
     def load(self, recipe: bytes) -> Loaded:
         """One mini-batch. Raises InputChanged, OSError, and ValueError for what is no text or no JSON."""
@@ -103,7 +109,7 @@ class JsonLinesLoader:
             lines = line_positions(data, where["begin"], self._encoding)
             return lines if len(lines) == len(rows) else lines[[number for number, _ in numbered]]
 
-        return Loaded(frame(made, len(rows)), len(rows), misfits, None, places)
+        return Loaded(frame(made, len(rows), self._exact_integers), len(rows), misfits, None, places)
 
 
 def _pinned(values: List[Any], kind: str) -> Tuple[List[Any], int, int]:

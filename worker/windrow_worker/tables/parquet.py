@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Set, Tuple
 
 import numpy
 import pyarrow
@@ -34,12 +34,19 @@ class ParquetLoader:
     objects, as stored), ``path_column``. A recipe: file, size, mtime_ns, row_group.
     """
 
-    def __init__(self, reader: Dict[str, Any]) -> None:
+    def __init__(self, reader: Dict[str, Any], exact_integers: bool = False) -> None:
+        self._exact_integers = exact_integers
         self._schema = unpack_schema(reader["schema"])
         self._mixed = set(reader["mixed"])
         self._path_column: bool = reader["path_column"]
         # A footer describes all row groups: where there are many, reading it anew for each would cost more than they.
         self._footer: Tuple[Any, Any] = (None, None)
+
+    @property
+    def integers(self) -> Set[str]:
+        """Names of the columns of whole numbers."""
+        fields = (field for field in self._schema if field.name not in self._mixed)
+        return {field.name for field in fields if pyarrow.types.is_integer(field.type)}
 
     def load(self, recipe: bytes) -> Loaded:
         """One mini-batch. Raises InputChanged, OSError, and pyarrow's errors for a damaged file."""
@@ -68,7 +75,7 @@ class ParquetLoader:
             else:
                 arrays.append(table.column(at).cast(field.type))
         # Without the metadata of pandas: an index that was stored is a column like the others.
-        value = pyarrow.Table.from_arrays(arrays, names=names).to_pandas()
+        value = pyarrow.Table.from_arrays(arrays, names=names).to_pandas(integer_object_nulls=self._exact_integers)
         for column in self._mixed:
             value[column] = value[column].astype(object)
 

@@ -17,8 +17,7 @@ _UNITS = {1: "u1", 2: "<u2", 4: "<u4"}
 def record_positions(data: bytes, begin: int, encoding: str, text: Text) -> numpy.ndarray:
     """The offset in its file of each record of a delimited slice that begins at ``begin``."""
     if not text.multi_line or _encoded('"', encoding) not in data:
-        if text.multi_line:
-            # There a line that holds a carriage return alone is blank too.
+        if text.returns_are_blank:
             found = line_positions(data, begin, encoding)
             return found[[not data.startswith(_encoded("\r\n", encoding), at - begin) for at in found.tolist()]]
         return line_positions(data, begin, encoding)

@@ -146,16 +146,14 @@ class RowSteps:
         """How many rows are left after all steps."""
         # pandas, only where rows have to be read.
         from windrow_worker.loading import make_loader
-        from windrow_worker.tables.steps import apply
 
         if self._loader is None:
-            self._loader = make_loader({**self._reader, "steps": []})
+            self._loader = make_loader(self._reader)
         try:
-            loaded = self._loader.load(json.dumps(recipe).encode())
-            rows, _ = apply(self._steps, loaded.value, recipe, loaded.positions, passing)
+            left: int = self._loader.load(json.dumps(recipe).encode(), passing).item_count
         except (OSError, ValueError, RuntimeError) as error:
             raise PlanningError(f"The rows that the steps leave cannot be counted: {error}.") from error
-        return len(rows)
+        return left
 
     def _count(self, recipe: dict[str, Any]) -> int:
         """How many records a slice of text holds."""

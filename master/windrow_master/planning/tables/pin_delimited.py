@@ -38,7 +38,9 @@ class DelimitedPinning:
         self._read = read
         self._warn = warn
         self._plain = plain
-        self.how = Format(ENCODINGS[read.encoding], Text(read.delimiter, read.support_multi_line, read.empty_as_string))
+        # Seen of the vendor's reader: in other encodings a blank line with CRLF is skipped too.
+        text = Text(read.delimiter, read.support_multi_line, read.empty_as_string, read.encoding != "utf-8")
+        self.how = Format(ENCODINGS[read.encoding], text)
         self._columns: list[str] = []
         self._position_of: dict[str, int] = {}
         """Of each column, where files have headers of their own."""

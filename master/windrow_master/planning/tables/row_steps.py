@@ -45,6 +45,8 @@ def column_names(reader: dict[str, Any]) -> list[str]:
 
 def resolve(steps: Sequence[Step], columns: Sequence[str]) -> list[dict[str, Any]]:
     """The documents of the steps of a table with these columns. Raises PlanningError, with the step's place."""
+    if not columns:
+        return []  # of a table without any records, which is told as such
     columns = list(columns)
     documents = list[dict[str, Any]]()
     samples = 0

@@ -28,7 +28,7 @@ def convert_series(given: pandas.Series, column: Column) -> Tuple[pandas.Series,
         made, misfits, first = converted.values, converted.misfits, converted.first_misfit
     else:
         made, misfits, first = _each(values, _reader(column))
-    return series(column.type, made).set_axis(given.index), misfits, first
+    return series(column.type, made, exact_integers=True).set_axis(given.index), misfits, first
 
 
 def _kind(given: pandas.Series) -> str:

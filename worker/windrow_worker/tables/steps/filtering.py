@@ -35,8 +35,7 @@ def passing(tree: List[Any], rows: pandas.DataFrame) -> numpy.ndarray:
     """Which rows pass, as an array of bool. Raises FilterFailed."""
     result = _evaluate(tree, rows)
     _must_be(BOOL, result, "its result")
-    passed: numpy.ndarray = result.data.astype(bool) & ~result.null
-    return passed
+    return _truth(result)
 
 
 def _evaluate(tree: List[Any], rows: pandas.DataFrame) -> Values:
@@ -52,9 +51,13 @@ def _evaluate(tree: List[Any], rows: pandas.DataFrame) -> Values:
     left = _evaluate(tree[1], rows)
     if head == "not":
         _must_be(BOOL, left, "what stands behind `not`")
+        if left.null.all():
+            return _nulls(BOOL, left)
         return Values(BOOL, ~left.data.astype(bool), left.null)
     if len(tree) == 2:
         _must_be(NUMBER, left, "what stands behind `-`")
+        if left.null.all():
+            return _nulls(NUMBER, left)
         return Values(NUMBER, -left.data, left.null)
     right = _evaluate(tree[2], rows)
     if head in _COMPARISONS:
@@ -72,6 +75,11 @@ def _literal(value: Any, rows: int) -> Values:
         kind = TIME
     data = numpy.full(rows, value, dtype=object if kind == TEXT else None)
     return Values(kind, data, numpy.zeros(rows, dtype=bool))
+
+
+def _nulls(kind: str, like: Values) -> Values:
+    """Null in every row; what other kind the values are of no longer matters."""
+    return Values(kind, numpy.zeros(len(like.null)), numpy.ones(len(like.null), dtype=bool))
 
 
 def _column(series: pandas.Series) -> Values:
@@ -93,7 +101,12 @@ def _column(series: pandas.Series) -> Values:
         return Values(TEXT, data, null)
     if found == "boolean":
         return Values(BOOL, numpy.where(null, False, data).astype(bool), null)
-    if found in ("integer", "floating", "mixed-integer-float", "decimal"):
+    if found == "integer":
+        # Whole numbers beside nulls; Arrow's largest are beyond 64 bits with a sign.
+        whole = numpy.where(null, 0, data)
+        small = not len(whole) or whole.max() < 2**63
+        return Values(NUMBER, whole.astype("int64") if small else whole, null)
+    if found in ("floating", "mixed-integer-float", "decimal"):
         return Values(NUMBER, numpy.where(null, 0, data), null)
     if found in ("date", "datetime", "datetime64"):
         times = pandas.to_datetime(pandas.Series(numpy.where(null, None, data)), utc=True)
@@ -111,17 +124,24 @@ def _logical(is_or: bool, tree: List[Any], rows: pandas.DataFrame) -> Values:
     word = "or" if is_or else "and"
     left = _evaluate(tree[1], rows)
     _must_be(BOOL, left, "what stands before `%s`" % word)
-    truth = left.data.astype(bool)
+    truth = _truth(left)
     # True settles `or`; false and null settle `and`.
-    needed = ~truth | left.null if is_or else truth & ~left.null
-    data, null = truth & ~left.null, left.null.copy()
+    needed = ~truth if is_or else truth
+    data, null = truth.copy(), left.null.copy()
     if needed.any():
         right = _evaluate(tree[2], rows if needed.all() else rows[needed])
         _must_be(BOOL, right, "what stands behind `%s`" % word)
-        right_truth = right.data.astype(bool) & ~right.null
+        right_truth = _truth(right)
         null[needed] = (null[needed] | right.null) & ~right_truth if is_or else right.null
         data[needed] = right_truth
     return Values(BOOL, data, null)
+
+
+def _truth(values: Values) -> numpy.ndarray:
+    """Where a bool is true; false where it is null."""
+    truth: numpy.ndarray = ~values.null
+    truth[truth] = values.data[truth].astype(bool)
+    return truth
 
 
 _COMPARISONS: Dict[str, Callable[[Any, Any], Any]] = {
@@ -179,6 +199,8 @@ def _calculated(sign: str, left: Values, right: Values) -> Values:
         return Values(TEXT, data, null)
     _must_be(NUMBER, left, "what stands before `%s`" % sign)
     _must_be(NUMBER, right, "what stands behind `%s`" % sign)
+    if null.all():
+        return _nulls(NUMBER, left)
     first, second = numpy.where(null, 1, left.data), numpy.where(null, 1, right.data)
     if sign in ("/", "//", "%") and (second == 0).any():
         raise FilterFailed("a row is divided by zero")
