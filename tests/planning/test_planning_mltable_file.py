@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from windrow.spec.mltable import ReadDelimited, ReadJsonLines, ReadParquet, read_mltable
+from windrow.spec.mltable_types import ColumnType
 from windrow.spec.problems import Problems
 
 PATHS = "paths:\n  - file: ./a.csv\n"
@@ -66,7 +67,7 @@ traits: {timestamp_column: a}
     assert read[:6] == ("\t", "from_first_file", "windows-1252", True, True, True)
     assert (read.infer, read.sample_rows, read.partition_size) == (True, 7, 5)
     assert [override.columns for override in read.overrides] == [("a", "b"), ("c",)]
-    assert read.overrides[1].type == ("boolean", (), ("y",), ("n",), "false")
+    assert read.overrides[1].type == ColumnType("boolean", (), ("y",), ("n",), "false")
 
 
 @pytest.mark.parametrize(
@@ -138,8 +139,8 @@ def test_errors_of_the_file(tmp_path: Path, text: str, start: str, words: str) -
         ("- read_parquet: {delimiter: x}", "read_parquet.delimiter", "is not known"),
         ("- read_parquet\n  - read_parquet", "transformations[1]", "keep one read_* step"),
         ("- take: -1", "take", "at least 0"),
-        ("- take: 5", "take", "take is not carried out yet"),
-        ("- filter: 'col(\"a\") > 1'", "filter", "filter is not carried out yet"),
+        ("- take:", "take", "has no value"),
+        ("- filter: 'a = 1'", "filter", '"= 1" (character 3) does not belong there; write "=="'),
         ("- drop_columns: [a, a]", "drop_columns", "names a more than once"),
         ("- sample: {sampler: first}", "sampler", "Allowed are random_percent"),
         ("- take_random_sample: {probability: 2}", "probability", "from 0 to 1"),

@@ -297,7 +297,7 @@ _WITH_PATH = "paths:\n  - file: a.csv\ntransformations:\n  - read_delimited: {in
         ({"MLTable": "paths:\n  - pattern: '*.csv'\n"}, 'names no files ("*.csv")'),
         ({"MLTable": "paths: []\n"}, "names no files"),
         ({"MLTable": "paths:\n  - fil: a\n"}, 'MLTable:2:5: paths[0].fil: is not known here. Did you mean "file"?'),
-        ({"MLTable": "paths:\n  - file: a\ntransformations:\n  - take: 5\n"}, "4:5: transformations[0].take: take"),
+        ({"MLTable": "paths:\n  - file: a\ntransformations:\n  - take: x\n"}, "4:11: transformations[0].take: must be"),
         ({"a.csv": "Path\n1\n", "MLTable": _WITH_PATH}, "one of that name"),
     ],
 )  # fmt: skip

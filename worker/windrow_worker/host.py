@@ -28,14 +28,15 @@ from windrow_worker.context import MiniBatchContext
 from windrow_worker.figures import Figures
 from windrow_worker.loaded import InputChanged, MissingLibrary
 from windrow_worker.loading import make_loader
-from windrow_worker.rows import BadReturn, RowWriter, ScratchFailed
+from windrow_worker.rows import NO_ROWS, BadReturn, RowWriter, ScratchFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, NoReturn
+    from typing import Any, Callable, List, NoReturn, Sequence, Tuple
 
     from windrow_worker.configuration import Configuration
     from windrow_worker.loaded import Loader
+    from windrow_worker.rows import Rows
 
 # What was being done when a start failed.
 _ROWS = "The settings for returned rows cannot be used: "
@@ -210,6 +211,10 @@ class Host:
         items = loaded.item_count
         report.item_count = items
         value, misfits = loaded.value, loaded.misfits
+        if loaded.is_void:
+            enter(page.RETURNING, lease_id, index, 0)
+            self._send_done(started, NO_ROWS, misfits)
+            return
         run = self._script.run
         context = None
         if self._script.takes_context:
@@ -240,15 +245,19 @@ class Host:
             self._send_failure(started, *_return_failure(error))
             return
         result = None
+        self._send_done(started, rows, misfits)
+
+    def _send_done(self, started: int, rows: Rows, misfits: Sequence[Tuple[str, int, str]]) -> None:
         side = failures.encode_misfits(misfits) if misfits else b""
         self._finish_report(started)
+        report = self._report
         self._results.send(
             frames.encode_frame(
                 frames.DONE, report, rows.header, side, rows.inline, rows.count, rows.crc32, rows.length, rows.path
             )
         )
         self._page.completed += 1
-        enter(page.IDLE)
+        self._page.enter(page.IDLE)
 
     def _recipe(self, flags: int, length: int) -> bytes:
         """What the packet says must be read. Raises OSError for a recipe in a file that cannot be read."""

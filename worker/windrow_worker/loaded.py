@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Protocol, Sequence, Tuple
+    from typing import Any, Callable, Dict, Optional, Protocol, Sequence, Tuple
 
     class Loader(Protocol):
         """Reads the mini-batches of one step."""
@@ -27,9 +27,11 @@ class Loaded:
 
     ``value``: what ``run()`` gets. ``item_count``: files, or rows. ``misfits``: values that did not fit their column's
     pinned type, as (column, count, example). ``partition_key_value``: the mini-batch's partition, where there is one.
+    ``positions``, of a table: tells where each row stands in its file, as an array of numbers that grow; the same
+    however the file is cut. ``is_void``: the steps of a table have left no rows of it, and ``run()`` is not called.
     """
 
-    __slots__ = ("item_count", "misfits", "partition_key_value", "value")
+    __slots__ = ("is_void", "item_count", "misfits", "partition_key_value", "positions", "value")
 
     def __init__(
         self,
@@ -37,8 +39,12 @@ class Loaded:
         item_count: int,
         misfits: Sequence[Tuple[str, int, str]] = (),
         partition_key_value: Optional[Dict[str, Any]] = None,
+        positions: Optional[Callable[[], Any]] = None,
+        is_void: bool = False,
     ) -> None:
         self.value = value
         self.item_count = item_count
         self.misfits = misfits
         self.partition_key_value = partition_key_value
+        self.positions = positions
+        self.is_void = is_void

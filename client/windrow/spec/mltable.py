@@ -10,7 +10,9 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from windrow.spec.mltable_steps import STEPS_NOT_CARRIED_OUT, check_step_not_carried_out, unknown_step
+from windrow.spec.mltable_file_steps import check_file_step, check_partition_steps
+from windrow.spec.mltable_refused import STEPS_NOT_CARRIED_OUT, check_step_not_carried_out
+from windrow.spec.mltable_steps import STEPS, Step, read_step, unknown_step
 from windrow.spec.mltable_types import Override, read_overrides
 from windrow.spec.mltable_values import ValueChecks
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Sequence, is_null, read_yaml, shown
@@ -87,11 +89,17 @@ Read: TypeAlias = ReadDelimited | ReadJsonLines | ReadParquet
 
 
 class MLTable(NamedTuple):
-    """A checked MLTable file. `read` is None for a list of files."""
+    """A checked MLTable file.
+
+    `read` is None for a list of files. The steps `before` it (all of them where there is none) work on the list of
+    files, those `after` it on rows.
+    """
 
     file: str
     paths: tuple[PathEntry, ...]
     read: Read | None
+    before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
 
 
 def read_mltable(file: str | os.PathLike[str], problems: Problems) -> MLTable | None:
@@ -105,6 +113,7 @@ def read_mltable(file: str | os.PathLike[str], problems: Problems) -> MLTable | 
     kind = values.get("type")
     if kind is not None and (not isinstance(kind, Scalar) or kind.text != FILE_NAME.lower()):
         checks.error(kind, "type", f"must be mltable, not {shown(kind)}.")
+    _check_notes(checks, values)
     paths: tuple[PathEntry, ...] = ()
     if "query_source" in values:
         both = " (and only one of it and `paths` is legal)" if "paths" in values else ""
@@ -112,8 +121,21 @@ def read_mltable(file: str | os.PathLike[str], problems: Problems) -> MLTable | 
         checks.error(values["query_source"], "query_source", text)
     else:
         paths = _read_paths(checks, node, values.get("paths"))
-    table = MLTable(os.fspath(file), paths, _read_transformations(checks, values.get("transformations")))
+    read, steps_before, steps_after = _read_transformations(checks, values.get("transformations"))
+    table = MLTable(os.fspath(file), paths, read, steps_before, steps_after)
     return table if len(problems.errors) == before else None
+
+
+def _check_notes(checks: ValueChecks, values: dict[str, Node]) -> None:
+    """`metadata` and `traits`: they have no effect on the rows."""
+    if "metadata" in values and not isinstance(values["metadata"], Mapping):
+        checks.error(values["metadata"], "metadata", f"must be a mapping, not {shown(values['metadata'])}.")
+    traits = checks.settings(values.get("traits"), "traits", ("index_columns", "timestamp_column"))
+    if "index_columns" in traits:
+        names = checks.texts(traits["index_columns"], "traits.index_columns")
+        checks.no_repeats(traits["index_columns"], "traits.index_columns", names)
+    if "timestamp_column" in traits:
+        checks.text(traits["timestamp_column"], "traits.timestamp_column")
 
 
 _KEYS = ("$schema", "type", "paths", "transformations", "metadata", "traits", "query_source")
@@ -161,15 +183,19 @@ def _read_path(checks: ValueChecks, node: Node, key: str) -> PathEntry | None:
 _REMOTE = ("azureml", "http", "https", "wasb", "wasbs", "abfs", "abfss", "adl", "s3", "gs", "hdfs", "dbfs")
 
 
-def _read_transformations(checks: ValueChecks, node: Node | None) -> Read | None:
+def _read_transformations(
+    checks: ValueChecks, node: Node | None
+) -> tuple[Read | None, tuple[Step, ...], tuple[Step, ...]]:
+    """The step that reads, those before it, and those after it."""
     if node is None:
-        return None
+        return None, (), ()
     if not isinstance(node, Sequence):
         checks.error(
             node, "transformations", f"must be a list of steps such as `- read_delimited:`, not {shown(node)}."
         )
-        return None
+        return None, (), ()
     read: Read | None = None
+    before, after = list[tuple[str, Step]](), list[tuple[str, Step]]()
     for index, item in enumerate(node.items):
         key = f"transformations[{index}]"
         name, value = _step(checks, item, key)
@@ -177,11 +203,20 @@ def _read_transformations(checks: ValueChecks, node: Node | None) -> Read | None
             if read is not None:
                 checks.error(item, key, f"{name}: the data is read by an earlier step already; keep one read_* step.")
             read = _READS[name](checks, value, f"{key}.{name}")
+        elif name in STEPS:
+            step = read_step(name, value, item, f"{key}.{name}", checks)
+            if step is not None and read is None:
+                before.append((f"{key}.{name}", step))
+            elif step is not None:
+                after.append((f"{key}.{name}", step))
         elif name in STEPS_NOT_CARRIED_OUT:
             check_step_not_carried_out(name, value, item, f"{key}.{name}", checks)
         elif name:
-            checks.error(item, key, unknown_step(name, tuple(_READS)))
-    return read
+            checks.error(item, key, unknown_step(name, (*_READS, *STEPS_NOT_CARRIED_OUT)))
+    for place, step in before:
+        check_file_step(checks, place, step)
+    check_partition_steps(checks, after)
+    return read, tuple(step for _, step in before), tuple(step for _, step in after)
 
 
 def _step(checks: ValueChecks, item: Node, key: str) -> tuple[str, Node | None]:

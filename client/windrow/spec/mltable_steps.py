@@ -1,97 +1,187 @@
-"""Steps of an MLTable file that are legal, checked, and not carried out yet: refused by name, so that no result is
-silently wrong.
+"""The steps of an MLTable file beside the one that reads: what each is, and how it is read and checked.
 
-Source: reference/parallel-job.md, section 4.4; reference/mltable.md, sections 6 and 7.
+Source: reference/parallel-job.md, section 4.4; reference/mltable.md, sections 2, 5 and 7, rule 10.
 """
 
 from __future__ import annotations
 
-from windrow.spec.mltable_types import read_overrides
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from windrow.spec.mltable_columns import ColumnChoice, read_columns
+from windrow.spec.mltable_filter import Expression, FilterSyntaxError, parse_filter
+from windrow.spec.mltable_types import Conversion, read_conversions
 from windrow.spec.mltable_values import ValueChecks
-from windrow.spec.nodes import Mapping, Node, Sequence, is_null, shown
+from windrow.spec.nodes import Node, Place, Sequence, is_null, shown
 from windrow.spec.problems import did_you_mean
 
-STEPS_NOT_CARRIED_OUT = (
-    "read_delta_lake",
-    "extract_columns_from_partition_format",
-    "take",
-    "skip",
-    "take_random_sample",
-    "sample",
-    "filter",
-    "keep_columns",
-    "drop_columns",
-    "convert_column_types",
-    "select_partitions",
-)
-
-_ADVICE = {
-    "read_delta_lake": "Export the table as Parquet files and use read_parquet.",
-    "filter": "Drop the rows in `run()` instead.",
-    "keep_columns": "Select the columns in `run()` instead.",
-    "drop_columns": "Drop the columns in `run()` instead.",
-    "convert_column_types": "Use `column_type_overrides` of read_delimited, or convert in `run()`.",
-}
+SEED_DEFAULT = 0
+"""Of a sample without a seed, so that every run takes the same rows. Source: reference/mltable.md, rule 10."""
 
 
-def check_step_not_carried_out(name: str, value: Node | None, item: Node, key: str, checks: ValueChecks) -> None:
-    """Note what is wrong with the settings of a step; else that it is not carried out yet."""
-    before = checks.error_count
+class Take(NamedTuple):
+    """`take`: the first `number` rows (or files), no more."""
+
+    number: int
+    place: Place
+
+
+class Skip(NamedTuple):
+    """`skip`: all but the first `number` rows (or files)."""
+
+    number: int
+    place: Place
+
+
+class Sample(NamedTuple):
+    """`take_random_sample` and `sample`: each row (or file) whose chance, a number from 0 to 1 drawn for it alone, is
+    at least `lower` and below `upper`."""
+
+    lower: float
+    upper: float
+    seed: int
+    place: Place
+
+
+class Filter(NamedTuple):
+    """`filter`: the rows (or files) for which the expression is true."""
+
+    expression: Expression
+    place: Place
+
+
+class KeepColumns(NamedTuple):
+    """`keep_columns`: these alone, in the order of the table."""
+
+    columns: ColumnChoice
+    place: Place
+
+
+class DropColumns(NamedTuple):
+    """`drop_columns`: all but these."""
+
+    columns: ColumnChoice
+    place: Place
+
+
+class ConvertColumnTypes(NamedTuple):
+    """`convert_column_types`: of several conversions of a column the last one counts."""
+
+    conversions: tuple[Conversion, ...]
+    place: Place
+
+
+class SelectPartitions(NamedTuple):
+    """`select_partitions`: these alone, ascending, numbered from 0 as the vendor's reader cuts the data."""
+
+    numbers: tuple[int, ...]
+    place: Place
+
+
+Step: TypeAlias = Take | Skip | Sample | Filter | KeepColumns | DropColumns | ConvertColumnTypes | SelectPartitions
+
+
+def read_step(name: str, value: Node | None, item: Node, key: str, checks: ValueChecks) -> Step | None:
+    """A step, one of `STEPS`; None after an error."""
     if value is None or is_null(value):
-        if name != "read_delta_lake":
-            checks.error(item, key, "has no value.")
-    elif name in ("take", "skip"):
-        checks.whole(value, key, 0, "a number of rows")
-    elif name == "filter":
-        checks.text(value, key)
-    elif name in ("keep_columns", "drop_columns"):
-        _check_columns(checks, value, key)
-    elif name == "convert_column_types":
-        read_overrides(checks, value, key)
-    elif name == "take_random_sample":
-        _check_sample(checks, value, key)
-    elif name == "select_partitions":
-        for node in value.items if isinstance(value, Sequence) else (value,):
-            checks.whole(node, key, 0, "a list of numbers of partitions, each")
-    elif name == "sample":
-        values = checks.settings(value, key, ("sampler", "sampler_arguments"))
-        checks.choice(values, key, "sampler", ("random_percent",))
-        if "sampler_arguments" in values:
-            _check_sample(checks, values["sampler_arguments"], f"{key}.sampler_arguments")
-    elif name == "extract_columns_from_partition_format":
-        values = checks.settings(value, key, ("partition_format",))
-        if "partition_format" in values:
-            checks.text(values["partition_format"], f"{key}.partition_format")
-    elif name == "read_delta_lake":
-        known = ("timestamp_as_of", "version_as_of", "include_path_column", "path_column")
-        checks.settings(value, key, known)
-    if checks.error_count == before:
-        checks.error(
-            item, key, f"{name} is not carried out yet. {_ADVICE.get(name, 'Take it out of the MLTable file.')}"
-        )
+        checks.error(item, key, "has no value.")
+        return None
+    return _STEPS[name](checks, value, key)
 
 
-def _check_columns(checks: ValueChecks, value: Node, key: str) -> None:
-    if isinstance(value, Mapping):
-        values = checks.mapping(value, key, ("pattern", "ignore_case", "invert"), "takes names or a pattern")
-        if "pattern" not in values:
-            checks.error(value, key, f"needs names or a `pattern`, not {shown(value)}.")
-        checks.flag(values, key, "ignore_case")
-        checks.flag(values, key, "invert")
-    else:
-        checks.no_repeats(value, key, checks.texts(value, key))
-
-
-def _check_sample(checks: ValueChecks, value: Node, key: str) -> None:
-    values = checks.settings(value, key, ("probability", "probability_lower_bound", "seed"))
-    for name in ("probability", "probability_lower_bound"):
-        if name in values:
-            checks.number(values[name], f"{key}.{name}", 0, 1)
-    if "seed" in values:
-        checks.whole(values["seed"], f"{key}.seed", 0, "a whole number")
-
-
-def unknown_step(name: str, reads: tuple[str, ...]) -> str:
-    """What to say about a step that does not exist."""
-    known = (*reads, *STEPS_NOT_CARRIED_OUT)
+def unknown_step(name: str, others: tuple[str, ...]) -> str:
+    """What to say about a step that does not exist; `others` exist beside those of this module."""
+    known = (*others, *STEPS)
     return f'there is no step "{name}".{did_you_mean(name, known)} Known are {", ".join(known)}.'
+
+
+def _take(checks: ValueChecks, value: Node, key: str) -> Take | None:
+    count = checks.whole(value, key, 0, "a number of rows")
+    return None if count is None else Take(count, value.place)
+
+
+def _skip(checks: ValueChecks, value: Node, key: str) -> Skip | None:
+    count = checks.whole(value, key, 0, "a number of rows")
+    return None if count is None else Skip(count, value.place)
+
+
+def _take_random_sample(checks: ValueChecks, value: Node, key: str) -> Sample | None:
+    return _sample_of(checks, value, key, ("probability", "seed"))
+
+
+def _sample(checks: ValueChecks, value: Node, key: str) -> Sample | None:
+    values = checks.mapping(value, key, ("sampler", "sampler_arguments"), "takes a mapping of settings")
+    if not values:
+        return None
+    checks.choice(values, key, "sampler", ("random_percent",))
+    for name in ("sampler", "sampler_arguments"):
+        if name not in values:
+            checks.error(value, key, f"needs `{name}`.")
+    if "sampler_arguments" not in values:
+        return None
+    known = ("probability", "probability_lower_bound", "seed")
+    return _sample_of(checks, values["sampler_arguments"], f"{key}.sampler_arguments", known)
+
+
+def _sample_of(checks: ValueChecks, value: Node, key: str, known: tuple[str, ...]) -> Sample | None:
+    values = checks.mapping(value, key, known, "takes a mapping of settings")
+    if values and "probability" not in values:
+        checks.error(value, key, "needs a `probability` from 0 to 1.")
+    bounds = {
+        name: checks.number(values[name], f"{key}.{name}", 0, 1)
+        for name in ("probability", "probability_lower_bound")
+        if name in values
+    }
+    seed: int | None = SEED_DEFAULT
+    if "seed" in values:
+        seed = checks.whole(values["seed"], f"{key}.seed", 0, "a whole number")
+    elif values:
+        text = f"has no seed; {SEED_DEFAULT} is taken, so that every run takes the same sample."
+        checks.warn(value, key, text)
+    lower, upper = bounds.get("probability_lower_bound", 0.0), bounds.get("probability")
+    return None if lower is None or upper is None or seed is None else Sample(lower, upper, seed, value.place)
+
+
+def _filter(checks: ValueChecks, value: Node, key: str) -> Filter | None:
+    text = checks.text(value, key)
+    if text is None:
+        return None
+    try:
+        return Filter(parse_filter(text), value.place)
+    except FilterSyntaxError as error:
+        checks.error(value, key, f"{shown(value)} cannot be understood: {error}")
+        return None
+
+
+def _keep_columns(checks: ValueChecks, value: Node, key: str) -> KeepColumns | None:
+    columns = read_columns(checks, value, key)
+    return None if columns is None else KeepColumns(columns, value.place)
+
+
+def _drop_columns(checks: ValueChecks, value: Node, key: str) -> DropColumns | None:
+    columns = read_columns(checks, value, key)
+    return None if columns is None else DropColumns(columns, value.place)
+
+
+def _convert_column_types(checks: ValueChecks, value: Node, key: str) -> ConvertColumnTypes:
+    return ConvertColumnTypes(read_conversions(checks, value, key), value.place)
+
+
+def _select_partitions(checks: ValueChecks, value: Node, key: str) -> SelectPartitions:
+    nodes = value.items if isinstance(value, Sequence) else (value,)
+    numbers = (checks.whole(node, key, 0, "a list of numbers of partitions, each") for node in nodes)
+    return SelectPartitions(tuple(sorted({number for number in numbers if number is not None})), value.place)
+
+
+_STEPS: dict[str, Callable[[ValueChecks, Node, str], Step | None]] = {
+    "take": _take,
+    "skip": _skip,
+    "take_random_sample": _take_random_sample,
+    "sample": _sample,
+    "filter": _filter,
+    "keep_columns": _keep_columns,
+    "drop_columns": _drop_columns,
+    "convert_column_types": _convert_column_types,
+    "select_partitions": _select_partitions,
+}
+STEPS = tuple(_STEPS)

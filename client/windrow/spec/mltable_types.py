@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from windrow.spec.mltable_columns import ColumnChoice, read_columns
 from windrow.spec.mltable_values import ValueChecks
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Sequence, shown
 from windrow.spec.problems import did_you_mean, listed
@@ -16,8 +17,9 @@ DATE_DIRECTIVES = "YymbBdHIMSfpz"
 class ColumnType(NamedTuple):
     """A type given by the user: one of `COLUMN_TYPES`.
 
-    `formats` for datetime; `true_values` and `false_values` for boolean (None: the usual words), where `mismatch_as`
-    (error, true or false) tells what other values become: null with error.
+    `formats` for datetime, and `date_constant`, which stands in front of each text; `true_values` and `false_values`
+    for boolean (None: the usual words), where `mismatch_as` (error, true or false) tells what other values become: null
+    with error.
     """
 
     type: str
@@ -25,6 +27,7 @@ class ColumnType(NamedTuple):
     true_values: tuple[str, ...] | None = None
     false_values: tuple[str, ...] | None = None
     mismatch_as: str = "error"
+    date_constant: str = ""
 
 
 class Override(NamedTuple):
@@ -35,24 +38,54 @@ class Override(NamedTuple):
     place: Place
 
 
+class Conversion(NamedTuple):
+    """One entry of `convert_column_types`."""
+
+    columns: ColumnChoice
+    type: ColumnType
+    place: Place
+
+
+def read_conversions(checks: ValueChecks, node: Node, key: str) -> tuple[Conversion, ...]:
+    """The list of `convert_column_types`."""
+    found = []
+    for index, item in enumerate(_entries(checks, node, key)):
+        read = _columns_and_type(checks, item, f"{key}[{index}]")
+        if read is None:
+            continue
+        columns, kind = read_columns(checks, read[0], f"{key}[{index}].columns"), read[1]
+        if columns is not None and kind is not None:
+            found.append(Conversion(columns, kind, read[0].place))
+    return tuple(found)
+
+
 def read_overrides(checks: ValueChecks, node: Node, key: str) -> tuple[Override, ...]:
-    """The list `column_type_overrides`, or that of `convert_column_types`."""
-    if not isinstance(node, Sequence):
-        checks.error(node, key, f"must be a list of `columns` with a `column_type`, not {shown(node)}.")
-        return ()
-    found = (_read_override(checks, item, f"{key}[{index}]") for index, item in enumerate(node.items))
-    return tuple(override for override in found if override is not None)
+    """The list `column_type_overrides`."""
+    found = []
+    for index, item in enumerate(_entries(checks, node, key)):
+        read = _columns_and_type(checks, item, f"{key}[{index}]")
+        if read is None:
+            continue
+        names, kind = checks.texts(read[0], f"{key}[{index}].columns"), read[1]
+        if names and kind is not None:
+            found.append(Override(names, kind, read[0].place))
+    return tuple(found)
 
 
-def _read_override(checks: ValueChecks, node: Node, key: str) -> Override | None:
+def _entries(checks: ValueChecks, node: Node, key: str) -> tuple[Node, ...]:
+    if isinstance(node, Sequence):
+        return node.items
+    checks.error(node, key, f"must be a list of `columns` with a `column_type`, not {shown(node)}.")
+    return ()
+
+
+def _columns_and_type(checks: ValueChecks, node: Node, key: str) -> tuple[Node, ColumnType | None] | None:
     values = checks.mapping(node, key, ("columns", "column_type"), "needs `columns` and `column_type`")
     if set(values) != {"columns", "column_type"}:
         if values:
             checks.error(node, key, "needs both `columns` and `column_type`.")
         return None
-    names = checks.texts(values["columns"], f"{key}.columns")
-    kind = _read_type(checks, values["column_type"], f"{key}.column_type")
-    return None if kind is None or not names else Override(names, kind, values["columns"].place)
+    return values["columns"], _read_type(checks, values["column_type"], f"{key}.column_type")
 
 
 def _read_type(checks: ValueChecks, node: Node, key: str) -> ColumnType | None:
@@ -91,8 +124,7 @@ def _read_datetime(checks: ValueChecks, node: Node, key: str) -> ColumnType | No
     if not formats:
         checks.error(node, key, "needs `formats`, such as ['%Y-%m-%d'].")
         return None
-    if "date_constant" in values:
-        checks.error(values["date_constant"], f"{key}.date_constant", "is not carried out yet.")
+    constant = checks.text(values["date_constant"], f"{key}.date_constant") if "date_constant" in values else ""
     for text in formats:
         directives = [part[:1] for part in text.replace("%%", "").split("%")[1:]]
         unknown = sorted({f"%{letter}" for letter in directives if not letter or letter not in DATE_DIRECTIVES})
@@ -103,7 +135,7 @@ def _read_datetime(checks: ValueChecks, node: Node, key: str) -> ColumnType | No
             )
         elif not {"Y", "y"} & set(directives):
             checks.error(values["formats"], f"{key}.formats", f'"{text}" has no year; it needs %Y or %y.')
-    return ColumnType("datetime", formats)
+    return ColumnType("datetime", formats, date_constant=constant or "")
 
 
 def _read_boolean(checks: ValueChecks, node: Node, key: str) -> ColumnType | None:

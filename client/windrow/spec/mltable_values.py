@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from windrow.spec.nodes import Mapping, Node, Scalar, Sequence, is_null, shown
+from windrow.spec.nodes import Mapping, Node, Place, Scalar, Sequence, is_null, shown
 from windrow.spec.problems import Problems, did_you_mean, listed
 
 
@@ -14,7 +14,7 @@ class ValueChecks:
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
 
-    def error(self, node: Node, key: str, message: str) -> None:
+    def error(self, node: Node | Place, key: str, message: str) -> None:
         """Note an error at a value."""
         self._problems.error(node, key, message)
 
@@ -95,10 +95,13 @@ class ValueChecks:
         self.error(node, key, f"must be {what}, at least {minimum}, not {shown(node)}.")
         return None
 
-    def number(self, node: Node, key: str, low: float, high: float) -> None:
+    def number(self, node: Node, key: str, low: float, high: float) -> float | None:
         """A number from `low` to `high`."""
-        if not (isinstance(node, Scalar) and type(node.value) in (int, float) and low <= float(node.text) <= high):
-            self.error(node, key, f"must be a number from {low:g} to {high:g}, not {shown(node)}.")
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
+            return float(value)
+        self.error(node, key, f"must be a number from {low:g} to {high:g}, not {shown(node)}.")
+        return None
 
     def no_repeats(self, node: Node, key: str, names: tuple[str, ...]) -> None:
         """Each name at most once."""

@@ -35,6 +35,8 @@ def passed_threshold(step: Step) -> str:
 
 def nothing_to_write(step: Step) -> str:
     """Why a step that came to its end without one good item fails, for people."""
+    if not step.counters.items_total and not step.counters.failed_attempts:
+        return "there was nothing to run: the steps in the MLTable file of the input leave no rows. Check its filter."
     return "no succeeded mini batch item returned from run(): append_row has nothing to write. " + (
         f"Most attempts failed by {step.counters.main_failure()}"
         if step.counters.failed_attempts

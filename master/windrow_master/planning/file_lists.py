@@ -2,7 +2,8 @@
 
 `recipes` is the listing itself: every name, each followed by NUL. A recipe is a run of it, so nothing is written
 twice. Names are written a chunk at a time, ahead of the mini-batches cut from them: `next` of a position is where the
-first name not yet in a mini-batch begins; `frontier` is the last name written, and its entry. A planner that is
+first name not yet in a mini-batch begins; `frontier` is the last name listed, its entry, and how far the steps of an
+MLTable file had come with it. A planner that is
 started again takes the names between the two from the file, and walks on after the last: what was listed once is not
 listed again.
 """
@@ -11,12 +12,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.entries import Entry, common_root, nothing_found
 from windrow_master.planning.journal import Journal
+
+if TYPE_CHECKING:
+    # It brings YAML along, which lists of files start without.
+    from windrow_master.planning.file_steps import FileSteps
 
 FILES_DEFAULT = 10
 """Files in a mini-batch where none is given. Source: reference/parallel-job.md, section 4.1."""
@@ -29,14 +34,18 @@ def plan_file_list(
     start: Checkpoint | None,
     journal: Journal,
     emitter: Emitter,
+    steps: FileSteps | None = None,
 ) -> None:
-    """Plan the whole step. Raises PlanningError when a folder cannot be read or there is no file at all."""
+    """Plan the whole step; `steps`, of an MLTable file, have come as far as `start` says.
+
+    Raises PlanningError when a folder cannot be read or there is no file at all.
+    """
     root = common_root(entries)
     emitter.set_reader({"kind": "files", "root": os.fsdecode(root)})
     size = FILES_DEFAULT if mini_batch_size is None else mini_batch_size
     begin = 0 if start is None else start.position["next"]
     have, end = 0, begin
-    for names in _runs(entries, root, begin, start, journal, emitter):
+    for names in _runs(entries, root, begin, start, journal, emitter, steps):
         at = 0
         while at < len(names):
             part = names[at : at + size - have]
@@ -49,12 +58,18 @@ def plan_file_list(
     if have:
         emitter.add(have, begin, end - begin - 1, end)
     if emitter.mini_batches == 0:
-        raise nothing_found(path, entries)
+        raise nothing_found(path, entries) if steps is None else steps.nothing_left()
     emitter.finish()
 
 
 def _runs(
-    entries: Sequence[Entry], root: bytes, begin: int, start: Checkpoint | None, journal: Journal, emitter: Emitter
+    entries: Sequence[Entry],
+    root: bytes,
+    begin: int,
+    start: Checkpoint | None,
+    journal: Journal,
+    emitter: Emitter,
+    steps: FileSteps | None,
 ) -> Iterator[list[bytes]]:
     """Names in order from `begin` on, each chunk written before it is handed over."""
     frontier: dict[str, Any] | None = None if start is None else start.position["frontier"]
@@ -65,7 +80,15 @@ def _runs(
         entry = entries[index]
         after = os.fsencode(frontier["name"]) if frontier is not None and index == first else b""
         for chunk in entry.names(emitter.warn, after):
-            names = chunk if root else [os.path.join(entry.folder, name) for name in chunk]
-            journal.recipes.append(b"\0".join(names) + b"\0")
-            emitter.frontier = {"entry": index, "name": os.fsdecode(chunk[-1])}
-            yield names
+            names, seen = chunk, {}
+            if steps is not None:
+                if steps.nothing_passes:
+                    return
+                names = steps.apply(entry.folder, names)
+                seen = {"seen": steps.seen}
+            if names:
+                names = names if root else [os.path.join(entry.folder, name) for name in names]
+                journal.recipes.append(b"\0".join(names) + b"\0")
+            emitter.frontier = {"entry": index, "name": os.fsdecode(chunk[-1]), **seen}
+            if names:
+                yield names

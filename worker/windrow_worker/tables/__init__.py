@@ -24,27 +24,37 @@ def make_loader(reader: Dict[str, Any]) -> Loader:
     Raises MissingLibrary where pandas (for Parquet: also pyarrow) is not installed, what the import raises where it
     does not work, ValueError for a format that is not known.
     """
-    made = reader["format"]
     try:
         import pandas  # noqa: F401
     except ModuleNotFoundError as error:
         raise _missing("pandas", "A table", error) from error
+    if not reader.get("steps"):
+        return _make_reading_loader(reader, False)
+    from windrow_worker.tables.stepped import SteppedLoader
+
+    return SteppedLoader(_make_reading_loader(reader, True), reader["steps"])
+
+
+def _make_reading_loader(reader: Dict[str, Any], exact_integers: bool) -> Loader:
+    """The loader of a format. ``exact_integers``: whole numbers stay such also beside nulls, as objects; steps need
+    them."""
+    made = reader["format"]
     if made == "delimited":
         from windrow_worker.tables.delimited import DelimitedLoader
 
-        return DelimitedLoader(reader)
+        return DelimitedLoader(reader, exact_integers=exact_integers)
     if made == "json_lines":
         # Fails here, not at the first mini-batch, if pandas cannot be used.
         import windrow_worker.tables.frames  # noqa: F401
         from windrow_worker.tables.json_lines import JsonLinesLoader
 
-        return JsonLinesLoader(reader)
+        return JsonLinesLoader(reader, exact_integers)
     if made == "parquet":
         try:
             from windrow_worker.tables.parquet import ParquetLoader
         except ModuleNotFoundError as error:
             raise _missing("pyarrow", "A Parquet table", error) from error
-        return ParquetLoader(reader)
+        return ParquetLoader(reader, exact_integers)
     raise ValueError("unknown table format %r; known: delimited, json_lines, parquet" % made)
 
 

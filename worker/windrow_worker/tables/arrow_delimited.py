@@ -54,7 +54,7 @@ def read_fast(data: bytes, text: Text, columns: Sequence[Column], as_text: Set[i
     if not data or not columns or len(text.delimiter) != 1 or not text.delimiter.isascii():
         return None
     quotes = b'"' in data
-    if data.startswith(codecs.BOM_UTF8) or _has_odd_lines(data, text.multi_line, quotes):
+    if data.startswith(codecs.BOM_UTF8) or _has_odd_lines(data, text, quotes):
         return None
     lines = data.count(b"\n") + (not data.endswith(b"\n")) if quotes and not text.multi_line else -1
     if quotes:
@@ -97,14 +97,15 @@ class _TooManyOddRecords(Exception):
     pass
 
 
-def _has_odd_lines(data: bytes, multi_line: bool, quotes: bool) -> bool:
+def _has_odd_lines(data: bytes, text: Text, quotes: bool) -> bool:
     """Whether there are line ends that Arrow takes otherwise, or blank lines where lines have to be counted."""
     if b"\r" in data:
         if data.count(b"\r") != data.count(b"\r\n"):
             return True
-        if not multi_line and (data.startswith(b"\r\n") or b"\n\r\n" in data):
+        counted = quotes and not text.multi_line
+        if (counted or not text.returns_are_blank) and (data.startswith(b"\r\n") or b"\n\r\n" in data):
             return True
-    return quotes and not multi_line and (data.startswith(b"\n") or b"\n\n" in data)
+    return quotes and not text.multi_line and (data.startswith(b"\n") or b"\n\n" in data)
 
 
 def _has_hexadecimal(data: bytes) -> bool:

@@ -25,7 +25,8 @@ _FLOAT = re.compile(
 class Column(NamedTuple):
     """A column and its pinned type: ``text``, ``int``, ``float``, ``bool`` or ``datetime``.
 
-    ``dates``: families of :mod:`~windrow_worker.tables.dates`; ``formats``: with ``%``, from an override.
+    ``dates``: families of :mod:`~windrow_worker.tables.dates`; ``formats``: with ``%``, given by the user, and
+    ``date_constant``, which stands in front of each text.
     ``true_words`` and ``false_words`` make a bool; ``mismatch``: what another text becomes (None: null, a misfit).
     """
 
@@ -36,10 +37,11 @@ class Column(NamedTuple):
     true_words: Tuple[str, ...] = ()
     false_words: Tuple[str, ...] = ()
     mismatch: Optional[bool] = None
+    date_constant: str = ""
 
     def to_json(self) -> Dict[str, Any]:
         """The JSON form: what differs from the defaults."""
-        return {key: value for key, value in self._asdict().items() if value not in ((), None)}
+        return {key: value for key, value in self._asdict().items() if key == "name" or value not in ((), None, "")}
 
     @classmethod
     def from_json(cls, value: Dict[str, Any]) -> Column:
@@ -87,11 +89,12 @@ def infer(name: str, sample: Sequence[Optional[str]], plain: bool) -> Tuple[Colu
 
 
 def convert(column: Column, values: Sequence[Optional[str]]) -> Converted:
-    """Text to values. Null stays null, and so does an empty text in a column that is not text."""
+    """Text to values. Null stays null; an empty text is null too, unless the column is text or gives it a meaning."""
     if column.type == "text":
         return Converted(list(values), 0, -1)
     read = _reader(column)
-    known: Dict[Optional[str], Tuple[Any, bool]] = {None: (None, True), "": (None, True)}
+    empty = column.mismatch if column.type == "bool" else None
+    known: Dict[Optional[str], Tuple[Any, bool]] = {None: (None, True), "": (empty, True)}
     converted: List[Any] = []
     misfits, first = 0, -1
     for value in values:
@@ -133,7 +136,7 @@ def _reader(column: Column) -> Callable[[str], Tuple[Any, bool]]:
             return (value, True) if value is not None else (mismatch, mismatch is not None)
 
         return read_bool
-    parse = parser(column.dates, column.formats)
+    parse = parser(column.dates, column.formats, column.date_constant)
 
     def read_date(text: str) -> Tuple[Any, bool]:
         value = parse(text)

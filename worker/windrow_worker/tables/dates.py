@@ -101,12 +101,13 @@ def families_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
     return tuple(fixed) + tuple(orders or ()), False
 
 
-def parser(families: Iterable[str], formats: Iterable[str]) -> Parse:
-    """One function for a column: its families and formats in turn, outer blanks allowed."""
+def parser(families: Iterable[str], formats: Iterable[str], constant: str = "") -> Parse:
+    """One function for a column: its families and formats in turn, outer blanks allowed; ``constant`` stands in front
+    of each text."""
     parses = [FAMILIES[family] for family in families] + [_format_parser(text) for text in formats]
 
     def parse(text: str) -> Optional[int]:
-        text = text.strip()
+        text = constant + text.strip()
         for one in parses:
             value = one(text)
             if value is not None:
@@ -175,14 +176,19 @@ def _format_parser(text: str) -> Parse:
     for part in re.split(r"(\.?%.)", text):
         letter = part[-1] if part[:1] == "%" or part[:2] == ".%" else ""
         dot = r"\." if letter and part[0] == "." else ""
-        if letter == "f":
-            pattern += r"(?:%s(?P<f>\d{1,9})\d*)?" % dot
+        if letter == "f" and dot:
+            pattern += r"(?:\.(?P<f>\d{1,9})\d*)?"
+        elif letter == "f":
+            # Without its dot it counts nanoseconds.
+            pattern += r"(?P<n>\d{1,9})"
         elif letter in _DIRECTIVES:
             directive = _DIRECTIVES[letter]
             pattern += dot + (directive if letter not in used else re.sub(r"\?P<.>", "?:", directive))
             used.add(letter)
         else:
-            pattern += re.escape("%" if part == "%%" else part)
+            # A blank stands for any number of blanks, none among them.
+            blanks = re.split(r"\s+", "%" if part == "%%" else part)
+            pattern += r"\s*".join(re.escape(text) for text in blanks)
     compiled = re.compile(pattern, re.ASCII)
 
     def parse(value: str) -> Optional[int]:
@@ -207,5 +213,7 @@ def _from_groups(group: Dict[str, Optional[str]]) -> Optional[int]:
     if hour is None:
         return None
     year = _year(group.get("Y") or group.get("y") or "1970")
+    nanoseconds = group.get("n")
+    fraction = group.get("f") if nanoseconds is None else nanoseconds.rjust(9, "0")
     minute, second = int(group.get("M") or 0), int(group.get("S") or 0)
-    return _nanoseconds(year, month, int(group.get("d") or 1), hour, minute, second, group.get("f"), group.get("z"))
+    return _nanoseconds(year, month, int(group.get("d") or 1), hour, minute, second, fraction, group.get("z"))

@@ -14,6 +14,7 @@ from windrow_worker.tables.delimited_text import Text, records
 from windrow_worker.tables.encodings import to_text, to_utf8
 from windrow_worker.tables.files import printable, read_range
 from windrow_worker.tables.frames import frame
+from windrow_worker.tables.positions import record_positions
 
 try:
     import pyarrow
@@ -46,8 +47,9 @@ class DelimitedLoader:
     ``text``, ``encoding``, ``path_column``. A recipe: file, size, mtime_ns, begin and end (record boundaries), layout.
     """
 
-    def __init__(self, reader: Dict[str, Any], fast: bool = True) -> None:
+    def __init__(self, reader: Dict[str, Any], fast: bool = True, exact_integers: bool = False) -> None:
         """``fast`` False: the exact way only, without pyarrow."""
+        self._exact_integers = exact_integers
         self._columns = [Column.from_json(value) for value in reader["columns"]]
         self._layouts: List[List[int]] = reader["layouts"]
         self._text = Text(**reader["text"])
@@ -56,6 +58,11 @@ class DelimitedLoader:
         self._fast = fast and read_fast is not None
         self._as_text: List[Set[int]] = [set() for _ in self._layouts]
 
+    @property
+    def integers(self) -> Set[str]:
+        """Names of the columns of whole numbers."""
+        return {column.name for column in self._columns if column.type == "int"}
+
     def load(self, recipe: bytes) -> Loaded:
         """One mini-batch. Raises InputChanged, OSError, and ValueError for bytes that are no text of the encoding."""
         where = json.loads(recipe)
@@ -63,6 +70,10 @@ class DelimitedLoader:
         layout = self._layouts[where["layout"]]
         columns = [self._columns[index] for index in layout]
         positions = {index: at for at, index in enumerate(layout)}
+
+        def places() -> Any:
+            return record_positions(data, where["begin"], self._encoding, self._text)
+
         try:
             table = None
             if self._fast:
@@ -70,12 +81,12 @@ class DelimitedLoader:
                 table = read_fast(utf8, self._text, columns, self._as_text[where["layout"]])
             if table is not None:
                 value = self._arrow_frame(table, positions, where["file"])
-                return Loaded(value, table.rows, self._misfits(table, columns, where, data))
+                return Loaded(value, table.rows, self._misfits(table, columns, where, data), None, places)
             exact = _read_exact(to_text(data, self._encoding, where["begin"]), self._text, columns)
         except ValueError as error:
             raise ValueError("%s cannot be read: %s." % (where["file"], error)) from error
         value = self._exact_frame(exact, positions, where["file"])
-        return Loaded(value, exact.rows, self._misfits(exact, columns, where, data))
+        return Loaded(value, exact.rows, self._misfits(exact, columns, where, data), None, places)
 
     def _arrow_frame(self, table: Any, positions: Dict[int, int], file: str) -> pandas.DataFrame:
         names, arrays = [], []
@@ -87,7 +98,8 @@ class DelimitedLoader:
             arrays.append(
                 table.arrays[positions[index]] if index in positions else pyarrow.nulls(table.rows, TYPES[column.type])
             )
-        return pyarrow.Table.from_arrays(arrays, names=names).to_pandas()
+        made = pyarrow.Table.from_arrays(arrays, names=names)
+        return made.to_pandas(integer_object_nulls=self._exact_integers)
 
     def _exact_frame(self, table: _Table, positions: Dict[int, int], file: str) -> pandas.DataFrame:
         made: List[Tuple[str, str, List[Any]]] = []
@@ -96,7 +108,7 @@ class DelimitedLoader:
         for index, column in enumerate(self._columns):
             values = table.arrays[positions[index]] if index in positions else [None] * table.rows
             made.append((column.name, column.type, values))
-        return frame(made, table.rows)
+        return frame(made, table.rows, self._exact_integers)
 
     def _misfits(
         self, table: Any, columns: Sequence[Column], where: Dict[str, Any], data: bytes

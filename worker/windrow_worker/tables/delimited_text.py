@@ -6,18 +6,25 @@ unquoted field is literal.
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 Record = List[Optional[str]]
 """The fields of one record; None for an empty unquoted one."""
 
 
 class Text(NamedTuple):
-    """How delimited text is to be read."""
+    """How delimited text is to be read. ``skip_returns``: a line of a carriage return alone is blank, and no record, as
+    it always is where records can go on behind a line end."""
 
     delimiter: str = ","
     multi_line: bool = False
     empty_as_string: bool = False
+    skip_returns: bool = False
+
+    @property
+    def returns_are_blank(self) -> bool:
+        """Whether a line of a carriage return alone is no record."""
+        return self.multi_line or self.skip_returns
 
     @property
     def empty(self) -> Optional[str]:
@@ -28,8 +35,13 @@ class Text(NamedTuple):
 def records(data: str, text: Text) -> Iterator[Record]:
     """The records of a text that begins at the start of one."""
     if not text.multi_line or '"' not in data:
-        return _single_line(data, text.delimiter, text.multi_line, text.empty)
-    return _multi_line(data, text.delimiter, text.empty)
+        return _single_line(data, text.delimiter, text.returns_are_blank, text.empty)
+    return (record for _, record in _multi_line(data, text.delimiter, text.empty))
+
+
+def record_starts(data: str, text: Text) -> Iterator[int]:
+    """Where each of the :func:`records` of a text with line ends inside quotes begins in it."""
+    return (start for start, _ in _multi_line(data, text.delimiter, text.empty))
 
 
 def _single_line(text: str, delimiter: str, skip_bare_return: bool, empty: Optional[str]) -> Iterator[Record]:
@@ -72,8 +84,8 @@ def _quoted_line(line: str, delimiter: str, empty: Optional[str]) -> Record:
         at = end + len(delimiter)
 
 
-def _multi_line(text: str, delimiter: str, empty: Optional[str]) -> Iterator[Record]:
-    at, end, line_end = 0, len(text), -1
+def _multi_line(text: str, delimiter: str, empty: Optional[str]) -> Iterator[Tuple[int, Record]]:
+    at, end, line_end, start = 0, len(text), -1, 0
     fields: Record = []
     while at < end or fields:
         if text.startswith('"', at):
@@ -81,7 +93,7 @@ def _multi_line(text: str, delimiter: str, empty: Optional[str]) -> Iterator[Rec
             if close < 0:
                 # The open quote swallows the rest.
                 fields.append(text[at + 1 :].replace('""', '"'))
-                yield fields
+                yield start, fields
                 return
             quoted: Optional[str] = text[at + 1 : close].replace('""', '"')
             at = close + 1
@@ -101,8 +113,8 @@ def _multi_line(text: str, delimiter: str, empty: Optional[str]) -> Iterator[Rec
             continue
         at = line_end + 1
         if len(fields) > 1 or tail or quoted is not None:
-            yield fields
-        fields = []
+            yield start, fields
+        fields, start = [], at
 
 
 def _closing_quote(text: str, at: int) -> int:

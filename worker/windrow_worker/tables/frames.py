@@ -3,7 +3,7 @@ absent."""
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence, Tuple
+from typing import AbstractSet, Any, List, Sequence, Tuple
 
 import numpy
 import pandas
@@ -12,23 +12,31 @@ _TEXT: Any = "str" if int(pandas.__version__.split(".")[0]) >= 3 else object
 _NOT_A_TIME = -(2**63)
 
 
-def frame(columns: Sequence[Tuple[str, str, List[Any]]], rows: int) -> pandas.DataFrame:
+def frame(columns: Sequence[Tuple[str, str, List[Any]]], rows: int, exact_integers: bool = False) -> pandas.DataFrame:
     """A DataFrame of (name, type, values) columns; types as in :class:`~windrow_worker.tables.columns.Column`, or
     ``any``.
 
-    With nulls an int column is float64 and a bool column holds objects. Datetimes come as nanoseconds.
+    With nulls an int column is float64 (``exact_integers``: holds objects) and a bool column holds objects. Datetimes
+    come as nanoseconds.
     """
-    made = {name: _series(kind, values) for name, kind, values in columns}
+    made = {name: series(kind, values, exact_integers) for name, kind, values in columns}
     return pandas.DataFrame(made, index=pandas.RangeIndex(rows))
 
 
-def _series(kind: str, values: List[Any]) -> pandas.Series:
+def settle_integers(rows: pandas.DataFrame, names: AbstractSet[str]) -> pandas.DataFrame:
+    """Columns of whole numbers that hold objects, as they are without ``exact_integers``: float64."""
+    held = {name: rows[name].astype("float64") for name in rows.columns if name in names and rows[name].dtype == object}
+    return rows.assign(**held) if held else rows
+
+
+def series(kind: str, values: List[Any], exact_integers: bool = False) -> pandas.Series:
+    """One column of a frame."""
     if kind == "text":
         return pandas.Series(values, dtype=_TEXT)
     nulls = None in values
-    if kind == "float" or (kind == "int" and nulls):
+    if kind == "float" or (kind == "int" and nulls and not exact_integers):
         return pandas.Series(numpy.array([numpy.nan if value is None else value for value in values], dtype="float64"))
-    if kind == "int":
+    if kind == "int" and not nulls:
         return pandas.Series(numpy.array(values, dtype="int64"))
     if kind == "bool" and not nulls:
         return pandas.Series(numpy.array(values, dtype="bool"))

@@ -7,7 +7,7 @@ null; text is never parsed; nested values stay dict and list; text behind the ob
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from windrow_worker.loaded import Loaded
 from windrow_worker.tables.encodings import to_text
@@ -29,9 +29,16 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 def objects(data: str, drop_invalid: bool) -> Iterator[Dict[str, Any]]:
     """The objects of a text that begins at a line start; lines of length zero are skipped. Raises InvalidLine."""
+    return (value for _, value in _numbered(data, drop_invalid))
+
+
+def _numbered(data: str, drop_invalid: bool) -> Iterator[Tuple[int, Dict[str, Any]]]:
+    """The objects with the numbers of their lines, from 0 on, where only lines that are not empty count."""
+    counted = -1
     for number, line in enumerate(data.split("\n"), 1):
         if not line:
             continue
+        counted += 1
         try:
             value, _ = _DECODER.raw_decode(line, len(line) - len(line.lstrip(" \t")))
             if not isinstance(value, dict):
@@ -43,7 +50,7 @@ def objects(data: str, drop_invalid: bool) -> Iterator[Dict[str, Any]]:
                 "line %d of the slice is not a JSON object (%s): %.100r; correct it, or set `invalid_lines: drop`"
                 % (number, error, line)
             ) from None
-        yield value
+        yield counted, value
 
 
 def kind_of(value: Any) -> Optional[str]:
@@ -60,24 +67,32 @@ class JsonLinesLoader:
     ``reader``: ``columns`` (name and type: a kind, or ``any``), ``encoding``, ``drop_invalid``, ``path_column``.
     """
 
-    def __init__(self, reader: Dict[str, Any]) -> None:
+    def __init__(self, reader: Dict[str, Any], exact_integers: bool = False) -> None:
+        self._exact_integers = exact_integers
         self._columns: List[Tuple[str, str]] = [(column["name"], column["type"]) for column in reader["columns"]]
         self._encoding: str = reader["encoding"]
         self._drop_invalid: bool = reader["drop_invalid"]
         self._path_column: bool = reader["path_column"]
 
+    @property
+    def integers(self) -> Set[str]:
+        """Names of the columns of whole numbers."""
+        return {name for name, kind in self._columns if kind == "int"}
+
     def load(self, recipe: bytes) -> Loaded:
         """One mini-batch. Raises InputChanged, OSError, and ValueError for what is no text or no JSON."""
         from windrow_worker.tables.frames import frame
+        from windrow_worker.tables.positions import line_positions
 
         where = json.loads(recipe)
         data = read_range(where)
         try:
-            rows = list(objects(to_text(data, self._encoding, where["begin"]), self._drop_invalid))
+            numbered = list(_numbered(to_text(data, self._encoding, where["begin"]), self._drop_invalid))
         except ValueError as error:
             raise ValueError(
                 "%s, after byte %d, cannot be read: %s." % (where["file"], where["begin"], error)
             ) from error
+        rows = [value for _, value in numbered]
         place = "%s, record %%d after byte %d" % (printable(where["file"]).replace("%", "%%"), where["begin"])
         made: List[Tuple[str, str, List[Any]]] = []
         misfits: List[Tuple[str, int, str]] = []
@@ -89,7 +104,12 @@ class JsonLinesLoader:
             if count:
                 misfits.append((name, count, "%s: %.200r is no %s" % (place % (first + 1), rows[first][name], kind)))
         misfits += _new_keys(rows, {name for name, _ in self._columns}, place)
-        return Loaded(frame(made, len(rows)), len(rows), misfits)
+
+        def places() -> Any:
+            lines = line_positions(data, where["begin"], self._encoding)
+            return lines if len(lines) == len(rows) else lines[[number for number, _ in numbered]]
+
+        return Loaded(frame(made, len(rows), self._exact_integers), len(rows), misfits, None, places)
 
 
 def _pinned(values: List[Any], kind: str) -> Tuple[List[Any], int, int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Set, Tuple
 
+import numpy
 import pyarrow
 import pyarrow.parquet
 
@@ -20,6 +21,11 @@ def pack_schema(schema: pyarrow.Schema) -> str:
     return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
 
 
+def unpack_schema(packed: str) -> pyarrow.Schema:
+    """The schema that :func:`pack_schema` made text of."""
+    return pyarrow.ipc.read_schema(pyarrow.BufferReader(base64.b64decode(packed)))
+
+
 class ParquetLoader:
     """Reads row groups by the schema that the planner pinned: the union of all files' columns by name.
 
@@ -28,13 +34,19 @@ class ParquetLoader:
     objects, as stored), ``path_column``. A recipe: file, size, mtime_ns, row_group.
     """
 
-    def __init__(self, reader: Dict[str, Any]) -> None:
-        packed = base64.b64decode(reader["schema"])
-        self._schema = pyarrow.ipc.read_schema(pyarrow.BufferReader(packed))
+    def __init__(self, reader: Dict[str, Any], exact_integers: bool = False) -> None:
+        self._exact_integers = exact_integers
+        self._schema = unpack_schema(reader["schema"])
         self._mixed = set(reader["mixed"])
         self._path_column: bool = reader["path_column"]
         # A footer describes all row groups: where there are many, reading it anew for each would cost more than they.
         self._footer: Tuple[Any, Any] = (None, None)
+
+    @property
+    def integers(self) -> Set[str]:
+        """Names of the columns of whole numbers."""
+        fields = (field for field in self._schema if field.name not in self._mixed)
+        return {field.name for field in fields if pyarrow.types.is_integer(field.type)}
 
     def load(self, recipe: bytes) -> Loaded:
         """One mini-batch. Raises InputChanged, OSError, and pyarrow's errors for a damaged file."""
@@ -63,7 +75,12 @@ class ParquetLoader:
             else:
                 arrays.append(table.column(at).cast(field.type))
         # Without the metadata of pandas: an index that was stored is a column like the others.
-        value = pyarrow.Table.from_arrays(arrays, names=names).to_pandas()
+        value = pyarrow.Table.from_arrays(arrays, names=names).to_pandas(integer_object_nulls=self._exact_integers)
         for column in self._mixed:
             value[column] = value[column].astype(object)
-        return Loaded(value, table.num_rows)
+
+        def places() -> Any:
+            before = sum(metadata.row_group(at).num_rows for at in range(where["row_group"]))
+            return numpy.arange(before, before + table.num_rows)
+
+        return Loaded(value, table.num_rows, (), None, places)

@@ -43,14 +43,18 @@ def slices(cutter: Cutter, size: int, begin: int | None, slice_bytes: int) -> It
 class LineCutter:
     """Every line is a record; lines of length zero are none."""
 
-    def __init__(self, window: Window, encoding: Encoding) -> None:
+    def __init__(self, window: Window, encoding: Encoding, skip_returns: bool = False) -> None:
+        """`skip_returns`: lines of a carriage return alone are no records either."""
         self._window = window
+        self._blank = "\r".encode(encoding.name) + encoding.newline if skip_returns else b""
         self._newline = encoding.newline
         self._unit = encoding.unit
 
     def first_record(self, start: int) -> int | None:
         """See Cutter."""
         begin = self._window.skip(self._newline, start)
+        while self._blank and self._window.read(begin, len(self._blank)) == self._blank:
+            begin = self._window.skip(self._newline, begin + len(self._blank))
         return begin if begin < self._window.size else None
 
     def record_end(self, begin: int) -> int:

@@ -36,10 +36,10 @@ class Format(NamedTuple):
     def cutter(self, window: Window) -> Cutter:
         """The cutter of a file."""
         if not self.text.multi_line:
-            return LineCutter(window, self.encoding)
+            return LineCutter(window, self.encoding, self.text.returns_are_blank)
         delimiter = self.text.delimiter
         if self.encoding.unit > 1 or not delimiter.isascii():
-            return WholeFile(window, self.encoding)
+            return WholeFile(window, self.encoding, self.text.returns_are_blank)
         return QuotedCutter(window, delimiter.encode())
 
 

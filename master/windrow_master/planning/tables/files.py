@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.tables.window import Window
@@ -20,15 +20,20 @@ _COMPRESSED = {
 }
 
 
+Run: TypeAlias = tuple[int, int]
+"""A part of a file, as (begin, end): bytes, or row groups."""
+
+
 class TableFile(NamedTuple):
     """A file as it was when it was listed: absolute name, size in bytes, modification time; what its head or footer
-    told."""
+    told; the parts of it that select_partitions selects, None: all of it."""
 
     name: bytes
     size: int
     mtime_ns: int
     layout: int = 0
     rows: tuple[int, ...] = ()
+    runs: tuple[Run, ...] | None = None
 
     def where(self) -> dict[str, object]:
         """What every recipe says about its file."""

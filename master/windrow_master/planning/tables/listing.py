@@ -25,6 +25,8 @@ def file_line(file: TableFile) -> bytes:
         value["layout"] = file.layout
     if file.rows:
         value["rows"] = file.rows
+    if file.runs is not None:
+        value["runs"] = file.runs
     return _line(value)
 
 
@@ -49,10 +51,9 @@ def files(listing: AppendFile, start: int, end: int) -> Iterator[tuple[int, Tabl
         for line in lines:
             value = json.loads(line)
             name = os.fsencode(value["file"])
-            yield (
-                offset,
-                TableFile(name, value["size"], value["mtime_ns"], value.get("layout", 0), tuple(value.get("rows", ()))),
-            )
+            rows, runs = tuple(value.get("rows", ())), value.get("runs")
+            runs = None if runs is None else tuple((begin, end) for begin, end in runs)
+            yield offset, TableFile(name, value["size"], value["mtime_ns"], value.get("layout", 0), rows, runs)
             offset += len(line) + 1
 
 

@@ -9,18 +9,17 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from windrow.spec.mltable import ReadDelimited
-from windrow.spec.mltable_types import Override
-from windrow_worker.tables.columns import FALSE_WORDS, TRUE_WORDS, Column, infer
+from windrow_worker.tables.columns import Column, infer
 from windrow_worker.tables.delimited_text import Record, Text, distinct, widened
 from windrow_worker.tables.encodings import ENCODINGS
 
 from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.tables.column_types import column_of
 from windrow_master.planning.tables.delimited_files import Format, Head, read_head, sample_records
 from windrow_master.planning.tables.files import TableFile, opened
 from windrow_master.planning.walk import Warn
 
 PATH = "Path"
-_TYPES = {"int": "int", "float": "float", "string": "text", "boolean": "bool", "datetime": "datetime"}
 
 
 class PinnedDelimited(NamedTuple):
@@ -39,7 +38,9 @@ class DelimitedPinning:
         self._read = read
         self._warn = warn
         self._plain = plain
-        self.how = Format(ENCODINGS[read.encoding], Text(read.delimiter, read.support_multi_line, read.empty_as_string))
+        # Seen of the vendor's reader: in other encodings a blank line with CRLF is skipped too.
+        text = Text(read.delimiter, read.support_multi_line, read.empty_as_string, read.encoding != "utf-8")
+        self.how = Format(ENCODINGS[read.encoding], text)
         self._columns: list[str] = []
         self._position_of: dict[str, int] = {}
         """Of each column, where files have headers of their own."""
@@ -149,18 +150,8 @@ class DelimitedPinning:
                         f'{override.place}: column_type_overrides names the column "{name}", which the data does not '
                         f"have. Its columns: {known}."
                     )
-                columns[self._columns.index(name)] = _overridden(name, override)
+                columns[self._columns.index(name)] = column_of(name, override.type)
         return columns
-
-
-def _overridden(name: str, override: Override) -> Column:
-    given = override.type
-    true_words = given.true_values if given.true_values is not None else TRUE_WORDS
-    false_words = given.false_values if given.false_values is not None else FALSE_WORDS
-    if given.type == "boolean":
-        mismatch = {"error": None, "true": True, "false": False}[given.mismatch_as]
-        return Column(name, "bool", true_words=true_words, false_words=false_words, mismatch=mismatch)
-    return Column(name, _TYPES[given.type], formats=given.formats)
 
 
 def head_for_cutting(window: Any, file: TableFile, how: Format, header: str, is_header_file: bool) -> Head:

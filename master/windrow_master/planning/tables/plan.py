@@ -4,30 +4,33 @@ A table's stages: list all files (size, time; Parquet footers) → pin the reade
 file. The first two end before the first mini-batch and are in the listing; a planner that is started again begins with
 the third.
 `next` of a position: `files_end` and `file_at` are offsets in the listing, `begin` is where the next slice begins
-(Parquet: row group).
+(Parquet: row group); see `cut` for the rest.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
 
 from windrow.spec.mltable import Read, ReadDelimited, ReadJsonLines, ReadParquet
+from windrow.spec.mltable_steps import SelectPartitions
 
+from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.entries import nothing_found
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.file_lists import plan_file_list
+from windrow_master.planning.file_steps import FileSteps
 from windrow_master.planning.journal import Journal
 from windrow_master.planning.request import Request
 from windrow_master.planning.tables import listing
-from windrow_master.planning.tables.cutting import slices
-from windrow_master.planning.tables.delimited_files import Format
-from windrow_master.planning.tables.files import TableFile, opened, stat_file
-from windrow_master.planning.tables.pin_delimited import DelimitedPinning, head_for_cutting
+from windrow_master.planning.tables.cut import cut
+from windrow_master.planning.tables.files import stat_file
+from windrow_master.planning.tables.partitions import Partitions
+from windrow_master.planning.tables.pin_delimited import DelimitedPinning
 from windrow_master.planning.tables.pin_json_lines import JsonLinesPinning
+from windrow_master.planning.tables.row_steps import column_names, resolve
 from windrow_master.planning.tables.source import Source, is_marker, open_source, plain_read
 
 BYTES_DEFAULT = 1024 * 1024
@@ -41,13 +44,16 @@ def plan_mltable(request: Request, journal: Journal, emitter: Emitter) -> None:
     if not isinstance(position, dict):
         source = open_source(request.path, emitter.warn, request.roots)
         if source.read is None and not source.plain:
-            plan_file_list(source.path, source.entries, request.mini_batch_size, start, journal, emitter)
+            steps = _file_steps(source, start)
+            plan_file_list(source.path, source.entries, request.mini_batch_size, start, journal, emitter, steps)
             return
         files_end = _list_and_pin(source, request.mini_batch_size, journal, emitter)
         position = {"files_end": files_end, "file_at": 0, "begin": None}
     pinned = listing.read_pinned(journal.listing, position["files_end"])
     emitter.set_reader(pinned["reader"])
-    _cut(pinned, position, journal, emitter)
+    cut(pinned, position, journal, emitter)
+    if emitter.mini_batches == 0 and "base" in pinned:
+        raise PlanningError(f"The steps in the MLTable file of the input {shown(request.path)} leave no rows.")
     if emitter.mini_batches == 0:
         raise PlanningError(
             f"The input {shown(request.path)} holds no records: its files are empty, or hold nothing but headers."
@@ -59,7 +65,11 @@ def _list_and_pin(source: Source, size: int | None, journal: Journal, emitter: E
     """Write the listing; return the offset of its last line."""
     read: Read | None = source.read
     pinning: Any = None
-    for name in _names(source, read, emitter):
+    after = source.mltable.after if source.mltable else ()
+    selects = any(isinstance(step, SelectPartitions) for step in after)
+    partitions: Partitions | None = None
+    file_steps = _file_steps(source)
+    for name in _names(source, read, file_steps, emitter):
         if pinning is None:
             read = read or plain_read(name, source.path)
             pinning = _pinning(read, emitter, plain=source.plain)
@@ -68,9 +78,14 @@ def _list_and_pin(source: Source, size: int | None, journal: Journal, emitter: E
                 f"The input {shown(source.path)} holds files of different formats; {shown(name)} is not like those "
                 "before it. Give each format a folder of its own, or add an MLTable file."
             )
-        journal.listing.append(listing.file_line(pinning.look_at(stat_file(name))))
+        file = pinning.look_at(stat_file(name))
+        if selects and partitions is None and read is not None:
+            partitions = Partitions(after, read)
+        journal.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
     if read is None or pinning is None:
-        raise nothing_found(source.path, source.entries)
+        raise nothing_found(source.path, source.entries) if file_steps is None else file_steps.nothing_left()
+    if partitions is not None:
+        partitions.check()
     files_end = journal.listing.length
     pinned: dict[str, Any] = {"slice_bytes": size or getattr(read, "partition_size", None) or BYTES_DEFAULT}
     if isinstance(read, ReadParquet):
@@ -85,25 +100,45 @@ def _list_and_pin(source: Source, size: int | None, journal: Journal, emitter: E
             pinned |= {"reader": found.reader, "header": found.header, "header_at": found.header_at}
         else:
             pinned |= {"reader": pinning.pin(files), "header": "no_header", "header_at": -1}
+    steps = resolve(after, column_names(pinned["reader"])) if after else []
+    if after:
+        pinned["reader"]["steps"] = steps
+        pinned["base"] = os.fsdecode(source.path)
     listing.append_pinned(journal.listing, pinned)
     return files_end
 
 
-def _names(source: Source, read: Read | None, emitter: Emitter) -> Iterator[bytes]:
+def _file_steps(source: Source, start: Checkpoint | None = None) -> FileSteps | None:
+    if source.mltable is None or not source.mltable.before:
+        return None
+    frontier = start.position["frontier"] if start else None
+    return FileSteps(source.mltable.before, source.path, frontier["seen"] if frontier else None)
+
+
+def _names(source: Source, read: Read | None, steps: FileSteps | None, emitter: Emitter) -> Iterator[bytes]:
     """Absolute names of the data files, in order."""
     every_marker = source.plain or isinstance(read, ReadParquet)
     for entry in source.entries:
         for chunk in entry.names(emitter.warn):
-            for name in chunk:
+            names = [name for name in chunk if entry.file or not _is_mark(name, read, every_marker)]
+            if steps is not None:
+                if steps.nothing_passes:
+                    return
+                names = steps.apply(entry.folder, names)
+            for name in names:
                 path = os.path.join(entry.folder, name)
-                # Spark leaves its marks beside text, too, where nobody means them; `x.crc` may be somebody's text.
-                hidden = read is not None and os.path.basename(name).startswith((b".", b"_"))
-                if not entry.file and (every_marker or hidden) and is_marker(name):
-                    continue
                 if source.plain and not entry.file and _is_hidden_stranger(name):
                     emitter.warn(f"{shown(path)} was left out: a hidden file whose name tells no format of tables.")
                     continue
                 yield path
+
+
+def _is_mark(name: bytes, read: Read | None, every_marker: bool) -> bool:
+    """Whether a file is what Spark and others leave beside data: beside text, where nobody means them, only the hidden
+    ones; `x.crc` may be somebody's text.
+    """
+    hidden = read is not None and os.path.basename(name).startswith((b".", b"_"))
+    return (every_marker or hidden) and is_marker(name)
 
 
 def _is_hidden_stranger(name: bytes) -> bool:
@@ -126,35 +161,3 @@ def _pinning(read: Read, emitter: Emitter, *, plain: bool) -> Any:
     from windrow_master.planning.tables.pin_parquet import ParquetPinning
 
     return ParquetPinning(read)
-
-
-def _cut(pinned: dict[str, Any], position: dict[str, Any], journal: Journal, emitter: Emitter) -> None:
-    files_end = position["files_end"]
-    begin = position["begin"]
-    for file_at, file in listing.files(journal.listing, position["file_at"], files_end):
-        parts = _text_parts(pinned, file_at, file, begin) if "how" in pinned else _row_groups(file, begin or 0)
-        for recipe, items, following in parts:
-            data = json.dumps(recipe, separators=(",", ":")).encode()
-            emitter.add_recipe(items, data, {"files_end": files_end, "file_at": file_at, "begin": following})
-        begin = None
-
-
-def _text_parts(
-    pinned: dict[str, Any], file_at: int, file: TableFile, begin: int | None
-) -> Iterator[tuple[dict[str, Any], int, int]]:
-    """Recipes of one text file, with items (unknown) and where the next slice begins."""
-    if begin is not None and begin >= file.size:
-        return
-    how = Format.from_json(pinned["how"])
-    with opened(file) as window:
-        if begin is None:
-            begin = head_for_cutting(window, file, how, pinned["header"], file_at == pinned["header_at"]).first_record
-        for first, end in slices(how.cutter(window), file.size, begin, pinned["slice_bytes"]):
-            yield {**file.where(), "begin": first, "end": end, "layout": file.layout}, 0, end
-
-
-def _row_groups(file: TableFile, begin: int) -> Iterator[tuple[dict[str, Any], int, int]]:
-    """Recipes of one Parquet file, with their rows; a row group without rows is no mini-batch."""
-    for at in range(begin, len(file.rows)):
-        if file.rows[at]:
-            yield {**file.where(), "row_group": at}, file.rows[at], at + 1

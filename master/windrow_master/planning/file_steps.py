@@ -1,0 +1,98 @@
+"""Steps of an MLTable file on its list of files: before it is read, or where it is not read at all.
+
+The list has one column, `Path`, the absolute path as text, and is one partition: what has no meaning for it was refused
+when the MLTable file was read. Source: reference/mltable.md,
+section 2, rule 10.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from itertools import compress
+
+from windrow.spec.mltable_file_steps import PATH
+from windrow.spec.mltable_steps import Filter, Sample, SelectPartitions, Skip, Step, Take
+
+from windrow_master.planning.counts import Bound, Counts
+from windrow_master.planning.errors import PlanningError, shown
+
+
+class FileSteps:
+    """The steps, and how far they have come: `seen` belongs into the checkpoint."""
+
+    def __init__(self, steps: Sequence[Step], base: bytes, seen: Sequence[int] | None = None) -> None:
+        """`base`: the folder of the MLTable file."""
+        self._steps = steps
+        self._base = base
+        self._counts = Counts(
+            [Bound(isinstance(s, Skip), s.number) for s in steps if isinstance(s, (Take, Skip))], seen
+        )
+        self._none_selected = any(isinstance(s, SelectPartitions) and not s.numbers for s in steps)
+        self._samples = [step for step in steps if isinstance(step, Sample)]
+
+    @property
+    def seen(self) -> list[int]:
+        """How many files have come to each take and skip."""
+        return list(self._counts.seen)
+
+    @property
+    def nothing_passes(self) -> bool:
+        """Whether none of the files to come gets through, so that they need not be listed."""
+        return self._none_selected or self._counts.nothing_passes
+
+    def apply(self, folder: bytes, names: list[bytes]) -> list[bytes]:
+        """Those of the next names, relative to `folder`, that get through all steps."""
+        bound = 0
+        if self._none_selected:
+            return []
+        for step in self._steps:
+            if isinstance(step, (Take, Skip)):
+                first, behind = self._counts.passing(bound, len(names))
+                bound += 1
+                names = names[first:behind]
+            elif isinstance(step, Sample) and names:
+                names = self._sampled(step, folder, names)
+            elif isinstance(step, Filter) and names:
+                names = _filtered(step, folder, names)
+        return names
+
+    def nothing_left(self) -> PlanningError:
+        """What to say when no file gets through."""
+        return PlanningError(
+            f"The steps in the MLTable file of the input {shown(self._base)} leave no files; an input needs at least "
+            "one."
+        )
+
+    def _sampled(self, step: Sample, folder: bytes, names: list[bytes]) -> list[bytes]:
+        # Only where there is a sample, since it needs numpy.
+        import numpy
+        from windrow_worker.tables.steps.sampling import sampled
+
+        salts = numpy.array([salt_of(os.path.join(folder, name), self._base) for name in names], dtype="uint64")
+        document = sample_document(step, self._samples.index(step))
+        return list(compress(names, sampled(document, 0, salts)))
+
+
+def sample_document(step: Sample, number: int) -> dict[str, object]:
+    """The `number`-th sample of its list of steps, as the worker takes it."""
+    return {"step": "sample", "from": step.lower, "to": step.upper, "seed": step.seed, "number": number}
+
+
+def salt_of(name: bytes, base: bytes) -> int:
+    """What stands for a file in samples: its name, relative to `base` where it lies below, so that a folder that is
+    moved gives the same sample."""
+    relative = name.removeprefix(os.path.join(base, b""))
+    return int.from_bytes(hashlib.blake2b(relative, digest_size=8).digest(), "little")
+
+
+def _filtered(step: Filter, folder: bytes, names: list[bytes]) -> list[bytes]:
+    import pandas
+    from windrow_worker.tables.steps.filtering import FilterFailed, passing
+
+    paths = [shown(os.path.join(folder, name)) for name in names]
+    try:
+        return list(compress(names, passing(step.expression.tree, pandas.DataFrame({PATH: paths}))))
+    except FilterFailed as error:
+        raise PlanningError(f"{step.place}: filter: {error}.") from error

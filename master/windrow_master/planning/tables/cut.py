@@ -1,0 +1,165 @@
+"""Cuts the listed files of a table into slices and hands each over as a mini-batch, steps on rows taken into account.
+
+Where rows have to be counted (`take`, `skip`), slices are looked at in order, as far as need be: their records counted,
+or, where a step before the count leaves rows out for what they are, read by the worker's own reader. What passes is
+written into the recipe as `ranges`; then the mini-batch's items are exact. `seen` of a position: how many rows have
+come to each take and skip.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+from windrow_master.planning.counts import Counts
+from windrow_master.planning.emitter import Emitter
+from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.file_steps import salt_of
+from windrow_master.planning.journal import Journal
+from windrow_master.planning.tables import listing
+from windrow_master.planning.tables.cutting import Cutter, slices
+from windrow_master.planning.tables.delimited_files import Format
+from windrow_master.planning.tables.files import TableFile, opened
+from windrow_master.planning.tables.pin_delimited import head_for_cutting
+from windrow_master.planning.tables.row_steps import COUNTING, bounds, drops_rows
+
+
+class Slice(NamedTuple):
+    """What a worker is to read. `items` 0: unknown; `following`: where the next slice of the file begins."""
+
+    recipe: dict[str, Any]
+    items: int
+    following: int
+
+
+def cut(pinned: dict[str, Any], position: dict[str, Any], journal: Journal, emitter: Emitter) -> None:
+    """Emit the mini-batches from a position on. Raises PlanningError."""
+    files_end, begin = position["files_end"], position["begin"]
+    steps = RowSteps(pinned, position.get("seen"))
+    for file_at, file in listing.files(journal.listing, position["file_at"], files_end):
+        parts = _text_slices(pinned, file_at, file, begin) if "how" in pinned else _row_groups(file, begin or 0)
+        for part in parts:
+            if steps.nothing_passes:
+                return
+            recipe, items = steps.apply(part.recipe, part.items)
+            if recipe is None:
+                continue
+            data = json.dumps(recipe, separators=(",", ":")).encode()
+            following = {"files_end": files_end, "file_at": file_at, "begin": part.following, **steps.position}
+            emitter.add_recipe(items, data, following)
+        begin = None
+
+
+def _text_slices(pinned: dict[str, Any], file_at: int, file: TableFile, begin: int | None) -> Iterator[Slice]:
+    """Slices of one text file, with items unknown."""
+    if begin is not None and begin >= file.size:
+        return
+    how = Format.from_json(pinned["how"])
+    with opened(file) as window:
+        if begin is None:
+            begin = head_for_cutting(window, file, how, pinned["header"], file_at == pinned["header_at"]).first_record
+        cutter = how.cutter(window)
+        for start, stop in _runs(cutter, file, begin):
+            for first, end in slices(cutter, file.size, start, pinned["slice_bytes"]):
+                if first >= stop:
+                    break
+                behind = min(end, stop)
+                yield Slice({**file.where(), "begin": first, "end": behind, "layout": file.layout}, 0, behind)
+
+
+def _runs(cutter: Cutter, file: TableFile, begin: int | None) -> Iterator[tuple[int | None, int]]:
+    """The parts to be cut, from the record at `begin` on: (first record, behind the last record)."""
+    if file.runs is None:
+        yield begin, file.size
+        return
+    for low, high in file.runs:
+        if begin is None:
+            return
+        # A record that starts exactly on a boundary belongs to the partition before it.
+        start = cutter.next_record(begin, low) if low and begin <= low else begin
+        behind = cutter.next_record(begin, high) if begin <= high < file.size else None
+        stop = file.size if high >= file.size or behind is None else behind
+        if start is not None and begin <= high and start < stop:
+            yield start, stop
+
+
+def _row_groups(file: TableFile, begin: int) -> Iterator[Slice]:
+    """Slices of one Parquet file, with their rows; a row group without rows is no mini-batch."""
+    chosen = range(len(file.rows)) if file.runs is None else chain.from_iterable(range(*run) for run in file.runs)
+    for at in chosen:
+        if at >= begin and file.rows[at]:
+            yield Slice({**file.where(), "row_group": at}, file.rows[at], at + 1)
+
+
+class RowSteps:
+    """What the steps on rows make of each slice, in order."""
+
+    def __init__(self, pinned: dict[str, Any], seen: list[int] | None) -> None:
+        self._reader = pinned["reader"]
+        self._steps: list[dict[str, Any]] = self._reader.get("steps", [])
+        self._counts = Counts(bounds(self._steps), seen)
+        self._base = os.fsencode(pinned.get("base", ""))
+        self._salted = any(one["step"] == "sample" for one in self._steps)
+        last = max((at for at, one in enumerate(self._steps) if one["step"] in COUNTING), default=-1)
+        self._must_read = drops_rows(self._steps[: last + 1])
+        self._drops_rows = drops_rows(self._steps)
+        self._loader: Any = None
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """What belongs into a position: nothing where nothing is counted."""
+        return {"seen": list(self._counts.seen)} if self._counts.seen else {}
+
+    @property
+    def nothing_passes(self) -> bool:
+        """Whether no row of any slice to come gets through."""
+        return self._counts.nothing_passes
+
+    def apply(self, recipe: dict[str, Any], items: int) -> tuple[dict[str, Any] | None, int]:
+        """The recipe with what the steps need to know, and its items (0: unknown); None if no row is left."""
+        if self._salted:
+            recipe["salt"] = salt_of(os.fsencode(recipe["file"]), self._base)
+        if self._counts.everything_passes:
+            return recipe, 0 if self._drops_rows else items
+        ranges = list[tuple[int, int]]()
+
+        def passing(rows: int) -> tuple[int, int]:
+            ranges.append(self._counts.passing(len(ranges), rows))
+            return ranges[-1]
+
+        if self._must_read:
+            left = self._read(recipe, passing)
+        else:
+            left = items or self._count(recipe)
+            for _ in self._counts.seen:
+                first, behind = passing(left)
+                left = behind - first
+        if not left:
+            return None, 0
+        recipe["ranges"] = ranges
+        return recipe, 0 if self._drops_rows and not self._must_read else left
+
+    def _read(self, recipe: dict[str, Any], passing: Any) -> int:
+        """How many rows are left after all steps."""
+        # pandas, only where rows have to be read.
+        from windrow_worker.loading import make_loader
+
+        if self._loader is None:
+            self._loader = make_loader(self._reader)
+        try:
+            left: int = self._loader.load(json.dumps(recipe).encode(), passing).item_count
+        except (OSError, ValueError, RuntimeError) as error:
+            raise PlanningError(f"The rows that the steps leave cannot be counted: {error}.") from error
+        return left
+
+    def _count(self, recipe: dict[str, Any]) -> int:
+        """How many records a slice of text holds."""
+        from windrow_worker.tables.positions import count_records
+
+        try:
+            return count_records(self._reader, recipe)
+        except (OSError, ValueError) as error:
+            raise PlanningError(f"The records of the input cannot be counted: {error}.") from error

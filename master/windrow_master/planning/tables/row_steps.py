@@ -1,0 +1,114 @@
+"""Steps on the rows of a table, resolved for its columns: the documents by which workers carry them out.
+
+Source: reference/mltable.md, sections 5 and 7, rules 6 and 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from windrow.spec.mltable_file_steps import PATH
+from windrow.spec.mltable_steps import (
+    ConvertColumnTypes,
+    DropColumns,
+    Filter,
+    KeepColumns,
+    Sample,
+    SelectPartitions,
+    Skip,
+    Step,
+    Take,
+)
+
+from windrow_master.planning.counts import Bound
+from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.file_steps import sample_document
+from windrow_master.planning.tables.column_types import column_of
+
+DROPPING = ("filter", "sample")
+"""Steps after which fewer rows may be left, however many there were."""
+
+COUNTING = ("take", "skip")
+
+
+def column_names(reader: dict[str, Any]) -> list[str]:
+    """The columns of a table as it is read, in order."""
+    names = [PATH] if reader["path_column"] else []
+    if reader["format"] == "parquet":
+        # Only Parquet needs pyarrow here.
+        from windrow_worker.tables.parquet import unpack_schema
+
+        return [*names, *unpack_schema(reader["schema"]).names]
+    return names + [column["name"] for column in reader["columns"]]
+
+
+def resolve(steps: Sequence[Step], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The documents of the steps of a table with these columns. Raises PlanningError, with the step's place."""
+    if not columns:
+        return []  # of a table without any records, which is told as such
+    columns = list(columns)
+    documents = list[dict[str, Any]]()
+    samples = 0
+    for step in steps:
+        match step:
+            case Take() | Skip():
+                documents.append({"step": "take" if isinstance(step, Take) else "skip", "number": step.number})
+            case Sample():
+                documents.append(sample_document(step, samples))
+                samples += 1
+            case Filter():
+                documents.append(_filter(step, columns))
+            case KeepColumns() | DropColumns():
+                columns = _kept(step, columns)
+                documents.append({"step": "keep_columns", "columns": columns})
+            case ConvertColumnTypes():
+                converted = _conversions(step, columns)
+                if converted:
+                    documents.append({"step": "convert_column_types", "columns": converted})
+            case SelectPartitions():
+                pass  # the planner's own: see partitions.py
+    return documents
+
+
+def bounds(documents: Sequence[dict[str, Any]]) -> list[Bound]:
+    """Every take and skip, in order."""
+    return [Bound(one["step"] == "skip", one["number"]) for one in documents if one["step"] in COUNTING]
+
+
+def drops_rows(documents: Sequence[dict[str, Any]]) -> bool:
+    """Whether rows are left out for what they are, so that only reading tells how many are left."""
+    return any(one["step"] in DROPPING for one in documents)
+
+
+def _filter(step: Filter, columns: Sequence[str]) -> dict[str, Any]:
+    for name in step.expression.columns:
+        if name not in columns:
+            raise PlanningError(
+                f'{step.place}: filter names the column "{name}", which the table does not have there. Its columns: '
+                f"{_listed(columns)}."
+            )
+    return {"step": "filter", "tree": step.expression.tree, "text": step.expression.text}
+
+
+def _kept(step: KeepColumns | DropColumns, columns: Sequence[str]) -> list[str]:
+    chosen = step.columns.chosen(columns)
+    kept = chosen if isinstance(step, KeepColumns) else [name for name in columns if name not in set(chosen)]
+    if not kept:
+        word = "keep_columns" if isinstance(step, KeepColumns) else "drop_columns"
+        raise PlanningError(f"{step.place}: {word} leaves no column. The table's columns there: {_listed(columns)}.")
+    return kept
+
+
+def _conversions(step: ConvertColumnTypes, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """One conversion a column, the last one that names it."""
+    found = {
+        name: column_of(name, conversion.type).to_json()
+        for conversion in step.conversions
+        for name in conversion.columns.chosen(columns)
+    }
+    return [found[name] for name in columns if name in found]
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(columns[:50]) or "none"

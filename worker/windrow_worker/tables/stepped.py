@@ -1,0 +1,33 @@
+"""A loader of tables whose MLTable file has steps after the one that reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Optional, Sequence, Tuple
+
+from windrow_worker.loaded import Loaded
+from windrow_worker.tables.frames import settle_integers
+from windrow_worker.tables.steps import Step, apply
+
+
+class SteppedLoader:
+    """Reads as another loader does, and carries the steps out. A mini-batch may be left without rows."""
+
+    def __init__(self, loader: Any, steps: Sequence[Step]) -> None:
+        """``loader``: of a table, with exact integers."""
+        self._loader = loader
+        self._steps = steps
+        converted = [step["columns"] for step in steps if step["step"] == "convert_column_types"]
+        made = {column["name"] for columns in converted for column in columns if column["type"] == "int"}
+        self._integers = loader.integers | made
+
+    def load(self, recipe: bytes, passing_range: Optional[Callable[[int], Tuple[int, int]]] = None) -> Loaded:
+        """One mini-batch; ``passing_range`` as in :func:`~windrow_worker.tables.steps.apply`.
+
+        Raises what the other loader raises, and ValueError for what a filter cannot judge.
+        """
+        loaded = self._loader.load(recipe)
+        rows, misfits = apply(self._steps, loaded.value, json.loads(recipe), loaded.positions, passing_range)
+        rows = settle_integers(rows, self._integers)
+        found = [*loaded.misfits, *misfits]
+        return Loaded(rows, len(rows), found, loaded.partition_key_value, is_void=not len(rows))

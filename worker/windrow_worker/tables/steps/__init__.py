@@ -1,0 +1,97 @@
+"""Steps after the one that reads: what an MLTable file says is to be done with the rows, in order.
+
+A step is a small JSON document of the reader, in which the planner has resolved what takes knowing all columns:
+
+    {"step": "keep_columns", "columns": [name, ...]}                   drop_columns too
+    {"step": "filter", "tree": ..., "text": ...}                       tree: see ``filtering``
+    {"step": "sample", "from": 0.0, "to": 0.1, "seed": 1, "number": 0} the n-th sample of the table
+    {"step": "convert_column_types", "columns": [column, ...]}         column: as of a delimited table
+    {"step": "take" | "skip", "number": n}
+
+What takes counting all rows is in the recipe: ``ranges`` holds, for each take and skip in turn, which of the rows that
+come to it pass ([first, behind the last]; absent: all do); ``salt`` stands for the file in samples.
+Source: mltable.md, sections 2 and 7, rules 6 and 10.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import numpy
+import pandas
+
+from windrow_worker.tables.columns import Column
+from windrow_worker.tables.files import printable
+from windrow_worker.tables.steps.conversion import convert_series
+from windrow_worker.tables.steps.filtering import FilterFailed, passing
+from windrow_worker.tables.steps.sampling import sampled
+
+Step = Dict[str, Any]
+Misfit = Tuple[str, int, str]
+
+COUNTING = ("take", "skip")
+
+
+def apply(
+    steps: Sequence[Step],
+    rows: pandas.DataFrame,
+    recipe: Dict[str, Any],
+    positions: Callable[[], numpy.ndarray],
+    passing_range: Optional[Callable[[int], Tuple[int, int]]] = None,
+) -> Tuple[pandas.DataFrame, List[Misfit]]:
+    """The rows of one slice after all steps, numbered from 0, and the values that could not be converted.
+
+    ``positions``: where each row as it was read stands in its file. ``passing_range``, of the planner: asked at each
+    take and skip which of so many rows pass, in place of the recipe's ``ranges``. Raises ValueError for what a filter
+    cannot judge.
+    """
+    misfits: List[Misfit] = []
+    ranges = iter(recipe.get("ranges", ()))
+    read = len(rows)
+    # The index tells which row as read each one is.
+    rows.index = pandas.RangeIndex(read)
+    for step in steps:
+        kind = step["step"]
+        if kind == "filter":
+            try:
+                rows = rows[passing(step["tree"], rows)]
+            except FilterFailed as error:
+                raise ValueError("filter: %s: %s, in %s" % (step["text"], error, _slice(recipe))) from error
+        elif kind == "sample":
+            rows = rows[sampled(step, recipe["salt"], positions()[rows.index.to_numpy()])]
+        elif kind == "keep_columns":
+            rows = rows[step["columns"]]
+        elif kind == "convert_column_types":
+            rows, found = _converted(rows, step["columns"], recipe)
+            misfits += found
+        elif kind in COUNTING:
+            first, behind = passing_range(len(rows)) if passing_range else next(ranges, (0, len(rows)))
+            rows = rows.iloc[first:behind]
+        else:
+            raise ValueError("unknown step %r of a table" % kind)
+    if len(rows) != read:
+        rows = rows.reset_index(drop=True)
+    return rows, misfits
+
+
+def _converted(
+    rows: pandas.DataFrame, columns: Sequence[Dict[str, Any]], recipe: Dict[str, Any]
+) -> Tuple[pandas.DataFrame, List[Misfit]]:
+    made = {}
+    misfits = []
+    for document in columns:
+        column = Column.from_json(document)
+        series, count, first = convert_series(rows[column.name], column)
+        made[column.name] = series
+        if count:
+            value = rows[column.name].iloc[first]
+            example = "%s: row %d: %.200r is no %s" % (_slice(recipe), rows.index[first] + 1, value, column.type)
+            misfits.append((column.name, count, example))
+    return rows.assign(**made), misfits
+
+
+def _slice(recipe: Dict[str, Any]) -> str:
+    file = printable(recipe["file"])
+    if "row_group" in recipe:
+        return "%s, row group %d" % (file, recipe["row_group"])
+    return "%s, after byte %d" % (file, recipe["begin"])

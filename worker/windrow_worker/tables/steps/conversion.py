@@ -1,0 +1,169 @@
+"""Columns of any type to a type that convert_column_types gives. Source: mltable.md, section 7."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any, Callable, List, Optional, Tuple
+
+import numpy
+import pandas
+
+from windrow_worker.tables.columns import INT_MAX, INT_MIN, Column, convert
+from windrow_worker.tables.frames import series
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+_NONE = (None, False)
+
+
+def convert_series(given: pandas.Series, column: Column) -> Tuple[pandas.Series, int, int]:
+    """The column with the type of ``column``, how many values became null because they have no such meaning, and where
+    the first of those stands (-1: nowhere)."""
+    kind = _kind(given)
+    if kind == column.type:
+        return given, 0, -1
+    values = _plain(given)
+    if kind == "text":
+        converted = convert(column, values)
+        made, misfits, first = converted.values, converted.misfits, converted.first_misfit
+    else:
+        made, misfits, first = _each(values, _reader(column))
+    return series(column.type, made, exact_integers=True).set_axis(given.index), misfits, first
+
+
+def _kind(given: pandas.Series) -> str:
+    """The kind of all values, as in :class:`Column`; ``any`` where they have to be looked at one by one."""
+    if pandas.api.types.is_bool_dtype(given.dtype):
+        return "bool"
+    if given.dtype == "int64":
+        return "int"
+    if given.dtype == "float64":
+        return "float"
+    if given.dtype == "datetime64[ns]":
+        return "datetime"
+    if isinstance(given.dtype, pandas.CategoricalDtype):
+        return "any"
+    if pandas.api.types.infer_dtype(given, skipna=True) in ("string", "empty"):
+        return "text"
+    return "any"
+
+
+def _plain(given: pandas.Series) -> List[Any]:
+    """Plain values, None for null; times as datetime64."""
+    null = given.isna().to_numpy()
+    if pandas.api.types.is_datetime64_any_dtype(given.dtype):
+        if getattr(given.dtype, "tz", None) is not None:
+            given = given.dt.tz_convert("UTC").dt.tz_localize(None)
+        values = list(given.to_numpy())
+    else:
+        values = given.tolist()
+    if null.any():
+        for at in numpy.flatnonzero(null):
+            values[at] = None
+    return values
+
+
+def _each(values: List[Any], read: Callable[[Any], Tuple[Any, bool]]) -> Tuple[List[Any], int, int]:
+    made: List[Any] = []
+    misfits, first = 0, -1
+    for value in values:
+        result, fits = (None, True) if value is None else read(value)
+        if not fits:
+            if not misfits:
+                first = len(made)
+            misfits += 1
+        made.append(result)
+    return made, misfits, first
+
+
+def _reader(column: Column) -> Callable[[Any], Tuple[Any, bool]]:
+    """From a value that is not null to (value, whether it has a meaning in the type)."""
+    target = {
+        "text": _to_text,
+        "int": _to_int,
+        "float": _to_float,
+        "bool": _to_bool,
+        "datetime": _to_datetime,
+    }[column.type]
+
+    def read(value: Any) -> Tuple[Any, bool]:
+        if isinstance(value, str):
+            converted = convert(column, [value])
+            return converted.values[0], not converted.misfits
+        return target(value)
+
+    return read
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, numpy.integer, numpy.floating, decimal.Decimal)) and not isinstance(
+        value, bool
+    )
+
+
+def _to_text(value: Any) -> Tuple[Any, bool]:
+    if isinstance(value, (bool, numpy.bool_)):
+        return ("True" if value else "False"), True
+    if isinstance(value, (int, numpy.integer)):
+        return str(int(value)), True
+    if isinstance(value, (float, numpy.floating)):
+        return _float_text(value), True
+    time = _nanoseconds(value)
+    return (str(value) if time is None else _time_text(time)), True
+
+
+def _float_text(value: Any) -> str:
+    """The shortest digits that read back as the number, without exponent, and without ``.0``."""
+    text = numpy.format_float_positional(value, trim="-")
+    return "NaN" if text == "nan" else text
+
+
+def _time_text(nanoseconds: int) -> str:
+    seconds, fraction = divmod(nanoseconds, 10**9)
+    text = (_EPOCH + datetime.timedelta(seconds=seconds)).isoformat()
+    if fraction:
+        digits = "%09d" % fraction
+        while digits.endswith("000"):
+            digits = digits[:-3]
+        text += "." + digits
+    return text + "+00:00"
+
+
+def _to_int(value: Any) -> Tuple[Any, bool]:
+    if not _is_number(value):
+        return _NONE
+    if isinstance(value, (int, numpy.integer)):
+        value = int(value)
+        return min(max(value, INT_MIN), INT_MAX), INT_MIN <= value <= INT_MAX
+    if value != value or value in (float("inf"), float("-inf")):
+        return _NONE
+    cut = int(value)
+    return min(max(cut, INT_MIN), INT_MAX), cut == value and INT_MIN <= cut <= INT_MAX
+
+
+def _to_float(value: Any) -> Tuple[Any, bool]:
+    return (float(value), True) if _is_number(value) else _NONE
+
+
+def _to_bool(value: Any) -> Tuple[Any, bool]:
+    if isinstance(value, (bool, numpy.bool_)):
+        return bool(value), True
+    return (bool(value != 0), True) if _is_number(value) else _NONE
+
+
+def _to_datetime(value: Any) -> Tuple[Any, bool]:
+    time = _nanoseconds(value)
+    return _NONE if time is None else (time, True)
+
+
+def _nanoseconds(value: Any) -> Optional[int]:
+    """A time as nanoseconds since 1970-01-01 UTC; None if it is none, or outside of what 64 bits can tell."""
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        value = datetime.datetime(value.year, value.month, value.day)
+    if not isinstance(value, (datetime.datetime, numpy.datetime64)):
+        return None
+    try:
+        time = pandas.Timestamp(value)
+        return int((time if time.tzinfo is None else time.tz_convert(None)).as_unit("ns").value)
+    except (ValueError, OverflowError):
+        return None

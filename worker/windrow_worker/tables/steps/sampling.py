@@ -1,0 +1,38 @@
+"""Which rows a sample takes: each row decides by itself, from the seed, its file and its place there.
+
+So the same rows are taken however the data is cut, on whichever node. Source: mltable.md, rule 10.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+import numpy
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = 2**64 - 1
+
+
+def sampled(step: Dict[str, Any], salt: int, positions: numpy.ndarray) -> numpy.ndarray:
+    """Which of the rows at these places of a file are in the sample, as an array of bool."""
+    # The number tells two samples of one table apart that have the same seed.
+    key = _mixed(_mixed(_mixed(step["seed"] & _MASK) ^ step["number"]) ^ salt)
+    state = positions.astype("uint64") * numpy.uint64(_GOLDEN) + numpy.uint64(key)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        state = (state ^ (state >> numpy.uint64(shift))) * numpy.uint64(factor)
+    state ^= state >> numpy.uint64(31)
+    chance = (state >> numpy.uint64(11)) / numpy.float64(2**53)
+    return (chance >= step["from"]) & (chance < step["to"])  # type: ignore[no-any-return]
+
+
+def taken(step: Dict[str, Any], salt: int) -> bool:
+    """Whether a file is in a sample of files."""
+    return bool(sampled(step, salt, numpy.zeros(1, dtype="uint64"))[0])
+
+
+def _mixed(value: int) -> int:
+    """splitmix64: equal seeds give equal numbers on every machine; neighbouring ones nothing alike."""
+    value = (value + _GOLDEN) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
