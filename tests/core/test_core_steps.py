@@ -125,7 +125,7 @@ def test_no_group_is_taken_after_the_end_of_planning_or_of_the_step() -> None:
 def test_an_empty_input_fails_append_row_and_completes_a_summary() -> None:
     driver = CoreDriver()
     driver.running([], append_row=True)
-    assert driver.job().state == JobState.FAILED and "append_row has nothing to write" in driver.step().message
+    assert driver.job().state == JobState.FAILED and "there was nothing to run" in driver.step().message
     driver.submit(StepSettings("step", append_row=False), job_id="two", request_id="2")
     driver.plan(2, [])
     assert driver.step(2).state == StepState.CONCATENATING
