@@ -24,7 +24,7 @@ from windrow.contexts import Access, find_access
 from windrow.errors import DeadlinePassed, JobFailed, NotFound, UsageError, WindrowError
 from windrow.job import Job, job_from_message
 from windrow.node import Node, node_from_message
-from windrow.results import RowsFile, lines_of, output_names, read_frame, rows_file, single_name
+from windrow.results import RowsFile, output_names, read_frame, rows_file, rows_of, single_name
 from windrow.rpc.connection import Connection, Patience
 from windrow.rpc.errors import OUTPUT_UNKNOWN
 from windrow.rpc.v1 import job_service_pb2 as pb
@@ -340,10 +340,11 @@ class Client:
         """The rows of a finished job, in order, without line ends.
 
         `output`: a pipeline output or `step.output`; by default the only one that holds rows. Bytes that are no UTF-8
-        come as `os.fsdecode` gives them. Raises JobFailed where the job did not end well, NotFound.
+        come as `os.fsdecode` gives them.
+        Rows of Parquet come as JSON objects. Raises JobFailed where the job did not end well, NotFound.
         """
         place = self._rows(job_id, output)
-        return lines_of(self._read(job_id, place))
+        return rows_of(self._read(job_id, place), place)
 
     def to_dataframe(self, job_id: str, output: str | None = None, **read_csv: Any) -> pd.DataFrame:
         """The rows of a finished job as a DataFrame, read with the separator that the job wrote them with.

@@ -10,7 +10,7 @@ from windrow.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from windrow.spec import EffectiveStep, LoadedJob
 
@@ -51,12 +51,18 @@ def check_interpreter(python: str, loaded: LoadedJob | None = None) -> None:
         _check_version(python, version)
         if missing:
             raise NoInterpreter(
-                f"Step {step.name} reads a table, which needs {' and '.join(missing)} in the Python that runs the "
-                f"script, {python}: not installed there. Install what is missing ({python} -m pip install "
-                f"{' '.join(missing)}), or let scripts run in another Python (--python PATH)"
+                f"Step {step.name} {_what_for(step, missing)}, which needs {' and '.join(missing)} in the Python "
+                f"that runs the script, {python}: not installed there. Install what is missing ({python} -m pip "
+                f"install {' '.join(missing)}), or let scripts run in another Python (--python PATH)"
             )
     if not steps and python != sys.executable:
         _check_version(python, _look(python)[0])
+
+
+def _what_for(step: EffectiveStep, missing: Sequence[str]) -> str:
+    given = step.inputs.get(step.input_data or "")
+    reads = "pandas" in missing or getattr(given, "type", "") == "mltable"
+    return "writes Parquet" if step.rows.format == "parquet" and not reads else "reads a table"
 
 
 def _look(

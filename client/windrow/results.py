@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +23,8 @@ class RowsFile(NamedTuple):
     """The file of rows in an output.
 
     `output`: the output's name for downloads; `path`: the file below it, b"" where the output is that file; `place`:
-    its absolute path on the master's machine; `to_csv`: how DataFrames were written into it.
+    its absolute path on the master's machine; `to_csv`: how DataFrames were written into it; `format`: one of
+    `windrow.spec.ROW_FORMATS`, the two others are for text alone.
     """
 
     output: str
@@ -30,6 +32,7 @@ class RowsFile(NamedTuple):
     place: str
     to_csv: Mapping[str, Any] = MappingProxyType({})
     header: bool = False
+    format: str = "text"
 
 
 def output_names(job: Job, document: Mapping[str, Any]) -> list[str]:
@@ -72,6 +75,7 @@ def rows_files(job: Job, document: Mapping[str, Any]) -> list[RowsFile]:
                     place=out.path if is_file else str(Path(out.path, file_name)),
                     to_csv=rows.get("dataframe_to_csv", {}),
                     header=rows.get("dataframe_header", False),
+                    format=rows.get("format", "text"),
                 )
             )
     return sorted(found, key=lambda file: "." in file.output)
@@ -99,6 +103,16 @@ def rows_file(job: Job, document: Mapping[str, Any], output: str | None) -> Rows
     return found[0]
 
 
+def rows_of(chunks: Iterable[bytes], place: RowsFile) -> Iterator[str]:
+    """Rows as text, without line ends; of Parquet as JSON objects, like the lines of a JSON lines file.
+
+    Of CSV, whose header comes first, a row may hold line ends inside quotes.
+    """
+    if place.format == "parquet":
+        return _json_of(chunks)
+    return _records_of(lines_of(chunks)) if place.format == "csv" else lines_of(chunks)
+
+
 def lines_of(chunks: Iterable[bytes]) -> Iterator[str]:
     """Lines without their ends (`\\n` alone ends a line: rows may hold other marks)."""
     rest = b""
@@ -110,10 +124,73 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[str]:
         yield os.fsdecode(rest)
 
 
+def _records_of(lines: Iterable[str]) -> Iterator[str]:
+    """Lines of CSV joined where a quote is open at the end of one."""
+    record: list[str] = []
+    quotes = 0
+    for line in lines:
+        record.append(line)
+        quotes += line.count('"')
+        if quotes % 2 == 0:
+            yield "\n".join(record)
+            record, quotes = [], 0
+    if record:
+        yield "\n".join(record)
+
+
+@contextlib.contextmanager
+def _parquet(chunks: Iterable[bytes]) -> Iterator[Any]:
+    """The chunks as an open Parquet file; they are kept on disk, as its footer is read first."""
+    import tempfile
+
+    import pyarrow.parquet
+
+    with tempfile.TemporaryFile() as file:
+        for chunk in chunks:
+            file.write(chunk)
+        file.seek(0)
+        with pyarrow.parquet.ParquetFile(file) as parquet:
+            yield parquet
+
+
+def _json_of(chunks: Iterable[bytes]) -> Iterator[str]:
+    import json
+
+    with _parquet(chunks) as parquet:
+        for batch in parquet.iter_batches():
+            for row in batch.to_pylist():
+                yield json.dumps(row, ensure_ascii=False, default=str, separators=(",", ":"))
+
+
 def read_frame(chunks: Iterable[bytes], place: RowsFile, read_csv: Mapping[str, Any]) -> pd.DataFrame:
-    """Rows as a DataFrame, by the settings they were written with; `read_csv` wins."""
+    """Rows as a DataFrame, by the settings they were written with; `read_csv` wins.
+
+    Raises UsageError where `read_csv` is given for rows of another format.
+    """
     import pandas as pd
 
+    if place.format in ("jsonl", "parquet"):
+        if read_csv:
+            raise UsageError(
+                f"{', '.join(read_csv)}: keywords of pandas.read_csv are for text and CSV; {place.output!r} is of "
+                f"format {place.format}. Leave them out."
+            )
+        if place.format == "parquet":
+            with _parquet(chunks) as parquet:
+                return parquet.read().to_pandas()
+        import json
+
+        return pd.DataFrame([json.loads(line) for line in lines_of(chunks)])
+    content = _Chunks(chunks)
+    try:
+        return pd.read_csv(io.BufferedReader(content, 1 << 20), **{**_read_options(place), **read_csv})
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame()
+
+
+def _read_options(place: RowsFile) -> dict[str, Any]:
+    if place.format == "csv":
+        return {"header": 0}
     options: dict[str, Any] = {
         "sep": place.to_csv.get("sep", " "),
         "header": 0 if place.header else None,
@@ -127,11 +204,7 @@ def read_frame(chunks: Iterable[bytes], place: RowsFile, read_csv: Mapping[str, 
     ):
         if write in place.to_csv:
             options[read] = place.to_csv[write]
-    content = _Chunks(chunks)
-    try:
-        return pd.read_csv(io.BufferedReader(content, 1 << 20), **{**options, **read_csv})
-    except pd.errors.EmptyDataError:
-        return pd.DataFrame()
+    return options
 
 
 class _Chunks(io.RawIOBase):

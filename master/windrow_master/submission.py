@@ -160,6 +160,8 @@ def step_settings(step: EffectiveStep) -> StepSettings:
         name=step.name,
         depends_on=tuple(step.depends_on),
         append_row=step.append_row_to is not None,
+        row_format=step.rows.format,
+        without_input=step.rank_mini_batch_count > 0,
         error_threshold=step.error_threshold,
         mini_batch_error_threshold=step.mini_batch_error_threshold,
         allowed_failed_percent=step.allowed_failed_percent,

@@ -80,7 +80,7 @@ def test_the_context_is_there_without_partitions(job: CompatibilityJob) -> None:
     assert rows(job) == ["f0,0,0", "f1,0,1", "f2,1,2", "f3,1,3", "f4,2,4"]
     printed = "".join(path.read_text() for path in job.state.glob("jobs/*/logs/*/user/stdout/*/*.stdout.txt"))
     assert "partition_key_value = None\n" in printed
-    assert "dataset = None\n" in printed
+    assert "dataset = MiniBatchDataset()\n" in printed
 
 
 def test_the_code_folder_holds_modules_and_files_beside_the_script(job: CompatibilityJob) -> None:

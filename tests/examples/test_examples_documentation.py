@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from windrow.cli import exit_codes
 from windrow.spec import schema
-from windrow.spec.arguments import EXACT_ONLY, RUNTIME_ARGUMENTS
+from windrow.spec.arguments import ALL_ARGUMENTS
 from windrow.spec.fields import Field
 from windrow_master.core.states import Cause
 
@@ -51,10 +51,10 @@ def test_every_key_of_a_job_file_is_documented(key: str) -> None:
         assert "checked" in says
 
 
-@pytest.mark.parametrize("name", sorted(RUNTIME_ARGUMENTS | EXACT_ONLY))
+@pytest.mark.parametrize("name", sorted(ALL_ARGUMENTS))
 def test_every_runtime_argument_is_documented(name: str) -> None:
     says = documented("docs/job-file.md").get(f"--{name}") or pytest.fail(f"docs/job-file.md does not list --{name}")
-    argument = (RUNTIME_ARGUMENTS | EXACT_ONLY)[name]
+    argument = ALL_ARGUMENTS[name]
     assert ("checked" in says) == bool(argument.field.effect)
 
 

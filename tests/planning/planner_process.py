@@ -47,6 +47,10 @@ class Planner:
             "partition_keys": [],
             "checkpoint": checkpoint,
             "roots": None,
+            "rank_mini_batch_count": 0,
+            "file_format": None,
+            "mini_batch_rows": None,
+            "exact_row_index": False,
             **more,
         }
         assert self.process.stdin is not None

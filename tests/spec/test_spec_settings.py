@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from spec_workspace import Workspace
+from windrow.spec.effective import Rows
 
 TASK = """
 task:
@@ -251,7 +252,7 @@ class TestSettingsFile:
         self, workspace: Workspace, text: str, keywords: dict[str, Any], header: bool
     ) -> None:
         workspace.write("src/parallel_run_step.settings.json", text)
-        assert workspace.step().rows == (keywords, header)
+        assert workspace.step().rows == Rows(keywords, header)
 
     @pytest.mark.parametrize(
         ("text", "line", "said"),
@@ -280,4 +281,4 @@ class TestSettingsFile:
         workspace.write(
             "src/parallel_run_step.settings.json", '{"append_row": {"pandas.DataFrame.to_csv": {"header": ["a"]}}}'
         )
-        assert workspace.step(TASK + "  program_arguments: --append_row_dataframe_header False").rows == ({}, False)
+        assert workspace.step(TASK + "  program_arguments: --append_row_dataframe_header False").rows == Rows({}, False)

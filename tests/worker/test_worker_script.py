@@ -125,7 +125,7 @@ def test_the_context_tells_which_mini_batch_it_is(start: Start) -> None:
     )
     worker.ready()
     worker.send(9, ["a"], index=17, first=170)
-    assert worker.done().rows == b"17\n170\nNone\nNone\n"
+    assert worker.done().rows == b"17\n170\nNone\nMiniBatchDataset()\n"
 
 
 def test_arguments_folder_and_environment_are_those_of_the_script(start: Start) -> None:

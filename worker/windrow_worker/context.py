@@ -4,27 +4,77 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Any, Dict, List, Optional
+
+    from windrow_worker.loaded import Loader
+
+
+class MiniBatchDataset:
+    """A mini-batch as data that can be asked for: what is left of the original's data set objects.
+
+    It holds no data: each call reads anew from where the input lies.
+    """
+
+    __slots__ = ("_loader", "_recipe")
+
+    def __init__(self, loader: Loader, recipe: bytes) -> None:
+        self._loader = loader
+        self._recipe = recipe
+
+    def to_path(self) -> List[str]:
+        """The paths of its files, as ``run()`` gets them. Raises TypeError where the input is a table."""
+        value = self._loader.load(self._recipe).value
+        if isinstance(value, list) and all(isinstance(path, str) for path in value):
+            return value
+        raise TypeError(
+            "to_path() is for inputs that are lists of files; this one is a table: use to_pandas_dataframe()"
+        )
+
+    def to_pandas_dataframe(self) -> Any:
+        """Its records as a DataFrame. Raises TypeError where the input is a list of files."""
+        value = self._loader.load(self._recipe).value
+        if not isinstance(value, list):
+            return value
+        if value and isinstance(value[0], dict):
+            import pandas
+
+            return pandas.DataFrame(value)
+        raise TypeError("to_pandas_dataframe() is for tables; this input is a list of files: use to_path()")
+
+    def __repr__(self) -> str:
+        return "MiniBatchDataset()"
 
 
 class MiniBatchContext:
     """``mini_batch_context`` (reference 3.3).
 
     ``minibatch_index``: identity of the mini-batch in its step, counted from 0, the same in every try.
-    ``global_row_index_lower_bound``: index of its first item in the whole input, 0 where it is not known.
+    ``global_row_index_lower_bound``: index of its first item in the whole input; None where it is not known, which is
+    for text tables unless they were asked to be counted (``--exact_row_index True``).
     ``partition_key_value``: values of the partition keys, in their order; None where the input is not cut by partition.
-    ``dataset``: None, there are no dataset objects here; the mini-batch itself is the first argument.
+    ``dataset``: the mini-batch as a :class:`MiniBatchDataset`.
     """
 
-    __slots__ = ("dataset", "global_row_index_lower_bound", "minibatch_index", "partition_key_value")
+    __slots__ = ("_loader", "_recipe", "global_row_index_lower_bound", "minibatch_index", "partition_key_value")
 
     def __init__(
-        self, minibatch_index: int, global_row_index_lower_bound: int, partition_key_value: Optional[Dict[str, Any]]
+        self,
+        minibatch_index: int,
+        global_row_index_lower_bound: Optional[int],
+        partition_key_value: Optional[Dict[str, Any]],
+        loader: Loader,
+        recipe: bytes,
     ) -> None:
         self.minibatch_index = minibatch_index
         self.global_row_index_lower_bound = global_row_index_lower_bound
         self.partition_key_value = partition_key_value
-        self.dataset: Any = None
+        self._loader = loader
+        self._recipe = recipe
+
+    @property
+    def dataset(self) -> MiniBatchDataset:
+        """See the class."""
+        return MiniBatchDataset(self._loader, self._recipe)
 
     def __repr__(self) -> str:
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 TYPE_CHECKING = False
@@ -19,6 +20,15 @@ _FAST_CELLS_MIN = 5000
 _REFUSED = ("path_or_buf", "compression", "storage_options", "mode")
 
 
+_QUOTED_OR_END = re.compile('("(?:[^"]|"")*")|\r\n')
+
+
+def _line_end_argument() -> str:
+    import pandas
+
+    return "line_terminator" if tuple(map(int, pandas.__version__.split(".")[:2])) < (1, 5) else "lineterminator"
+
+
 def check_settings(settings: Dict[str, Any]) -> None:
     """Raises ValueError for arguments of ``to_csv`` that say where to write: rows go into the step's output."""
     for name in _REFUSED:
@@ -32,11 +42,14 @@ def check_settings(settings: Dict[str, Any]) -> None:
 class DataFrameWriter:
     """Writes the DataFrames of one step."""
 
-    def __init__(self, settings: Dict[str, Any], header: bool) -> None:
+    def __init__(self, settings: Dict[str, Any], header: bool, quotes_returns: bool = False) -> None:
         """``settings``: arguments of ``to_csv``; by default the separator is a blank, and there is no index.
 
         ``header``: whether column names are written; one among the settings means the same, or gives other names.
+        ``quotes_returns``: a field that holds a carriage return is quoted, as RFC 4180 wants it. Python's ``csv``,
+        which pandas writes with, does that only in newer versions, or where it belongs to the line end.
         """
+        self._quotes_returns = quotes_returns
         arguments = {name: value for name, value in settings.items() if name not in _REFUSED}
         self._encoding = arguments.pop("encoding", None) or "utf-8"
         # A file name that is no UTF-8 comes out as its bytes, unless the settings say otherwise.
@@ -56,8 +69,7 @@ class DataFrameWriter:
         arguments = self._arguments
         header = b""
         if self._header is not False:
-            text = frame.iloc[:0].to_csv(None, header=self._header, **arguments)
-            header = text.encode(self._encoding, self._errors)
+            header = self._by_pandas(frame.iloc[:0], self._header)
         length = len(frame)
         columns = arguments.get("columns")
         width = frame.shape[1] if columns is None else len(columns)
@@ -66,10 +78,19 @@ class DataFrameWriter:
         for start in range(0, length, step):
             chunk = frame if length <= step else frame.iloc[start : start + step]
             piece = fast.render(chunk) if fast is not None else None
-            if piece is None:
-                piece = chunk.to_csv(None, header=False, **arguments).encode(self._encoding, self._errors)
+            if piece is None or (self._quotes_returns and b"\r" in piece):
+                piece = self._by_pandas(chunk, False)
             write(piece)
         return header
+
+    def _by_pandas(self, frame: Any, header: Any) -> bytes:
+        text = frame.to_csv(None, header=header, **self._arguments)
+        if self._quotes_returns and "\r" in text:
+            text = frame.to_csv(None, header=header, **self._arguments, **{_line_end_argument(): "\r\n"})
+            # Line ends outside quotes are line feeds again.
+            text = _QUOTED_OR_END.sub(lambda found: found[1] or "\n", text)
+        encoded: bytes = text.encode(self._encoding, self._errors)
+        return encoded
 
     def _fast_for(self, cells: int) -> Optional[FastCsv]:
         """The fast way, where the settings allow it and Arrow is there."""

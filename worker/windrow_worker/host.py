@@ -27,7 +27,7 @@ from windrow_worker.configuration import BadConfiguration, read_configuration
 from windrow_worker.context import MiniBatchContext
 from windrow_worker.figures import Figures
 from windrow_worker.loaded import InputChanged, MissingLibrary
-from windrow_worker.loading import make_loader
+from windrow_worker.loading import is_row_index_exact, make_loader
 from windrow_worker.rows import NO_ROWS, BadReturn, RowWriter, ScratchFailed
 
 TYPE_CHECKING = False
@@ -87,6 +87,7 @@ class Host:
         self._figures = Figures()
         self._report = frames.Report()
         self._loader: Loader
+        self._row_index_exact = False
         self._rows: RowWriter
         self._script: script.Script
         self._name = configuration.entry_script
@@ -111,6 +112,7 @@ class Host:
             )
             stage = _INPUT
             self._loader = make_loader(configuration.reader)
+            self._row_index_exact = is_row_index_exact(configuration.reader)
             stage = _SCRIPT
             self._page.enter(page.INIT)
             self._load_script()
@@ -203,7 +205,8 @@ class Host:
         report.start_unix_us = time_ns() // 1000
         started = enter(page.LOADING, lease_id, index, item_count)
         try:
-            loaded = self._loader.load(self._recipe(flags, length))
+            recipe = self._recipe(flags, length)
+            loaded = self._loader.load(recipe)
         except BaseException as error:
             self._leave_if_forked(error)
             self._send_failure(started, *_load_failure(error, index))
@@ -218,7 +221,8 @@ class Host:
         run = self._script.run
         context = None
         if self._script.takes_context:
-            context = MiniBatchContext(index, item_first, loaded.partition_key_value)
+            first = item_first if self._row_index_exact else None
+            context = MiniBatchContext(index, first, loaded.partition_key_value, self._loader, recipe)
         # From here on only the script holds the mini-batch: what it lets go of is free before its rows are made.
         loaded = None  # type: ignore[assignment]
         run_started = enter(page.RUNNING, lease_id, index, items)

@@ -51,8 +51,20 @@ def make_loader(reader: Dict[str, Any]) -> Loader:
         return FileLoader(reader.get("root") or "")
     if kind == "none":
         return NothingLoader()
+    if kind == "records":
+        # The standard library alone reads them.
+        from windrow_worker.tables.json_lines import RecordsLoader
+
+        return RecordsLoader(reader)
     if kind == "table":
         from windrow_worker import tables
 
         return tables.make_loader(reader)
-    raise ValueError(f"unknown reader kind {kind!r}; known: files, none, table")
+    raise ValueError(f"unknown reader kind {kind!r}; known: files, none, records, table")
+
+
+def is_row_index_exact(reader: Dict[str, Any]) -> bool:
+    """Whether the first item of a mini-batch is known by its index in the whole input: where the planner knew every
+    count before it, without or with counting.
+    """
+    return bool(reader.get("row_index_exact", reader.get("kind") in ("files", "none")))

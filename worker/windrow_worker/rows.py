@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Optional
 
     from windrow_worker.dataframe_rows import DataFrameWriter
+    from windrow_worker.row_formats import FormatWriter
 
 _ELEMENTS = 1024
 _PIECE_CHARACTERS = 1 << 20
@@ -40,7 +41,8 @@ class ScratchFailed(Exception):
 class Rows:
     """Serialised rows of one attempt: ``inline`` holds them, or the file at ``path`` does (then ``inline`` is empty).
 
-    ``length``: bytes. ``count``: lines. ``crc32``: of the rows. ``header``: a DataFrame's header line, apart from them.
+    ``length``: bytes. ``count``: lines, or rows of a format. ``crc32``: of the rows. ``header``: apart from them, a
+    DataFrame's header line, or what else all mini-batches must agree on.
     """
 
     __slots__ = ("count", "crc32", "header", "inline", "length", "path")
@@ -122,8 +124,10 @@ class RowSink:
             "Free space in the agent's folder, or let it use another disk"
         )
 
-    def finish(self, header: bytes) -> Rows:
-        """The rows, complete. Raises ScratchFailed."""
+    def finish(self, header: bytes, count: Optional[int] = None) -> Rows:
+        """The rows, complete. ``count``: how many, where they are not lines. Raises ScratchFailed."""
+        if count is not None:
+            self._count = count
         if self._fd < 0:
             pieces = self._pieces
             inline = pieces[0] if len(pieces) == 1 and type(pieces[0]) is bytes else b"".join(pieces)
@@ -155,13 +159,21 @@ class RowWriter:
     """Turns returned values into rows, as the step's ``rows`` document says."""
 
     def __init__(self, settings: Dict[str, Any], scratch_folder: str, inline_bytes_max: int) -> None:
-        """Raises ValueError for settings of ``DataFrame.to_csv`` that cannot be used here."""
+        """Raises ValueError for settings of ``DataFrame.to_csv`` that cannot be used here, MissingLibrary where the
+        format of the rows needs one.
+        """
         self._keeps_rows = settings.get("action", "append_row") != "summary_only"
         self._folder = os.fsencode(scratch_folder)
         self._most = inline_bytes_max
         self._settings = dict(settings.get("dataframe_to_csv") or {})
         self._header = bool(settings.get("dataframe_header"))
         self._frames: Optional[DataFrameWriter] = None
+        self._format: Optional[FormatWriter] = None
+        row_format = settings.get("format", "text")
+        if row_format != "text" and self._keeps_rows:
+            from windrow_worker.row_formats import make_format_writer
+
+            self._format = make_format_writer(row_format, self._settings)
         if self._settings:
             from windrow_worker import dataframe_rows
 
@@ -172,7 +184,7 @@ class RowWriter:
         kind = type(value)
         if kind is list or kind is tuple:
             return len(value)
-        if _is_dataframe(value):
+        if is_dataframe(value):
             return len(value)
         if isinstance(value, _NO_SEQUENCES) or not (
             hasattr(kind, "__len__") and hasattr(kind, "__getitem__") and hasattr(kind, "__iter__")
@@ -196,27 +208,32 @@ class RowWriter:
             return NO_ROWS
         sink = RowSink(os.path.join(self._folder, b"rows-%d" % lease_id), self._most)
         try:
-            if type(value) is not list and _is_dataframe(value):
+            if self._format is not None:
+                written = self._format.write(value, sink.write)
+                return sink.finish(self._checked(written.header), written.rows)
+            if type(value) is not list and is_dataframe(value):
                 if self._frames is None:
                     from windrow_worker.dataframe_rows import DataFrameWriter
 
                     self._frames = DataFrameWriter(self._settings, self._header)
-                header = self._frames.write(value, sink.write)
-                if len(header) > self._most:
-                    raise BadReturn(
-                        f"The header of the returned DataFrame is {len(header)} bytes long; at most {self._most} are "
-                        "allowed. "
-                        "Return fewer columns, or set --append_row_dataframe_header False"
-                    )
-                return sink.finish(header)
+                return sink.finish(self._checked(self._frames.write(value, sink.write)))
             write_elements(value, sink.write)
             return sink.finish(b"")
         except BaseException:
             sink.discard()
             raise
 
+    def _checked(self, header: bytes) -> bytes:
+        if len(header) > self._most:
+            raise BadReturn(
+                f"The header of what run() returned is {len(header)} bytes long; at most {self._most} are allowed. "
+                "Return fewer columns"
+                + ("" if self._format is not None else ", or set --append_row_dataframe_header False")
+            )
+        return header
 
-def _is_dataframe(value: Any) -> bool:
+
+def is_dataframe(value: Any) -> bool:
     """Without importing pandas: a script that returns a DataFrame has imported it."""
     pandas = sys.modules.get("pandas")
     kind = getattr(pandas, "DataFrame", None)
@@ -270,7 +287,7 @@ def _write_block(block: List[Any], start: int, write: Callable[[bytes], None]) -
                 write(_encode_lines(texts, index))
                 texts, size = [], 0
             for at in range(0, length, _PIECE_CHARACTERS):
-                write(_encode(text[at : at + _PIECE_CHARACTERS], index))
+                write(encode_text(text[at : at + _PIECE_CHARACTERS], index))
             write(b"\n")
             continue
         texts.append(text)
@@ -301,11 +318,11 @@ def _encode_lines(texts: List[str], end: int) -> bytes:
         return ("\n".join(texts) + "\n").encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         for index, text in enumerate(texts, end - len(texts)):
-            _encode(text, index)
+            encode_text(text, index)
         raise
 
 
-def _encode(text: str, index: int) -> bytes:
+def encode_text(text: str, index: int) -> bytes:
     """A text in UTF-8; bytes of file names that are no UTF-8 come out as they were."""
     try:
         return text.encode("utf-8", "surrogateescape")

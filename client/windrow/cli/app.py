@@ -81,6 +81,12 @@ def run(
             "--keep-rows", help="The file or its code changed: still finish the unfinished run, as it was begun."
         ),
     ] = False,
+    exact_row_index: Annotated[
+        bool,
+        typer.Option(
+            "--exact-row-index", help="Count the records of tables while they are divided, as --exact_row_index True."
+        ),
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 3 when failures were tolerated.")] = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Only the beginning and the end.")] = False,
     output: Annotated[
@@ -100,6 +106,7 @@ def run(
     options.python = python
     options.slots = slots
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
+    options.exact_row_index = exact_row_index
     options.output = output.value
     return early.run(options)
 

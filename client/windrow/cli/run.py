@@ -138,6 +138,8 @@ class _Run:
         from windrow.spec import load_job
 
         loaded = load_job(self._options.job_file, self._options.sets)
+        if self._options.exact_row_index:
+            loaded = loaded.with_exact_row_index()
         for warning in loaded.warnings:
             self._say(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
         return loaded

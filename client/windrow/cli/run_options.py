@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import os
 
-FLAGS = {"--restart": "restart", "--keep-rows": "keep_rows", "--strict": "strict", "--no-progress": "no_progress"}
+FLAGS = {
+    "--restart": "restart",
+    "--keep-rows": "keep_rows",
+    "--exact-row-index": "exact_row_index",
+    "--strict": "strict",
+    "--no-progress": "no_progress",
+}
 VALUES = {"--state": "state", "--python": "python", "--slots": "slots", "-o": "output", "--output": "output"}
 OUTPUTS = ("text", "json")
 
@@ -24,6 +30,7 @@ class RunOptions:
         self.slots: int | None = None
         self.restart = False
         self.keep_rows = False
+        self.exact_row_index = False
         self.strict = False
         self.no_progress = False
         self.output = "text"

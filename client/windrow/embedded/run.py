@@ -13,7 +13,7 @@ from windrow.embedded.submission import begin
 from windrow.errors import JobFailed
 from windrow.interpreter import check_interpreter
 from windrow.job import Job
-from windrow.results import RowsFile, lines_of, read_frame, rows_file, rows_files
+from windrow.results import RowsFile, read_frame, rows_file, rows_files, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,8 @@ class Run(NamedTuple):
 
     def results(self, output: str | None = None) -> Iterator[str]:
         """The rows in order, without line ends. Raises JobFailed, NotFound, UsageError."""
-        return lines_of(self._chunks(self._rows_file(output)))
+        place = self._rows_file(output)
+        return rows_of(self._chunks(place), place)
 
     def to_dataframe(self, output: str | None = None, **read_csv: Any) -> pd.DataFrame:
         """The rows as a DataFrame; `read_csv` are keyword arguments of `pandas.read_csv` that win."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from windrow.spec.effective import ROW_FORMATS
 from windrow.spec.fields import INT_MAX, Field, threshold, timeout
 
 
@@ -77,11 +78,20 @@ EXACT_ONLY: dict[str, RuntimeArgument] = {
     "amlbi_dataframe_mixed_types": RuntimeArgument(
         Field("text", effect="types are decided by the rules of the MLTable file")
     ),
-    "amlbi_file_format": RuntimeArgument(Field("text"), "amlbi_file_format"),
-    "amlbi_mini_batch_rows": RuntimeArgument(Field("text", effect="mini-batches are cut by mini_batch_size")),
-    "amlbi_pf_enabled": RuntimeArgument(Field("text", effect=_TO_SCRIPT)),
-    "amlbi_pf_run_mode": RuntimeArgument(Field("text", effect=_TO_SCRIPT)),
+    "amlbi_file_format": RuntimeArgument(Field("choice", choices=("jsonl",)), "file_format"),
+    "amlbi_mini_batch_rows": RuntimeArgument(Field("int", 1, INT_MAX), "mini_batch_rows"),
+    # They go with amlbi_file_format, and say nothing more.
+    "amlbi_pf_enabled": RuntimeArgument(Field("text")),
+    "amlbi_pf_run_mode": RuntimeArgument(Field("text")),
 }
+
+OWN: dict[str, RuntimeArgument] = {
+    # Beyond the original: only a full match counts, and no abbreviation of a name above is less unique for them.
+    "append_row_format": RuntimeArgument(Field("choice", choices=ROW_FORMATS, default="text"), "append_row_format"),
+    "exact_row_index": RuntimeArgument(Field("bool", default=False), "exact_row_index"),
+}
+
+ALL_ARGUMENTS: dict[str, RuntimeArgument] = {**RUNTIME_ARGUMENTS, **EXACT_ONLY, **OWN}
 
 
 def find_runtime_arguments(arguments: Sequence[str]) -> Iterator[FoundArgument]:
@@ -111,7 +121,7 @@ def full_name(written: str) -> str | None:
 
     None if there is none.
     """
-    if written in RUNTIME_ARGUMENTS or written in EXACT_ONLY:
+    if written in ALL_ARGUMENTS:
         return written
     matches = [name for table in (RUNTIME_ARGUMENTS, EXACT_ONLY) for name in table if name.startswith(written)]
     return matches[0] if written and len(matches) == 1 and matches[0] in RUNTIME_ARGUMENTS else None

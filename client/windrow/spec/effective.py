@@ -18,6 +18,10 @@ FORMAT = 1
 DEFAULT_ROWS_FILE = "parallel_run_step.txt"
 """Name of the file of rows where an output names only a folder. Reference: parallel-job.md, 6.3."""
 
+ROW_FORMATS = ("text", "csv", "jsonl", "parquet")
+"""What a file of rows may be: lines of text (reference 6), or a proper file of a format, whose extension is its name.
+"""
+
 _EMPTY: Mapping[str, Any] = {}
 
 
@@ -66,24 +70,28 @@ class Rows(NamedTuple):
 
     `dataframe_to_csv` are the user's keyword arguments of `DataFrame.to_csv` (the worker's defaults: a blank as
     separator, no index), with `header` only as a list of other names; `dataframe_header`: column names once on top.
-    Reference: parallel-job.md, 6.2.
+    Reference: parallel-job.md, 6.2. `format`: one of ROW_FORMATS; the two others are for text alone.
     """
 
     dataframe_to_csv: Mapping[str, Any] = _EMPTY
     dataframe_header: bool = False
+    format: str = "text"
 
 
 class EffectiveStep(NamedTuple):
     """One parallel step. Times are whole seconds; None means the master's own default.
 
-    Reference: parallel-job.md, 1.2, 1.3 and 2.2.
+    `input_data` is None exactly where `rank_mini_batch_count` is above 0: so many mini-batches without input.
+    `file_format` "jsonl": the input's files are JSON lines, and `run()` gets lists of dicts, of `mini_batch_rows`
+    records (None: by `mini_batch_size`, in bytes). `exact_row_index`: records are counted while the input is divided.
+    Reference: parallel-job.md, 1.2, 1.3, 2.2 and 2.3.
     """
 
     name: str
     code_digest: str
     entry_script: str
     inputs: Mapping[str, StepInput]
-    input_data: str
+    input_data: str | None
     depends_on: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     environment_variables: Mapping[str, str] = _EMPTY
@@ -91,6 +99,10 @@ class EffectiveStep(NamedTuple):
     append_row_to: str | None = None
     mini_batch_size: int | None = None
     partition_keys: tuple[str, ...] = ()
+    rank_mini_batch_count: int = 0
+    file_format: str | None = None
+    mini_batch_rows: int | None = None
+    exact_row_index: bool = False
     instance_count: int = 1
     max_concurrency_per_instance: int | None = None
     logging_level: str = "INFO"

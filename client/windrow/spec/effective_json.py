@@ -13,6 +13,7 @@ from typing import Any
 from windrow.spec.document_values import ValueReader
 from windrow.spec.effective import (
     FORMAT,
+    ROW_FORMATS,
     DataInput,
     EffectiveJob,
     EffectiveStep,
@@ -187,8 +188,7 @@ class _Reader(ValueReader):
                 self.problems.append(
                     f"{key}.depends_on: must name exactly the steps whose outputs are read: {sorted(needed)}"
                 )
-            if isinstance(step.inputs.get(step.input_data), LiteralInput | None):
-                self.problems.append(f"{key}.input_data: {step.input_data!r} names no data input")
+            self._input_data(step, key)
             if step.append_row_to is not None and step.append_row_to not in step.outputs:
                 self.problems.append(f"{key}.append_row_to: {step.append_row_to!r} names no output")
             self._argument_references(step, key)
@@ -198,6 +198,19 @@ class _Reader(ValueReader):
         for name, output in job.outputs.items():
             if output.step not in steps or output.output not in steps[output.step].outputs:
                 self.problems.append(f"outputs.{name}: there is no output {output.output} of a step {output.step}")
+
+    def _input_data(self, step: EffectiveStep, key: str) -> None:
+        if step.rank_mini_batch_count:
+            if step.input_data is not None:
+                self.problems.append(f"{key}.input_data: there is none beside rank_mini_batch_count")
+            return
+        given = None if step.input_data is None else step.inputs.get(step.input_data)
+        if isinstance(given, LiteralInput | None):
+            self.problems.append(f"{key}.input_data: {step.input_data!r} names no data input")
+        elif step.file_format is not None and given.type == "mltable":
+            self.problems.append(f"{key}.file_format: is for inputs of type uri_file and uri_folder")
+        if step.mini_batch_rows is not None and step.file_format is None:
+            self.problems.append(f"{key}.mini_batch_rows: needs a file_format")
 
     def _argument_references(self, step: EffectiveStep, key: str) -> None:
         for number, argument in enumerate(step.arguments):
@@ -226,10 +239,14 @@ class _Reader(ValueReader):
                 "environment_variables": self.map_of(self.text, _ENVIRONMENT_NAME),
                 "inputs": self.map_of(self._input, NAME),
                 "outputs": self.map_of(self._output, NAME),
-                "input_data": self.text,
+                "input_data": self.optional(self.text),
                 "append_row_to": self.optional(self.text),
                 "mini_batch_size": self.optional(self.whole(1, SIZE_MAX)),
                 "partition_keys": self.list_of(self.text),
+                "rank_mini_batch_count": self.whole(0, INT_MAX),
+                "file_format": self.optional(self.one_of("jsonl")),
+                "mini_batch_rows": self.optional(self.whole(1, INT_MAX)),
+                "exact_row_index": self.flag,
                 "instance_count": self._instance_count,
                 "max_concurrency_per_instance": self.optional(self.whole(1, INT_MAX)),
                 "logging_level": self.one_of("WARNING", "INFO", "DEBUG"),
@@ -284,7 +301,12 @@ class _Reader(ValueReader):
         return PipelineOutput(**fields) if fields else None
 
     def _rows(self, value: object, key: str) -> Rows | None:
-        fields = self.fields(value, key, {"dataframe_to_csv": self._to_csv, "dataframe_header": self.flag})
+        readers: dict[str, Callable[[object, str], Any]] = {
+            "dataframe_to_csv": self._to_csv,
+            "dataframe_header": self.flag,
+            "format": self.one_of(*ROW_FORMATS),
+        }
+        fields = self.fields(value, key, readers)
         return Rows(**fields) if fields else None
 
     def _to_csv(self, value: object, key: str) -> dict[str, Any]:

@@ -21,6 +21,15 @@ def is_file_name(name: str) -> bool:
     )
 
 
+ROWS_FILE_NAME_REFUSED = '~"#%&*:<>?/\\{|}'
+"""Characters that `append_row_file_name` may not hold. Reference: parallel-job.md, 1.5."""
+
+
+def is_rows_file_name(name: str) -> bool:
+    """Whether a text can be the `append_row_file_name` of a step."""
+    return is_file_name(name) and not any(char in name for char in ROWS_FILE_NAME_REFUSED)
+
+
 def is_entry_script(script: str) -> bool:
     """Whether a text is a relative `.py` path that stays inside its folder, or a dotted module."""
     if script.endswith(".py"):

@@ -8,16 +8,16 @@ job.md, sections 1.1 to 1.4; client.md, section 1.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from windrow.spec.arguments import runtime_values
 from windrow.spec.bindings import Bindings
 from windrow.spec.components import Components, StepNodes
-from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, LiteralInput, OutputInput, Rows, StepOutput
+from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, LiteralInput, OutputInput
 from windrow.spec.expressions import Reference, whole_reference
 from windrow.spec.graph import find_cycle
 from windrow.spec.names import JOB_NAME
-from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.nodes import Mapping, Node, Place, Scalar, is_null, shown
 from windrow.spec.problems import Problem
 from windrow.spec.reading import (
     Context,
@@ -30,6 +30,7 @@ from windrow.spec.reading import (
     read_text_map,
     unknown_name,
 )
+from windrow.spec.row_formats import make_rows, name_rows_file
 from windrow.spec.schema import PIPELINE, PIPELINE_SETTINGS
 from windrow.spec.step_settings import StepSettings
 from windrow.spec.task import read_task, rows_origin
@@ -56,6 +57,11 @@ class LoadedJob(NamedTuple):
     own_inputs: dict[tuple[str, str], str]
     own_outputs: dict[tuple[str, str], str]
 
+    def with_exact_row_index(self) -> LoadedJob:
+        """The job with the records of all its tables counted while they are divided."""
+        steps = tuple(step._replace(exact_row_index=True) for step in self.job.steps)
+        return self._replace(job=self.job._replace(steps=steps))
+
 
 def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | None:
     """Reads a whole pipeline; None if an error was noted."""
@@ -75,7 +81,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     )
     bindings.read_outputs()
     effective = [_step(name, nodes, bindings, context) for name, nodes in steps.items() if nodes]
-    libraries = {step.name: _check_table(step, bindings, context) for step, _ in effective}
+    libraries = {step.name: _libraries(step, bindings, context) for step, _ in effective}
     code_folders = {step.name: folder for step, folder in effective}
     made = [step for step, _ in effective]
     _check_cycle(made, steps, context)
@@ -238,18 +244,26 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
     )
     if task.arguments_place:
         settings.read_arguments(task.arguments, task.arguments_place)
-    input_data = _input_data(nodes, name, bindings, context)
     values = settings.finish()
+    if values["rank_mini_batch_count"]:
+        _check_no_input_data(entries.get("input_data"), values, name, context)
+        input_data = None
+    else:
+        input_data = _input_data(nodes, name, bindings, context)
+    given = inputs.get(input_data) if input_data else None
+    _check_file_format(given, values, task.arguments_place, key, context)
     header, file_name = values.pop("dataframe_header"), values.pop("append_row_file_name")
-    rows = task.rows
-    if header is not None:
-        named = rows.dataframe_to_csv if header else {k: v for k, v in rows.dataframe_to_csv.items() if k != "header"}
-        rows = Rows(named, header)
-    if file_name and task.append_row_to:
-        outputs[task.append_row_to] = _named(outputs[task.append_row_to], file_name)
+    row_format = values.pop("append_row_format")
+    arguments_key = f"{key}.task.program_arguments"
+    rows = make_rows(task.rows, header, row_format, task.arguments_place, arguments_key, context)
+    if task.append_row_to and task.arguments_place:
+        outputs[task.append_row_to] = name_rows_file(
+            outputs[task.append_row_to], file_name, rows.format, task.arguments_place, arguments_key, context
+        )
     if task.code_folder:
         context.origins[f"{key}.rows"] = rows_origin(task.code_folder, context)
-    _check_size_unit(entries.get("mini_batch_size"), values["mini_batch_size"], inputs.get(input_data), key, context)
+    if values["file_format"] is None:
+        _check_size_unit(entries.get("mini_batch_size"), values["mini_batch_size"], given, key, context)
     step = EffectiveStep(
         name=name,
         depends_on=tuple(dict.fromkeys(given.step for given in inputs.values() if isinstance(given, OutputInput))),
@@ -267,10 +281,39 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
     return step, task.code_folder
 
 
-def _named(output: StepOutput, file_name: str) -> StepOutput:
-    """`--append_row_file_name` names the file inside a folder; an output that is a file of its own keeps its name."""
-    is_file = output.type == "uri_file" and (output.path is not None or output.file_name is not None)
-    return output if is_file else output._replace(file_name=file_name)
+def _check_no_input_data(node: Node | None, values: dict[str, Any], name: str, context: Context) -> None:
+    if node is not None and not is_null(node):
+        context.problems.warn(
+            node,
+            f"jobs.{name}.input_data",
+            f"{shown(node)} is not divided: --rank_mini_batch_count {values['rank_mini_batch_count']} makes "
+            "mini-batches without input.",
+        )
+
+
+def _check_file_format(
+    given: object, values: dict[str, Any], place: Place | None, step_key: str, context: Context
+) -> None:
+    """Notes what does not go with `--amlbi_file_format` and `--amlbi_mini_batch_rows`."""
+    if place is None:
+        return
+    key, asked = f"{step_key}.task.program_arguments", values["file_format"]
+    if asked and values["rank_mini_batch_count"]:
+        values["file_format"] = values["mini_batch_rows"] = None
+    elif asked and isinstance(given, DataInput | OutputInput) and given.type == "mltable":
+        context.problems.error(
+            place,
+            key,
+            f"--amlbi_file_format {asked} is for an input of type uri_file or uri_folder; the input that is divided is "
+            "of type mltable, whose own steps say how its files are read. Change its type, or remove the argument.",
+        )
+    elif values["mini_batch_rows"] is not None and not asked:
+        context.problems.warn(
+            place,
+            key,
+            f"--amlbi_mini_batch_rows {values['mini_batch_rows']} has no effect without --amlbi_file_format jsonl.",
+        )
+        values["mini_batch_rows"] = None
 
 
 def _input_data(nodes: StepNodes, name: str, bindings: Bindings, context: Context) -> str:
@@ -316,8 +359,16 @@ def _input_data(nodes: StepNodes, name: str, bindings: Bindings, context: Contex
     return reference.name
 
 
+def _libraries(step: EffectiveStep, bindings: Bindings, context: Context) -> tuple[str, ...]:
+    """What the Python of the step's script needs for the table it reads and the rows it writes."""
+    read = _check_table(step, bindings, context)
+    return (*read, "pyarrow") if step.rows.format == "parquet" and "pyarrow" not in read else read
+
+
 def _check_table(step: EffectiveStep, bindings: Bindings, context: Context) -> tuple[str, ...]:
     """Notes what is wrong with the table that a step divides; the libraries that its script's Python needs for it."""
+    if step.input_data is None:
+        return ()
     given, resolved = step.inputs.get(step.input_data), bindings.resolved(step.name, step.input_data)
     if resolved is None or not isinstance(given, DataInput) or given.type != "mltable":
         return ()

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from windrow.spec.arguments import EXACT_ONLY, RUNTIME_ARGUMENTS, FoundArgument, find_runtime_arguments
+from windrow.spec.arguments import ALL_ARGUMENTS, FoundArgument, find_runtime_arguments
 from windrow.spec.expressions import has_expression, substitute
 from windrow.spec.fields import Field
-from windrow.spec.names import is_file_name
+from windrow.spec.names import ROWS_FILE_NAME_REFUSED, is_rows_file_name
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, is_null, shown
 from windrow.spec.reading import (
     Context,
@@ -28,6 +28,10 @@ from windrow.spec.schema import RESOURCES, RETRY_SETTINGS, STEP
 
 DEFAULTS: dict[str, Any] = {
     "mini_batch_size": None,
+    "rank_mini_batch_count": 0,
+    "file_format": None,
+    "mini_batch_rows": None,
+    "exact_row_index": False,
     "instance_count": 1,
     "max_concurrency_per_instance": None,
     "logging_level": "INFO",
@@ -41,8 +45,9 @@ DEFAULTS: dict[str, Any] = {
     "first_task_creation_timeout_s": 600,
     "dataframe_header": None,
     "append_row_file_name": None,
+    "append_row_format": None,
 }
-"""Effective names of the settings read here, with their defaults. The last two end in `rows` and in an output."""
+"""Effective names of the settings read here, with their defaults. The last three end in `rows` and in an output."""
 
 
 class StepSettings:
@@ -153,7 +158,7 @@ class StepSettings:
 
     def _argument(self, found: FoundArgument, place: Place) -> None:
         problems, key = self._context.problems, f"{self._key}.task.program_arguments"
-        argument = RUNTIME_ARGUMENTS.get(found.name) or EXACT_ONLY[found.name]
+        argument = ALL_ARGUMENTS[found.name]
         abbreviated = found.written != f"--{found.name}"
         if argument.field.kind == "text" and not argument.field.effect and not argument.sets:
             return
@@ -189,14 +194,7 @@ class StepSettings:
             case "run_max_try":
                 name, value = "max_retries", int(value) - 1
             case "rank_mini_batch_count":
-                if int(value) > 0:
-                    problems.error(
-                        place,
-                        key,
-                        f"{means} {value}: mini-batches without input are not carried out yet; give an input_data "
-                        "and remove it.",
-                    )
-                return
+                value = max(0, int(value))
             case "amlbi_async_mode":
                 if value:
                     problems.error(
@@ -206,15 +204,13 @@ class StepSettings:
                         "and remove it.",
                     )
                 return
-            case "amlbi_file_format":
+            case "append_row_file_name" if not is_rows_file_name(str(value)):
                 problems.error(
                     place,
                     key,
-                    f"{means} {value}: lists of records are not handed to run(); use an MLTable with read_json_lines.",
+                    f'{means} is "{value}"; allowed is the name of a file, without a folder and without any of '
+                    f"{' '.join(ROWS_FILE_NAME_REFUSED)}",
                 )
-                return
-            case "append_row_file_name" if not is_file_name(str(value)):
-                problems.error(place, key, f'{means} is "{value}"; allowed is the name of a file, without a folder.')
                 return
             case "allowed_failed_percent":
                 value = float(value)

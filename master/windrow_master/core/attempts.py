@@ -26,6 +26,7 @@ from windrow_master.core.commands import (
     ReleaseLeases,
     StepRaised,
 )
+from windrow_master.core.headers import HeaderMisfit, join_headers
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.leases import Lease
 from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, RowBlock
@@ -135,14 +136,11 @@ def _complete_attempt(
         )  # fmt: skip
         return
     if header and header != step.header:
-        if step.header is not None:
-            _fail_attempt(
-                state, node, step, lease, result, now, Cause.BAD_RETURN,
-                f"run() returned a DataFrame with other columns than before: header {result.header!r}, "
-                f"expected {step.header!r}. Return the same columns in the same order from every mini-batch.",
-            )  # fmt: skip
+        try:
+            step.header = join_headers(step.settings.row_format, step.header, header)
+        except HeaderMisfit as error:
+            _fail_attempt(state, node, step, lease, result, now, Cause.BAD_RETURN, str(error))
             return
-        step.header = header
     table, counters, mini_batch = step.mini_batches, step.counters, lease.mini_batch
     node.failures = node.faults = 0
     step.progress_s, step.fault_message, step.worker_ready = now.monotonic_s, "", True

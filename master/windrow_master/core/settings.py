@@ -36,6 +36,9 @@ class StepSettings:
     name: str
     depends_on: tuple[str, ...] = ()
     append_row: bool = True
+    row_format: str = "text"
+    without_input: bool = False
+    """Mini-batches hold no items, so that a step none of whose items succeeded is no failed one."""
     error_threshold: int = -1
     mini_batch_error_threshold: int = -1
     allowed_failed_percent: float = 100.0

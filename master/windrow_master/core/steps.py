@@ -154,7 +154,8 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
         return
     if not step.planned or step.counters.ended < step.counters.planned:
         return
-    if step.settings.append_row and step.counters.items_ok == 0:
+    without_items = step.settings.without_input and step.counters.succeeded
+    if step.settings.append_row and step.counters.items_ok == 0 and not without_items:
         fail_step(state, step, nothing_to_write(step), now, step.counters.main_category())
         return
     step.state = StepState.CONCATENATING

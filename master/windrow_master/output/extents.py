@@ -9,11 +9,12 @@ the GIL away, and beside a busy event loop waits a switch interval to get it bac
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32 as crc32_of
 
 from windrow_master.output.errors import RowsUnreadable
@@ -174,6 +175,26 @@ class SegmentReader:
                 f"The committed rows in {self._folder / (self._name_of(segment_id) or '?')} cannot be read: "
                 f"{error.strerror or error}. Mend that: it is tried again by itself, and nothing needs to run again."
             ) from error
+
+
+class SegmentFile(io.RawIOBase):
+    """A part of an open segment as a file of its own, to be read from its start to its end."""
+
+    def __init__(self, descriptor: int, offset: int, length: int) -> None:
+        self._descriptor = descriptor
+        self._at = offset
+        self._end = offset + length
+
+    def readable(self) -> bool:
+        """It is there to be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises OSError."""
+        content = os.pread(self._descriptor, min(len(buffer), self._end - self._at), self._at)
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
 
 
 def _crc32(view: memoryview, length: int) -> int:

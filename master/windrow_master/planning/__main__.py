@@ -51,6 +51,14 @@ def plan(request: Request, output: Output) -> None:
         return
     journal = Journal(request.step_folder, start or Checkpoint())
     emitter = Emitter(output, journal, start)
+    if request.input_type is None:
+        plan_without_input(request.rank_mini_batch_count, emitter)
+        return
+    if request.file_format is not None:
+        from windrow_master.planning.tables.plan import plan_records
+
+        plan_records(request, journal, emitter)
+        return
     if request.input_type == "mltable":
         # Tables bring YAML and the reader of tables along; file lists start without.
         from windrow_master.planning.tables.plan import plan_mltable
@@ -64,6 +72,14 @@ def plan(request: Request, output: Output) -> None:
         request.path, os.fsdecode(request.path), request.roots
     )
     plan_file_list(request.path, [entry], request.mini_batch_size, start, journal, emitter)
+
+
+def plan_without_input(count: int, emitter: Emitter) -> None:
+    """So many mini-batches of no items. Source: reference/parallel-job.md, 2.2 (`--rank_mini_batch_count`)."""
+    emitter.set_reader({"kind": "none"})
+    for _ in range(emitter.mini_batches, count):
+        emitter.add(0, 0, 0, None)
+    emitter.finish()
 
 
 def _read_line() -> bytes:

@@ -12,12 +12,15 @@ from windrow_master.planning.errors import shown
 def describe_items(reader: dict[str, Any], recipe: bytes) -> list[str]:
     """The items of a mini-batch, one text an item where items have names: file lists.
 
-    A mini-batch of a table is one text: `file:bytes a-b` (last byte included), or `file:row group n` for Parquet.
+    A mini-batch of a table, or of records, is one text: `file:bytes a-b` (last byte included), or `file:row group n`
+    for Parquet.
     Bytes of names that are no UTF-8 and control characters are escaped.
     """
     if reader["kind"] == "files":
         root = os.fsencode(reader["root"])
         return [shown(os.path.join(root, name)) for name in recipe.split(b"\0")]
+    if reader["kind"] == "none":
+        return ["(no input)"]
     value = json.loads(recipe)
     file = shown(os.fsencode(value["file"]))
     if "row_group" in value:

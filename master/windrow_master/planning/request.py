@@ -14,16 +14,22 @@ INPUT_TYPES = ("uri_folder", "uri_file", "mltable")
 
 
 class Request(NamedTuple):
-    """A step to plan. `mini_batch_size`: files for a file list, bytes for a table; `roots`: where everything that is
-    read must lie, None: anywhere. Source: docs/contracts.md, section 3."""
+    """A step to plan. `input_type` None: so many mini-batches as `rank_mini_batch_count` says, without input.
+    `mini_batch_size`: files for a file list, bytes for a table; `mini_batch_rows`: records, where `file_format` is
+    jsonl; `exact_row_index`: count the records of tables; `roots`: where everything that is read must lie, None:
+    anywhere. Source: docs/contracts.md, section 3."""
 
     step_folder: bytes
-    input_type: str
+    input_type: str | None
     path: bytes
     mini_batch_size: int | None
     partition_keys: tuple[str, ...]
     checkpoint: Checkpoint | None
     roots: Roots | None
+    rank_mini_batch_count: int
+    file_format: str | None
+    mini_batch_rows: int | None
+    exact_row_index: bool
 
 
 def parse_request(line: bytes) -> Request:
@@ -31,18 +37,24 @@ def parse_request(line: bytes) -> Request:
     gave."""
     try:
         value = json.loads(line)
-        stored, size = value["checkpoint"], value["mini_batch_size"]
+        stored, size, given = value["checkpoint"], value["mini_batch_size"], value["input"]
         request = Request(
             os.fsencode(value["step_folder"]),
-            value["input"]["type"],
-            os.fsencode(value["input"]["path"]),
+            None if given is None else given["type"],
+            b"" if given is None else os.fsencode(given["path"]),
             size,
             tuple(value["partition_keys"]),
             None if stored is None else Checkpoint.from_json(stored),
             None if value["roots"] is None else Roots(value["roots"]),
+            value["rank_mini_batch_count"],
+            value["file_format"],
+            value["mini_batch_rows"],
+            value["exact_row_index"],
         )
     except (ValueError, KeyError, TypeError) as error:
         raise PlanningError(f"The request to the planner is not understood: {error!r}.", SYSTEM_ERROR) from error
+    if request.input_type is None:
+        return request
     if request.input_type not in INPUT_TYPES:
         raise PlanningError(
             f'The type of the input is "{request.input_type}"; input_data must be one of {", ".join(INPUT_TYPES)}.'

@@ -35,6 +35,7 @@ def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) 
                 "action": "append_row" if effective.append_row_to is not None else "summary_only",
                 "dataframe_to_csv": effective.rows.dataframe_to_csv,
                 "dataframe_header": effective.rows.dataframe_header,
+                "format": effective.rows.format,
             }
         ).encode(),
         max_concurrency_per_instance=effective.max_concurrency_per_instance or 0,

@@ -310,6 +310,7 @@ class Carrier:
             len(job.steps) == 1,
             generation,
             step.header,
+            step.settings.row_format,
             step.reader or b"{}",
             bool(step.counters.failed or step.counters.items_failed),
             StepPaths.from_json(step.paths),

@@ -50,6 +50,7 @@ class Finish:
     only_step: bool
     generation: int
     header: bytes | None
+    row_format: str
     reader: bytes
     has_failures: bool
     paths: StepPaths
@@ -145,6 +146,7 @@ class Finisher:
                 Path(work.paths.append_row),
                 segments,
                 work.header,
+                work.row_format,
             )
             try:
                 concatenate(wanted, self._reader, self._record, stop=stop)

@@ -124,12 +124,19 @@ def make_folders(step: EffectiveStep, paths: StepPaths, folder: Path, roots: Roo
 
 def planning_request(step: EffectiveStep, paths: StepPaths, folder: Path, roots: Roots | None) -> dict[str, Any]:
     """What the planner is asked, without the checkpoint (docs/contracts.md, section 3)."""
-    given = step.inputs[step.input_data]
-    assert isinstance(given, DataInput | OutputInput), "checked when the document was read"
+    given = None
+    if step.input_data is not None:
+        data = step.inputs[step.input_data]
+        assert isinstance(data, DataInput | OutputInput), "checked when the document was read"
+        given = {"type": data.type, "path": paths.inputs[step.input_data]}
     return {
         "step_folder": str(folder),
-        "input": {"type": given.type, "path": paths.inputs[step.input_data]},
+        "input": given,
         "mini_batch_size": step.mini_batch_size,
+        "mini_batch_rows": step.mini_batch_rows,
+        "rank_mini_batch_count": step.rank_mini_batch_count,
+        "file_format": step.file_format,
+        "exact_row_index": step.exact_row_index,
         "partition_keys": list(step.partition_keys),
         "roots": None if roots is None else roots.folders,
     }

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
 from windrow_master.planning.counts import Counts
 from windrow_master.planning.emitter import Emitter
-from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.file_steps import salt_of
 from windrow_master.planning.journal import Journal
 from windrow_master.planning.tables import listing
+from windrow_master.planning.tables.counting import record_counter, slices_of_lines
 from windrow_master.planning.tables.cutting import Cutter, slices
 from windrow_master.planning.tables.delimited_files import Format
 from windrow_master.planning.tables.files import TableFile, opened
@@ -54,20 +55,33 @@ def cut(pinned: dict[str, Any], position: dict[str, Any], journal: Journal, emit
 
 
 def _text_slices(pinned: dict[str, Any], file_at: int, file: TableFile, begin: int | None) -> Iterator[Slice]:
-    """Slices of one text file, with items unknown."""
+    """Slices of one text file, with items unknown unless they are counted."""
     if begin is not None and begin >= file.size:
         return
     how = Format.from_json(pinned["how"])
     with opened(file) as window:
         if begin is None:
             begin = head_for_cutting(window, file, how, pinned["header"], file_at == pinned["header_at"]).first_record
+        if pinned["slice_rows"] is not None:
+            for first, end, rows in slices_of_lines(window, begin, pinned["slice_rows"]):
+                yield Slice({**file.where(), "begin": first, "end": end}, rows, end)
+            return
+        count = record_counter(window, how, pinned["reader"]) if pinned["count"] else None
         cutter = how.cutter(window)
         for start, stop in _runs(cutter, file, begin):
             for first, end in slices(cutter, file.size, start, pinned["slice_bytes"]):
                 if first >= stop:
                     break
                 behind = min(end, stop)
-                yield Slice({**file.where(), "begin": first, "end": behind, "layout": file.layout}, 0, behind)
+                rows = 0 if count is None else _counted(count, file, first, behind)
+                yield Slice({**file.where(), "begin": first, "end": behind, "layout": file.layout}, rows, behind)
+
+
+def _counted(count: Callable[[int, int], int], file: TableFile, begin: int, end: int) -> int:
+    try:
+        return count(begin, end)
+    except ValueError as error:
+        raise PlanningError(f"The records of {shown(file.name)} cannot be counted: {error}.") from error
 
 
 def _runs(cutter: Cutter, file: TableFile, begin: int | None) -> Iterator[tuple[int | None, int]]:
@@ -106,6 +120,9 @@ class RowSteps:
         last = max((at for at, one in enumerate(self._steps) if one["step"] in COUNTING), default=-1)
         self._must_read = drops_rows(self._steps[: last + 1])
         self._drops_rows = drops_rows(self._steps)
+        # Asked for the exact index of every row, what a step leaves is counted even where no step has to know.
+        self._reads_all = pinned["count"] and self._drops_rows
+        self._must_read = self._must_read or self._reads_all
         self._loader: Any = None
 
     @property
@@ -122,7 +139,7 @@ class RowSteps:
         """The recipe with what the steps need to know, and its items (0: unknown); None if no row is left."""
         if self._salted:
             recipe["salt"] = salt_of(os.fsencode(recipe["file"]), self._base)
-        if self._counts.everything_passes:
+        if self._counts.everything_passes and not self._reads_all:
             return recipe, 0 if self._drops_rows else items
         ranges = list[tuple[int, int]]()
 
@@ -139,7 +156,8 @@ class RowSteps:
                 left = behind - first
         if not left:
             return None, 0
-        recipe["ranges"] = ranges
+        if ranges:
+            recipe["ranges"] = ranges
         return recipe, 0 if self._drops_rows and not self._must_read else left
 
     def _read(self, recipe: dict[str, Any], passing: Any) -> int:

@@ -1,4 +1,4 @@
-"""Plans an `mltable` input: a list of files, or a table cut into slices.
+"""Plans an `mltable` input: a list of files, or a table cut into slices; and JSON lines files as lists of records.
 
 A table's stages: list all files (size, time; Parquet footers) → pin the reader from headers and a sample → cut file by
 file. The first two end before the first mini-batch and are in the listing; a planner that is started again begins with
@@ -18,7 +18,7 @@ from windrow.spec.mltable_steps import SelectPartitions
 
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter
-from windrow_master.planning.entries import nothing_found
+from windrow_master.planning.entries import file_entry, folder_entry, nothing_found
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.file_lists import plan_file_list
 from windrow_master.planning.file_steps import FileSteps
@@ -30,7 +30,7 @@ from windrow_master.planning.tables.files import stat_file
 from windrow_master.planning.tables.partitions import Partitions
 from windrow_master.planning.tables.pin_delimited import DelimitedPinning
 from windrow_master.planning.tables.pin_json_lines import JsonLinesPinning
-from windrow_master.planning.tables.row_steps import column_names, resolve
+from windrow_master.planning.tables.row_steps import column_names, drops_rows, resolve
 from windrow_master.planning.tables.source import Source, is_marker, open_source, plain_read
 
 BYTES_DEFAULT = 1024 * 1024
@@ -47,8 +47,27 @@ def plan_mltable(request: Request, journal: Journal, emitter: Emitter) -> None:
             steps = _file_steps(source, start)
             plan_file_list(source.path, source.entries, request.mini_batch_size, start, journal, emitter, steps)
             return
-        files_end = _list_and_pin(source, request.mini_batch_size, journal, emitter)
-        position = {"files_end": files_end, "file_at": 0, "begin": None}
+        position = {"files_end": _list_and_pin(source, request, journal, emitter), "file_at": 0, "begin": None}
+    _cut_all(request, position, journal, emitter)
+
+
+def plan_records(request: Request, journal: Journal, emitter: Emitter) -> None:
+    """Plan a step that gets its JSON lines files as lists of dicts. Raises PlanningError.
+
+    Source: reference/parallel-job.md, 2.3 (`--amlbi_file_format jsonl`).
+    """
+    start = request.checkpoint
+    position = None if start is None else start.position["next"]
+    if position is None:
+        entry = (folder_entry if request.input_type == "uri_folder" else file_entry)(
+            request.path, os.fsdecode(request.path), request.roots
+        )
+        source = Source(request.path, [entry], ReadJsonLines(), plain=False)
+        position = {"files_end": _list_and_pin(source, request, journal, emitter), "file_at": 0, "begin": None}
+    _cut_all(request, position, journal, emitter)
+
+
+def _cut_all(request: Request, position: dict[str, Any], journal: Journal, emitter: Emitter) -> None:
     pinned = listing.read_pinned(journal.listing, position["files_end"])
     emitter.set_reader(pinned["reader"])
     cut(pinned, position, journal, emitter)
@@ -61,9 +80,10 @@ def plan_mltable(request: Request, journal: Journal, emitter: Emitter) -> None:
     emitter.finish()
 
 
-def _list_and_pin(source: Source, size: int | None, journal: Journal, emitter: Emitter) -> int:
+def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: Emitter) -> int:
     """Write the listing; return the offset of its last line."""
     read: Read | None = source.read
+    size = request.mini_batch_size
     pinning: Any = None
     after = source.mltable.after if source.mltable else ()
     selects = any(isinstance(step, SelectPartitions) for step in after)
@@ -100,10 +120,17 @@ def _list_and_pin(source: Source, size: int | None, journal: Journal, emitter: E
             pinned |= {"reader": found.reader, "header": found.header, "header_at": found.header_at}
         else:
             pinned |= {"reader": pinning.pin(files), "header": "no_header", "header_at": -1}
+        if request.file_format is not None:
+            pinned["reader"] = {"kind": "records", "encoding": pinned["reader"]["encoding"]}
+        pinned["slice_rows"] = request.mini_batch_rows
+    pinned["count"] = request.exact_row_index
     steps = resolve(after, column_names(pinned["reader"])) if after else []
     if after:
         pinned["reader"]["steps"] = steps
         pinned["base"] = os.fsdecode(source.path)
+    # Footers tell rows, and so does cutting by rows; what a step leaves then is known only by counting.
+    known = isinstance(read, ReadParquet) or request.mini_batch_rows is not None
+    pinned["reader"]["row_index_exact"] = request.exact_row_index or (known and not drops_rows(steps))
     listing.append_pinned(journal.listing, pinned)
     return files_end
 

@@ -1,0 +1,85 @@
+"""What the mini-batches of a step must agree on: a header line, or the columns of a Parquet file.
+
+A header line is the same everywhere. Columns have the same names. Their types are the same, too, but for three cases:
+only missing values fit anything, int64 fits float64 (as where a mini-batch without missing values meets one with them),
+and decimals fit those with more digits behind the point. These are chains: whichever mini-batch ends first, the
+columns come out the same.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+_DECIMAL = "decimal128(38, "
+
+
+class HeaderMisfit(Exception):
+    """A mini-batch's rows do not fit those before; the text tells the user what differs."""
+
+
+class Column(NamedTuple):
+    """A column of a Parquet file: the text of its Arrow type, and the type itself, packed by the worker."""
+
+    name: str
+    type: str
+    packed: str
+
+
+def join_headers(row_format: str, pinned: bytes | None, header: bytes) -> bytes:
+    """The header that holds for all mini-batches so far. Raises HeaderMisfit."""
+    if pinned is None or header == pinned:
+        return header
+    if row_format == "parquet":
+        return _join_columns(columns_of(pinned), columns_of(header))
+    raise HeaderMisfit(
+        f"run() returned a DataFrame with other columns than before: header {header!r}, expected {pinned!r}. Return "
+        "the same columns in the same order from every mini-batch."
+        if row_format == "text"
+        else f"run() returned rows with other columns than before: header {header!r}, expected {pinned!r}. Return the "
+        "same columns in the same order from every mini-batch (of dicts: all keys, None where there is no value)."
+    )
+
+
+def columns_of(header: bytes) -> list[Column]:
+    """The columns that a worker tells of. Raises HeaderMisfit where they cannot be read."""
+    try:
+        return [Column(str(name), str(kind), str(packed)) for name, kind, packed in json.loads(header)]
+    except (ValueError, TypeError) as error:
+        raise HeaderMisfit(f"The columns of the returned rows are not understood: {header[:200]!r}.") from error
+
+
+def _join_columns(pinned: list[Column], found: list[Column]) -> bytes:
+    by_name = {column.name: column for column in found}
+    known = {column.name for column in pinned}
+    more, less = sorted(by_name.keys() - known), sorted(known - by_name.keys())
+    if more or less:
+        said = [f"{', '.join(map(repr, more))} more"] if more else []
+        said += [f"{', '.join(map(repr, less))} less"] if less else []
+        raise HeaderMisfit(
+            f"run() returned rows with other columns than the mini-batches before: {' and '.join(said)}. Return the "
+            "same columns from every mini-batch (of dicts: all keys, None where there is no value)."
+        )
+    joined = [_join(column, by_name[column.name]) for column in pinned]
+    return json.dumps(joined, separators=(",", ":")).encode()
+
+
+def _join(pinned: Column, found: Column) -> Column:
+    for one, other in ((pinned, found), (found, pinned)):
+        if _holds(one.type, other.type):
+            return one
+    raise HeaderMisfit(
+        f"The column {pinned.name!r} of the rows that run() returned is of type {found.type}, which does not fit the "
+        f"{pinned.type} of the mini-batches before. Return the same type from every mini-batch, as by astype()."
+    )
+
+
+def _holds(wide: str, narrow: str) -> bool:
+    """Whether what a column of type `narrow` holds may stand in one of type `wide`."""
+    if wide == narrow or narrow == "null":
+        return True
+    if wide == "double":
+        return narrow == "int64"
+    if wide.startswith(_DECIMAL) and narrow.startswith(_DECIMAL):
+        return int(narrow[len(_DECIMAL) : -1]) < int(wide[len(_DECIMAL) : -1])
+    return False
