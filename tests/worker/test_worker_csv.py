@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -103,6 +104,11 @@ def columns(rows: int) -> st.SearchStrategy[Any]:
             for unit in ("s", "ms", "us", "ns")
         ),
         of(instants("us"), zoned),
+        of(instants("us"), lambda v: zoned(v).dt.tz_convert("Asia/Kathmandu")),
+        of(st.integers(-600, 600), lambda v: pd.Series(pd.PeriodIndex.from_ordinals(v, freq="M"))),
+        of(st.one_of(st.none(), st.floats(width=32)), lambda v: pd.Series(v, dtype="Float64")),
+        of(texts, lambda v: pd.Series(v, dtype=pd.ArrowDtype(pa.string()))),
+        of(st.one_of(st.none(), st.dates()), lambda v: pd.Series(v, dtype=object)),
         of(st.integers(-(2**50), 2**50), lambda v: pd.Series(np.array(v, dtype="int64").view("timedelta64[us]"))),
     )  # fmt: skip
 
@@ -113,13 +119,23 @@ def frames(draw: st.DrawFn) -> pd.DataFrame:
     made = draw(st.lists(columns(rows), min_size=0, max_size=4))
     frame = pd.concat(made, axis=1) if made else pd.DataFrame(index=range(rows))
     frame.columns = draw(
-        st.sampled_from([range(len(made)), ["same"] * len(made), [f"c {i}" for i in range(len(made))]])
+        st.sampled_from(
+            [
+                range(len(made)),
+                ["same"] * len(made),
+                [f"c {i}" for i in range(len(made))],
+                [f'"é\n{i}' for i in range(len(made))],
+                pd.MultiIndex.from_tuples([("a", i) for i in range(len(made))] or [("a", "b")]).take(range(len(made))),
+            ]
+        )
     )
-    kind = draw(st.sampled_from(["range", "text", "number"]))
+    kind = draw(st.sampled_from(["range", "text", "number", "several"]))
     if kind == "text":
         frame.index = [f"row {number}" for number in range(rows)]
     elif kind == "number":
         frame.index = pd.Index(range(5, 5 + rows), name="id")
+    elif kind == "several":
+        frame.index = pd.MultiIndex.from_arrays([["x y"] * rows, range(rows)], names=["one", "two"])
     return frame
 
 
@@ -130,8 +146,14 @@ csv_settings = st.fixed_dictionaries(
         "index": st.booleans(),
         "na_rep": st.sampled_from(["", "NA", "a b", '"', "nan"]),
         "chunksize": st.sampled_from([1, 2, 100]),
-        "quoting": st.sampled_from([0, 1]),
+        "quoting": st.sampled_from([0, 1, 2]),
+        "quotechar": st.sampled_from(["'"]),
         "float_format": st.sampled_from(["%.3f"]),
+        "date_format": st.sampled_from(["%d.%m.%Y", "%H:%M"]),
+        "decimal": st.sampled_from([","]),
+        "lineterminator": st.sampled_from(["\r\n"]),
+        "index_label": st.sampled_from(["key"]),
+        "doublequote": st.just(True),
     },
 )
 

@@ -9,9 +9,10 @@ columns come out the same.
 from __future__ import annotations
 
 import json
+import re
 from typing import NamedTuple
 
-_DECIMAL = "decimal128(38, "
+_DECIMAL = re.compile(r"decimal128\(38, (-?\d{1,2})\)", re.ASCII)
 
 
 class HeaderMisfit(Exception):
@@ -28,10 +29,11 @@ class Column(NamedTuple):
 
 def join_headers(row_format: str, pinned: bytes | None, header: bytes) -> bytes:
     """The header that holds for all mini-batches so far. Raises HeaderMisfit."""
+    if row_format == "parquet":
+        found = columns_of(header)
+        return header if pinned is None else _join_columns(columns_of(pinned), found)
     if pinned is None or header == pinned:
         return header
-    if row_format == "parquet":
-        return _join_columns(columns_of(pinned), columns_of(header))
     raise HeaderMisfit(
         f"run() returned a DataFrame with other columns than before: header {header!r}, expected {pinned!r}. Return "
         "the same columns in the same order from every mini-batch."
@@ -45,7 +47,7 @@ def columns_of(header: bytes) -> list[Column]:
     """The columns that a worker tells of. Raises HeaderMisfit where they cannot be read."""
     try:
         return [Column(str(name), str(kind), str(packed)) for name, kind, packed in json.loads(header)]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise HeaderMisfit(f"The columns of the returned rows are not understood: {header[:200]!r}.") from error
 
 
@@ -80,6 +82,5 @@ def _holds(wide: str, narrow: str) -> bool:
         return True
     if wide == "double":
         return narrow == "int64"
-    if wide.startswith(_DECIMAL) and narrow.startswith(_DECIMAL):
-        return int(narrow[len(_DECIMAL) : -1]) < int(wide[len(_DECIMAL) : -1])
-    return False
+    digits, fewer = _DECIMAL.fullmatch(wide), _DECIMAL.fullmatch(narrow)
+    return digits is not None and fewer is not None and int(fewer[1]) < int(digits[1])
