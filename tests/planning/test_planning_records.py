@@ -1,0 +1,176 @@
+"""Records counted while they are cut, lists of dicts from JSON lines, and mini-batches without input."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from planner_process import Plan, Planner, plan
+from windrow_master.planning import describe_items
+from windrow_master.planning.tables import counting
+from windrow_master.planning.tables.counting import record_counter, slices_of_lines
+from windrow_master.planning.tables.cutting import slices
+from windrow_master.planning.tables.delimited_files import Format
+from windrow_master.planning.tables.window import Window
+from windrow_worker.loading import is_row_index_exact, make_loader
+from windrow_worker.tables.delimited_text import Text, records
+from windrow_worker.tables.encodings import ENCODINGS, to_text
+
+
+def loaded(found: Plan) -> list[Any]:
+    """What `run()` gets, after the counts and indices of the plan are checked against it."""
+    assert found.error is None, found.error
+    loader = make_loader(found.reader)
+    values = [loader.load(recipe) for recipe in found.recipes]
+    if is_row_index_exact(found.reader):
+        counts = [one.item_count for one in values]
+        assert [one.item_count for one in found.mini_batches] == counts
+        assert [one.item_first for one in found.mini_batches] == [0, *itertools.accumulate(counts)][:-1]
+    return [one.value for one in values]
+
+
+def write_lines(path: Path, first: int, count: int, end: str = "\n") -> None:
+    path.write_text("".join(json.dumps({"n": first + at, "t": "é" * (at % 5)}) + end for at in range(count)))
+
+
+class TestRank:
+    """`--rank_mini_batch_count`."""
+
+    def test_so_many_mini_batches_of_nothing(self, tmp_path: Path) -> None:
+        found = plan(tmp_path / "step", b"/", rank_mini_batch_count=70, input=None)
+        assert [tuple(one) for one in found.mini_batches] == [(0, 0, 0, 0)] * 70
+        assert found.reader == {"kind": "none"}
+        assert loaded(found) == [[]] * 70
+        assert describe_items(found.reader, b"") == ["(no input)"]
+
+    def test_goes_on_after_a_checkpoint(self, tmp_path: Path) -> None:
+        whole = plan(tmp_path / "step", b"/", rank_mini_batch_count=70, input=None)
+        for checkpoint in whole.checkpoints[:-1]:
+            rest = plan(tmp_path / "step", b"/", checkpoint=checkpoint, rank_mini_batch_count=70, input=None)
+            assert len(rest.mini_batches) == 70 - checkpoint["mini_batches"]
+
+
+class TestListsOfDicts:
+    """`--amlbi_file_format jsonl`."""
+
+    @pytest.mark.parametrize(
+        ("rows", "sizes"),
+        [(4, [4, 4, 2, 3]), (1, [1] * 13), (100, [10, 3])],
+    )
+    def test_are_cut_by_rows_within_files(self, tmp_path: Path, rows: int, sizes: list[int]) -> None:
+        data = tmp_path / "data"
+        data.mkdir()
+        write_lines(data / "a.jsonl", 0, 10)
+        write_lines(data / "b.txt", 10, 3)
+        found = plan(tmp_path / "step", data, file_format="jsonl", mini_batch_rows=rows)
+        assert [len(one) for one in loaded(found)] == sizes
+        assert [row["n"] for one in loaded(found) for row in one] == list(range(13))
+        assert is_row_index_exact(found.reader)
+
+    @pytest.mark.parametrize("exact", [True, False])
+    def test_are_cut_by_bytes(self, tmp_path: Path, exact: bool) -> None:
+        write_lines(tmp_path / "a.jsonl", 0, 50)
+        found = plan(
+            tmp_path / "step", tmp_path / "a.jsonl", "uri_file", 100, file_format="jsonl", exact_row_index=exact
+        )
+        assert len(found.mini_batches) > 5
+        assert [row["n"] for one in loaded(found) for row in one] == list(range(50))
+        assert is_row_index_exact(found.reader) is exact
+        assert all(bool(one.item_count) is exact for one in found.mini_batches)
+
+    def test_a_planner_that_died_goes_on_with_the_same(self, tmp_path: Path) -> None:
+        write_lines(tmp_path / "a.jsonl", 0, 300)
+        more: dict[str, Any] = {"file_format": "jsonl", "mini_batch_rows": 2}
+        whole = plan(tmp_path / "whole", tmp_path / "a.jsonl", "uri_file", **more)
+        planner = Planner(tmp_path / "step", tmp_path / "a.jsonl", "uri_file", **more)
+        said = planner.message()
+        planner.close(kill=True)
+        assert said is not None
+        message, first = said
+        rest = plan(tmp_path / "step", tmp_path / "a.jsonl", "uri_file", checkpoint=message["to"], **more)
+        assert [*first, *rest.mini_batches] == whole.mini_batches
+        assert (tmp_path / "step" / "recipes").read_bytes() == (tmp_path / "whole" / "recipes").read_bytes()
+
+    def test_a_line_that_is_no_object_is_told_before_anything_runs(self, tmp_path: Path) -> None:
+        (tmp_path / "a.jsonl").write_text('{"n": 1}\n[2]\n')
+        found = plan(tmp_path / "step", tmp_path / "a.jsonl", "uri_file", file_format="jsonl")
+        assert found.error is not None
+        assert "line 2 of the slice is not a JSON object" in found.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("transformation", "content", "rows"),
+    [
+        ("read_delimited", "a,b\n1,2\n\n3,4\n\r\n5,6", 4),
+        ("read_delimited: {support_multi_line: true}", 'a,b\n1,"x\ny"\n\r\n2,z\n', 2),
+        ("read_delimited: {encoding: utf16}", "a,b\n1,2\n\n3,4\n", 2),
+        ("read_json_lines", '{"a": 1}\n\n{"a": 2}\n', 2),
+        ("read_json_lines: {invalid_lines: drop}", '{"a": 1}\nnonsense\n{"a": 2}\n', 2),
+    ],
+)
+def test_tables_are_counted_where_that_is_asked_for(
+    tmp_path: Path, transformation: str, content: str, rows: int
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    encoding = "utf-16-le" if "utf16" in transformation else "utf-8"
+    for name in ("a", "b"):
+        (data / name).write_bytes(content.encode(encoding))
+    (data / "MLTable").write_text(f"paths:\n  - file: a\n  - file: b\ntransformations:\n  - {transformation}\n")
+    found = plan(tmp_path / "step", data, "mltable", 6, exact_row_index=True)
+    assert sum(len(value) for value in loaded(found)) == 2 * rows
+    assert is_row_index_exact(found.reader)
+    assert not is_row_index_exact(plan(tmp_path / "other", data, "mltable", 6).reader)
+
+
+class Bytes(Window):
+    """A window on bytes in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(-1, len(data))
+        self._data = data
+
+    def read(self, start: int, length: int) -> bytes:
+        return self._data[start : start + length]
+
+
+lines_of_bytes = st.lists(st.sampled_from([b"", b"a", b"\r", b'"', b"b,c", b"x" * 20]), max_size=12).map(b"\n".join)
+
+
+@given(data=lines_of_bytes, slice_bytes=st.integers(1, 30), block=st.integers(1, 9), multi_line=st.booleans())
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_counts_are_those_of_the_exact_reader(
+    monkeypatch: pytest.MonkeyPatch, data: bytes, slice_bytes: int, block: int, multi_line: bool
+) -> None:
+    monkeypatch.setattr(counting, "BLOCK_MAX", block)
+    how = Format(ENCODINGS["utf-8"], Text(",", multi_line))
+    window = Bytes(data)
+    cutter = how.cutter(window)
+    count = record_counter(window, how, {})
+    for begin, end in slices(cutter, len(data), cutter.first_record(0), slice_bytes):
+        assert count(begin, end) == len(list(records(to_text(data[begin:end], "utf-8"), how.text)))
+
+
+@given(data=lines_of_bytes, rows=st.integers(1, 5), block=st.integers(1, 9))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_slices_of_lines_hold_so_many_records_and_every_one_once(
+    monkeypatch: pytest.MonkeyPatch, data: bytes, rows: int, block: int
+) -> None:
+    monkeypatch.setattr(counting, "BLOCK_MAX", block)
+    window = Bytes(data)
+    begin = Format(ENCODINGS["utf-8"], Text()).cutter(window).first_record(0)
+    found = list(slices_of_lines(window, begin, rows))
+    held = [[line for line in data[first:end].split(b"\n") if line] for first, end, _ in found]
+    assert list(map(len, held)) == [count for _, _, count in found]
+    assert all(len(one) == rows for one in held[:-1])
+    assert all(held)
+    assert [line for one in held for line in one] == [line for line in data.split(b"\n") if line]
+    for (_, end, _), (first, _, _) in itertools.pairwise(found):
+        assert end == first
+        # What a planner that is started again at a slice finds.
+        assert next(iter(slices_of_lines(window, first, rows)))[0] == first
