@@ -27,6 +27,25 @@ TABLE = "inputs: {images: {type: mltable, path: %s}}"
         ),
         ("paths: [{file: ./gone.csv}]\n", (1, 16), "paths[0].file", '"./gone.csv" does not exist'),
         ("paths:\n  - folder: t.csv\n", (2, 13), "paths[0].folder", "write `file:` instead of `folder:`"),
+        (
+            "paths: [{folder: ./d}]\ntransformations:\n  - read_delta_lake: {timestamp_as_of: 2024-01-31}\n",
+            (3, 40),
+            "transformations[0].read_delta_lake.timestamp_as_of",
+            "a time with its zone",
+        ),
+        (
+            "paths: [{folder: ./d}]\ntransformations:\n"
+            "  - read_delta_lake: {version_as_of: 1, timestamp_as_of: '2024-01-31T00:00:00Z'}\n",
+            (3, 58),
+            "transformations[0].read_delta_lake.timestamp_as_of",
+            "is given together with version_as_of",
+        ),
+        (
+            "paths: [{folder: ./d}]\ntransformations:\n  - read_delta_lake: {version_as_of: -1}\n",
+            (3, 38),
+            "transformations[0].read_delta_lake.version_as_of",
+            "the number of a version",
+        ),
         ("", (0, 0), "", "is empty"),
     ],
 )
@@ -34,6 +53,7 @@ def test_an_mltable_file_is_checked_to_the_value(
     workspace: Workspace, text: str, place: tuple[int, int], key: str, words: str
 ) -> None:
     workspace.write("t/t.csv", "a\n1\n")
+    workspace.write("t/d/_delta_log/x", "")
     file = workspace.write("t/MLTable", text)
     problem = workspace.only_problem(TABLE % "./t")
     assert (problem.file, problem.line, problem.column, problem.key) == (str(file), *place, key)

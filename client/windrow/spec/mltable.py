@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from windrow.spec.mltable_delta import DELTA_KEYS, ReadDelta, read_delta
 from windrow.spec.mltable_file_steps import check_file_step, check_partition_steps
 from windrow.spec.mltable_refused import STEPS_NOT_CARRIED_OUT, check_step_not_carried_out
 from windrow.spec.mltable_steps import STEPS, Step, read_step, unknown_step
@@ -85,7 +86,7 @@ class ReadParquet(NamedTuple):
     include_path_column: bool = False
 
 
-Read: TypeAlias = ReadDelimited | ReadJsonLines | ReadParquet
+Read: TypeAlias = ReadDelimited | ReadJsonLines | ReadParquet | ReadDelta
 
 
 class MLTable(NamedTuple):
@@ -277,10 +278,17 @@ def _read_parquet(checks: ValueChecks, node: Node | None, key: str) -> ReadParqu
     return ReadParquet(checks.flag(values, key, "include_path_column"))
 
 
+def _read_delta_lake(checks: ValueChecks, node: Node | None, key: str) -> ReadDelta:
+    values = checks.settings(node, key, DELTA_KEYS)
+    _check_path_column(checks, values, key)
+    return read_delta(checks, values, key)
+
+
 _READS: dict[str, Callable[[ValueChecks, Node | None, str], Read]] = {
     "read_delimited": _read_delimited,
     "read_json_lines": _read_json_lines,
     "read_parquet": _read_parquet,
+    "read_delta_lake": _read_delta_lake,
 }
 
 

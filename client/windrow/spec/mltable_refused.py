@@ -10,7 +10,6 @@ from windrow.spec.mltable_values import ValueChecks
 from windrow.spec.nodes import Node, is_null
 
 STEPS_NOT_CARRIED_OUT = {
-    "read_delta_lake": "Export the table as Parquet files and use read_parquet.",
     "extract_columns_from_partition_format": "Take it out of the MLTable file.",
 }
 """Their names, with what to do instead."""
@@ -20,14 +19,10 @@ def check_step_not_carried_out(name: str, value: Node | None, item: Node, key: s
     """Note what is wrong with the settings of a step; else that it is not carried out yet."""
     before = checks.error_count
     if value is None or is_null(value):
-        if name != "read_delta_lake":
-            checks.error(item, key, "has no value.")
+        checks.error(item, key, "has no value.")
     elif name == "extract_columns_from_partition_format":
         values = checks.settings(value, key, ("partition_format",))
         if "partition_format" in values:
             checks.text(values["partition_format"], f"{key}.partition_format")
-    elif name == "read_delta_lake":
-        known = ("timestamp_as_of", "version_as_of", "include_path_column", "path_column")
-        checks.settings(value, key, known)
     if checks.error_count == before:
         checks.error(item, key, f"{name} is not carried out yet. {STEPS_NOT_CARRIED_OUT[name]}")

@@ -16,7 +16,8 @@ from windrow.spec.mltable import (
     ReadParquet,
     read_mltable,
 )
-from windrow.spec.nodes import Place
+from windrow.spec.mltable_delta import ReadDelta
+from windrow.spec.nodes import Place, Source, source_label
 from windrow.spec.reading import Context
 
 PLAIN_READS: dict[str, Read] = {
@@ -88,7 +89,20 @@ def _check_definition(definition: str, context: Context) -> tuple[str, ...]:
         # Another machine's absolute paths are its own; what lies beside the file that was just read is there as well.
         if context.embedded or not os.path.isabs(entry.text):
             _check_entry(entry, f"paths[{index}].{entry.kind}", os.path.dirname(definition), context)
+    if isinstance(table.read, ReadDelta) and context.embedded:
+        _check_delta_package(definition, context)
     return _libraries(table.read) if table.read is not None else ()
+
+
+def _check_delta_package(definition: str, context: Context) -> None:
+    from importlib.util import find_spec
+
+    if find_spec("deltalake") is None:
+        context.problems.error(
+            Place(Source("mltable", source_label(definition), os.path.dirname(definition))),
+            "transformations",
+            "read_delta_lake needs the package deltalake beside Windrow; install it: pip install 'windrow[delta]'",
+        )
 
 
 def _check_entry(entry: PathEntry, key: str, folder: str, context: Context) -> None:
@@ -130,7 +144,7 @@ def _extension(name: str) -> str:
 
 
 def _libraries(read: Read) -> tuple[str, ...]:
-    return ("pandas", "pyarrow") if isinstance(read, ReadParquet) else ("pandas",)
+    return ("pandas", "pyarrow") if isinstance(read, ReadParquet | ReadDelta) else ("pandas",)
 
 
 def _why_no_table(name: str) -> str:

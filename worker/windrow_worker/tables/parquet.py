@@ -30,8 +30,9 @@ class ParquetLoader:
     """Reads row groups by the schema that the planner pinned: the union of all files' columns by name.
 
     ``reader``: ``schema`` (see :func:`pack_schema`), ``mixed`` (names of columns that some files hold as numbers and
-    others as text:
-    objects, as stored), ``path_column``. A recipe: file, size, mtime_ns, row_group.
+    others as text: objects, as stored), ``path_column``. A recipe: file, size, mtime_ns, row_group, and for a file of
+    a Delta table with partitions ``constants``: the values of columns that it lacks, an Arrow stream of one row in
+    base64.
     """
 
     def __init__(self, reader: Dict[str, Any], exact_integers: bool = False) -> None:
@@ -65,10 +66,13 @@ class ParquetLoader:
         if self._path_column:
             names.append(PATH)
             arrays.append(pyarrow.repeat(printable(name), table.num_rows))
+        constants = _constants(where.get("constants", ""))
         for field in self._schema:
             names.append(field.name)
             at = table.schema.get_field_index(field.name)
-            if at < 0:
+            if field.name in constants:
+                arrays.append(pyarrow.repeat(constants[field.name], table.num_rows))
+            elif at < 0:
                 arrays.append(pyarrow.nulls(table.num_rows, field.type))
             elif field.name in self._mixed or table.schema.field(at).type == field.type:
                 arrays.append(table.column(at))
@@ -84,3 +88,10 @@ class ParquetLoader:
             return numpy.arange(before, before + table.num_rows)
 
         return Loaded(value, table.num_rows, (), None, places)
+
+
+def _constants(packed: str) -> Dict[str, Any]:
+    if not packed:
+        return {}
+    table = pyarrow.ipc.open_stream(base64.b64decode(packed)).read_all()
+    return {name: table.column(name)[0] for name in table.column_names}

@@ -26,7 +26,8 @@ Run: TypeAlias = tuple[int, int]
 
 class TableFile(NamedTuple):
     """A file as it was when it was listed: absolute name, size in bytes, modification time; what its head or footer
-    told; the parts of it that select_partitions selects, None: all of it."""
+    told; the parts of it that select_partitions selects, None: all of it. `constants`: values of columns that it lacks,
+    packed for the worker."""
 
     name: bytes
     size: int
@@ -34,10 +35,12 @@ class TableFile(NamedTuple):
     layout: int = 0
     rows: tuple[int, ...] = ()
     runs: tuple[Run, ...] | None = None
+    constants: str = ""
 
     def where(self) -> dict[str, object]:
         """What every recipe says about its file."""
-        return {"file": os.fsdecode(self.name), "size": self.size, "mtime_ns": self.mtime_ns}
+        told = {"file": os.fsdecode(self.name), "size": self.size, "mtime_ns": self.mtime_ns}
+        return {**told, "constants": self.constants} if self.constants else told
 
 
 def stat_file(name: bytes) -> TableFile:

@@ -53,7 +53,8 @@ def files(listing: AppendFile, start: int, end: int) -> Iterator[tuple[int, Tabl
             name = os.fsencode(value["file"])
             rows, runs = tuple(value.get("rows", ())), value.get("runs")
             runs = None if runs is None else tuple((begin, end) for begin, end in runs)
-            yield offset, TableFile(name, value["size"], value["mtime_ns"], value.get("layout", 0), rows, runs)
+            layout, constants = value.get("layout", 0), value.get("constants", "")
+            yield offset, TableFile(name, value["size"], value["mtime_ns"], layout, rows, runs, constants)
             offset += len(line) + 1
 
 

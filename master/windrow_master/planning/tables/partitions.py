@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from windrow.spec.mltable import Read, ReadDelimited, ReadParquet
+from windrow.spec.mltable_delta import ReadDelta
 from windrow.spec.mltable_steps import SelectPartitions, Step
 
 from windrow_master.planning.errors import PlanningError
@@ -31,7 +32,7 @@ class Partitions:
             chosen = tuple(chosen[number] for number in step.numbers)
         self._chosen = chosen
         self._total = 0
-        self._by_row_group = isinstance(read, ReadParquet)
+        self._by_row_group = isinstance(read, ReadParquet | ReadDelta)
         self._bytes = _partition_bytes(read)
 
     def of(self, file: TableFile) -> TableFile:
@@ -71,7 +72,7 @@ class Partitions:
 
 def _partition_bytes(read: Read) -> int | None:
     """Bytes of a partition of text; None: a file is one."""
-    if isinstance(read, ReadParquet) or read.encoding != "utf-8":
+    if isinstance(read, ReadParquet | ReadDelta) or read.encoding != "utf-8":
         return None
     if isinstance(read, ReadDelimited) and read.support_multi_line:
         return None

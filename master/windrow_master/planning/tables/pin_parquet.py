@@ -14,6 +14,24 @@ from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.tables.files import TableFile
 
 
+def row_counts(name: bytes) -> tuple[int, ...]:
+    """The rows of each row group of a file. Raises PlanningError."""
+    return _footer(name)[0]
+
+
+def _footer(name: bytes) -> tuple[tuple[int, ...], Any]:
+    try:
+        with open(name, "rb") as opened, pyarrow.parquet.ParquetFile(opened) as parquet:
+            metadata = parquet.metadata
+            rows = tuple(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
+            return rows, parquet.schema_arrow
+    except (OSError, pyarrow.ArrowException) as error:
+        raise PlanningError(
+            f"{shown(name)} cannot be read as Parquet: {' '.join(str(error).split())}. "
+            "Take it out of the input, or write it anew."
+        ) from error
+
+
 class ParquetPinning:
     """One table's pinning: `look_at` each file while listing, then `pin`."""
 
@@ -25,15 +43,7 @@ class ParquetPinning:
     def look_at(self, file: TableFile) -> TableFile:
         """Read a footer: the rows of each row group, and the columns, which are joined by name. Raises
         PlanningError."""
-        try:
-            with open(file.name, "rb") as opened, pyarrow.parquet.ParquetFile(opened) as parquet:
-                metadata, schema = parquet.metadata, parquet.schema_arrow
-                rows = tuple(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
-        except (OSError, pyarrow.ArrowException) as error:
-            raise PlanningError(
-                f"{shown(file.name)} cannot be read as Parquet: {' '.join(str(error).split())}. "
-                "Take it out of the input, or write it anew."
-            ) from error
+        rows, schema = _footer(file.name)
         repeated = [name for name, number in Counter(schema.names).items() if number > 1]
         if repeated:
             raise PlanningError(f'{shown(file.name)} has several columns named "{repeated[0]}"; rename them.')

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from windrow.spec.mltable import Read, ReadDelimited, ReadJsonLines, ReadParquet
+from windrow.spec.mltable_delta import ReadDelta
 from windrow.spec.mltable_steps import SelectPartitions
 
 from windrow_master.planning.checkpoint import Checkpoint
@@ -82,25 +83,24 @@ def _cut_all(request: Request, position: dict[str, Any], journal: Journal, emitt
 
 def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: Emitter) -> int:
     """Write the listing; return the offset of its last line."""
+    if isinstance(source.read, ReadDelta):
+        return _list_delta(source, source.read, request, journal, emitter)
     read: Read | None = source.read
     size = request.mini_batch_size
     pinning: Any = None
-    after = source.mltable.after if source.mltable else ()
-    selects = any(isinstance(step, SelectPartitions) for step in after)
     partitions: Partitions | None = None
     file_steps = _file_steps(source)
     for name in _names(source, read, file_steps, emitter):
         if pinning is None:
             read = read or plain_read(name, source.path)
             pinning = _pinning(read, emitter, plain=source.plain)
+            partitions = _partitions(source, read)
         if source.plain and plain_read(name, source.path) != read:
             raise PlanningError(
                 f"The input {shown(source.path)} holds files of different formats; {shown(name)} is not like those "
                 "before it. Give each format a folder of its own, or add an MLTable file."
             )
         file = pinning.look_at(stat_file(name))
-        if selects and partitions is None and read is not None:
-            partitions = Partitions(after, read)
         journal.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
     if read is None or pinning is None:
         raise nothing_found(source.path, source.entries) if file_steps is None else file_steps.nothing_left()
@@ -111,7 +111,7 @@ def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: E
     if isinstance(read, ReadParquet):
         pinned["reader"] = pinning.pin()
         if size is not None:
-            emitter.warn("Parquet is cut at its row groups; mini_batch_size has no effect.")
+            emitter.warn(_ROW_GROUPS)
     else:
         files = listing.files(journal.listing, 0, files_end)
         pinned["how"] = pinning.how.to_json()
@@ -123,16 +123,56 @@ def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: E
         if request.file_format is not None:
             pinned["reader"] = {"kind": "records", "encoding": pinned["reader"]["encoding"]}
         pinned["slice_rows"] = request.mini_batch_rows
-    pinned["count"] = request.exact_row_index
-    steps = resolve(after, column_names(pinned["reader"])) if after else []
-    if after:
-        pinned["reader"]["steps"] = steps
-        pinned["base"] = os.fsdecode(source.path)
-    # Footers tell rows, and so does cutting by rows; what a step leaves then is known only by counting.
+    # Footers tell rows, and so does cutting by rows.
     known = isinstance(read, ReadParquet) or request.mini_batch_rows is not None
-    pinned["reader"]["row_index_exact"] = request.exact_row_index or (known and not drops_rows(steps))
+    _pin_steps(source, request, pinned, counts_known=known)
     listing.append_pinned(journal.listing, pinned)
     return files_end
+
+
+_ROW_GROUPS = "Parquet is cut at its row groups; mini_batch_size has no effect."
+
+
+def _list_delta(source: Source, read: ReadDelta, request: Request, journal: Journal, emitter: Emitter) -> int:
+    # Few have the package that this needs.
+    from windrow_master.planning.tables.delta import DeltaSource
+
+    if source.mltable is not None and source.mltable.before:
+        raise PlanningError(
+            f"{source.mltable.before[0].place}: a step that stands before read_delta_lake has no files to work on; put it "
+            "behind it, where it works on rows."
+        )
+    table = DeltaSource(source.entries, read, request.roots)
+    partitions = _partitions(source, read)
+    for file in table.files():
+        journal.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
+    if partitions is not None:
+        partitions.check()
+    files_end = journal.listing.length
+    if request.mini_batch_size is not None:
+        emitter.warn(_ROW_GROUPS)
+    pinned: dict[str, Any] = {"reader": table.pin()}
+    _pin_steps(source, request, pinned, counts_known=True)
+    listing.append_pinned(journal.listing, pinned)
+    return files_end
+
+
+def _partitions(source: Source, read: Read) -> Partitions | None:
+    after = source.mltable.after if source.mltable else ()
+    selects = any(isinstance(step, SelectPartitions) for step in after)
+    return Partitions(after, read) if selects else None
+
+
+def _pin_steps(source: Source, request: Request, pinned: dict[str, Any], *, counts_known: bool) -> None:
+    """Add the steps on rows; and whether the index of rows is exact: what such a step leaves is known only by
+    counting."""
+    steps: list[dict[str, Any]] = []
+    if source.mltable is not None and source.mltable.after:
+        steps = resolve(source.mltable.after, column_names(pinned["reader"]))
+        pinned["reader"]["steps"] = steps
+        pinned["base"] = os.fsdecode(source.path)
+    pinned["count"] = request.exact_row_index
+    pinned["reader"]["row_index_exact"] = request.exact_row_index or (counts_known and not drops_rows(steps))
 
 
 def _file_steps(source: Source, start: Checkpoint | None = None) -> FileSteps | None:
@@ -187,4 +227,5 @@ def _pinning(read: Read, emitter: Emitter, *, plain: bool) -> Any:
     # Only Parquet needs pyarrow here; text starts without.
     from windrow_master.planning.tables.pin_parquet import ParquetPinning
 
+    assert isinstance(read, ReadParquet), "a Delta table is listed by its log"
     return ParquetPinning(read)

@@ -1,0 +1,176 @@
+"""The files of a Delta table: which there are in the version that is asked for, with the values of their partitions.
+
+They are read like any other Parquet files; the values of partition columns, which the files lack, go along with each.
+Needs the package `deltalake` (the extra `delta`). Source: reference/mltable.md, section 7.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow
+import pyarrow.parquet
+from windrow.spec.mltable_delta import ReadDelta
+from windrow_worker.tables.parquet import PATH, pack_schema
+
+from windrow_master.planning.entries import Entry
+from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.tables.files import TableFile, stat_file
+from windrow_master.planning.tables.pin_parquet import row_counts
+from windrow_master.planning.walk import outside
+from windrow_master.roots import Roots
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_FEATURES = ("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck")
+"""Reader features whose tables are read right here: without deletion vectors, the first says nothing about files."""
+
+
+class DeltaSource:
+    """One version of a Delta table."""
+
+    def __init__(self, entries: Sequence[Entry], read: ReadDelta, roots: Roots | None) -> None:
+        """Open the table. Raises PlanningError: no such table or version, or one that cannot be read right."""
+        if len(entries) != 1 or entries[0].file or entries[0].pattern is not None:
+            raise PlanningError("read_delta_lake reads one table: give `paths` one entry, `- folder:` with its folder.")
+        self._folder = entries[0].folder
+        self._read = read
+        self._roots = roots
+        self._table = _open(self._folder, read)
+        self._refuse_unreadable()
+        self._schema = pyarrow.schema([_plain(field) for field in pyarrow.schema(self._table.schema().to_arrow())])
+        if read.include_path_column and PATH in self._schema.names:
+            raise PlanningError(
+                f'include_path_column adds the column "{PATH}", but the table has one of that name. '
+                "Set include_path_column: false."
+            )
+
+    def files(self) -> list[TableFile]:
+        """The files, sorted by path component, each with its rows by row group. Raises PlanningError."""
+        actions = pyarrow.table(self._table.get_add_actions(flatten=False))
+        keys = self._table.metadata().partition_columns
+        found: list[tuple[bytes, str]] = []
+        for at, path in enumerate(actions.column("path").to_pylist()):
+            constants = ""
+            if keys:
+                values = actions.column("partition")[at]
+                constants = _packed([self._schema.field(key) for key in keys], [values[key] for key in keys])
+            found.append((self._absolute(path), constants))
+        made = []
+        for name, constants in sorted(found, key=lambda one: one[0].split(b"/")):
+            made.append(stat_file(name)._replace(rows=row_counts(name), constants=constants))
+        return made
+
+    def pin(self) -> dict[str, Any]:
+        """The reader document: the table says itself what its columns are."""
+        return {
+            "kind": "table",
+            "format": "parquet",
+            "schema": pack_schema(self._schema),
+            "mixed": [],
+            "path_column": self._read.include_path_column,
+        }
+
+    def _absolute(self, path: str) -> bytes:
+        """A path of the log, which is percent-encoded, and may be a URI."""
+        scheme, colon, rest = path.partition("://")
+        if colon and scheme != "file":
+            raise PlanningError(
+                f"The Delta table {shown(self._folder)} has a file elsewhere, {path}; only local files can be read."
+            )
+        name = os.path.normpath(os.path.join(self._folder, os.fsencode(unquote(rest if colon else path))))
+        if self._roots is not None and not self._roots.hold(name):
+            raise outside(name, self._roots)
+        return name
+
+    def _refuse_unreadable(self) -> None:
+        protocol = self._table.protocol()
+        named = f"The Delta table {shown(self._folder)}"
+        mapping = self._table.metadata().configuration.get("delta.columnMapping.mode", "none")
+        unknown = sorted(set(protocol.reader_features or ()) - set(_FEATURES))
+        if mapping != "none":
+            unknown = sorted({*unknown, "columnMapping"})
+        if protocol.min_reader_version > 3 or unknown:
+            what = ", ".join(unknown) or f"version {protocol.min_reader_version} of the reader protocol"
+            raise PlanningError(
+                f"{named} uses {what}, which cannot be read right. Write the table anew without it, or export it as "
+                "Parquet files and use read_parquet."
+            )
+        if "deletionVectors" in (protocol.reader_features or ()) and _has_deletion_vectors(self._table):
+            raise PlanningError(
+                f"{named} has deletion vectors: rows that are deleted, but still in its files. They cannot be honoured "
+                "yet. Rewrite the table without them (REORG TABLE … APPLY (PURGE)), then submit the job again."
+            )
+
+
+def _has_deletion_vectors(table: DeltaTable) -> bool:
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return any(batch.num_rows for batch in table.deletion_vectors())
+    except DeltaError:
+        return True  # one, at least, which cannot even be looked at
+
+
+def _open(folder: bytes, read: ReadDelta) -> DeltaTable:
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+    except ModuleNotFoundError as error:
+        raise PlanningError(
+            f"read_delta_lake needs the package deltalake on the machine of the master: {error}. Install it there: "
+            "pip install 'windrow[delta]'"
+        ) from error
+    try:
+        table = DeltaTable(os.fsdecode(folder))
+    except TableNotFoundError as error:
+        raise PlanningError(
+            f"{shown(folder)} is no Delta table: it has no _delta_log. Name the folder of a table."
+        ) from error
+    except (DeltaError, OSError, ValueError) as error:
+        raise PlanningError(f"The Delta table {shown(folder)} cannot be opened: {_line(error)}.") from error
+    latest = table.version()
+    if read.version_as_of is not None and read.version_as_of > latest:
+        raise PlanningError(
+            f"The Delta table {shown(folder)} has no version {read.version_as_of}; the latest is {latest}."
+        )
+    try:
+        if read.version_as_of is not None:
+            table.load_as_version(read.version_as_of)
+        elif read.timestamp_as_of is not None:
+            table.load_as_version(datetime.fromisoformat(read.timestamp_as_of))
+    except (DeltaError, OSError, ValueError) as error:
+        asked = read.timestamp_as_of if read.version_as_of is None else f"version {read.version_as_of}"
+        raise PlanningError(
+            f"The Delta table {shown(folder)} cannot be read as of {asked}: {_line(error)}. Its log may have been "
+            f"cleaned up; the latest version is {latest}."
+        ) from error
+    return table
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")
+
+
+def _plain(field: Any) -> Any:
+    """A column of the table with a type that every version of Arrow reads."""
+    kind = {"string_view": pyarrow.string(), "binary_view": pyarrow.binary()}.get(str(field.type), field.type)
+    return pyarrow.field(field.name, kind)
+
+
+def _packed(fields: list[Any], values: list[Any]) -> str:
+    """One row of values, as text for the listing and the recipes."""
+    schema = pyarrow.schema(fields)
+    arrays = [
+        pyarrow.array([value.as_py()], value.type).cast(field.type) for value, field in zip(values, fields, strict=True)
+    ]
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, schema) as stream:
+        stream.write_batch(pyarrow.RecordBatch.from_arrays(arrays, schema=schema))
+    return base64.b64encode(sink.getvalue().to_pybytes()).decode("ascii")

@@ -1,0 +1,180 @@
+"""Delta tables: a real table of real versions, cut by the planner and read by the worker's loader."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from planner_process import Plan, plan
+from windrow_worker.loading import is_row_index_exact, make_loader
+
+
+def mltable(folder: Path, settings: str = "", table: str = "./table") -> Path:
+    (folder / "MLTable").write_text(
+        f"paths:\n  - folder: {table}\ntransformations:\n  - read_delta_lake:{settings and ' ' + settings}\n"
+    )
+    return folder
+
+
+def versions(folder: Path) -> Path:
+    """Version 0 holds 1, version 1 also 2, version 2 only 3; written at known times."""
+    table = folder / "table"
+    for number, mode in ((1, "append"), (2, "append"), (3, "overwrite")):
+        write_deltalake(str(table), pa.table({"n": [number]}), mode=mode)
+    for number in range(3):
+        # The log's own words tell when each version was committed.
+        log = table / "_delta_log" / f"{number:020d}.json"
+        actions = [json.loads(line) for line in log.read_text().splitlines()]
+        for action in actions:
+            if "commitInfo" in action:
+                action["commitInfo"]["timestamp"] = 1_700_000_000_000 + number * 1000
+        log.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    return table
+
+
+def frame(found: Plan) -> pandas.DataFrame:
+    assert found.error is None, found.error
+    assert is_row_index_exact(found.reader)
+    loader = make_loader(found.reader)
+    loaded = [loader.load(recipe) for recipe in found.recipes]
+    assert [one.item_count for one in loaded] == [one.item_count for one in found.mini_batches]
+    return pandas.concat([one.value for one in loaded], ignore_index=True)
+
+
+def error(found: Plan) -> str:
+    assert found.error is not None
+    assert found.error["category"] == "UserError"
+    return str(found.error["message"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows"),
+    [
+        ("", [3]),
+        ("{version_as_of: 0}", [1]),
+        ("{version_as_of: 1}", [1, 2]),
+        ("{timestamp_as_of: '2200-01-01T00:00:00Z'}", [3]),
+        ("{timestamp_as_of: '1999-01-01T00:00:00+01:00'}", [1]),
+    ],
+)
+def test_versions(tmp_path: Path, settings: str, rows: list[int]) -> None:
+    versions(tmp_path)
+    found = plan(tmp_path / "step", mltable(tmp_path, settings), "mltable")
+    assert sorted(frame(found)["n"].tolist()) == rows
+
+
+def test_partitions_give_back_their_columns(tmp_path: Path) -> None:
+    rows: dict[str, list[Any]] = {
+        "day": [datetime.date(2020, 1, 2), datetime.date(2021, 1, 1), None],
+        "store": ["a b/%é", "c", "c"],
+        "n": [1, 2, 3],
+        "price": [decimal.Decimal("1.50"), decimal.Decimal("2.25"), None],
+        "open": [True, False, None],
+        "at": [datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.UTC)] * 3,
+    }
+    write_deltalake(str(tmp_path / "table"), pa.table(rows), partition_by=["day", "store", "price", "open", "at"])
+    found = plan(tmp_path / "step", mltable(tmp_path, "{include_path_column: true}"), "mltable")
+    read = frame(found).sort_values("n", ignore_index=True)
+    assert list(read.columns) == ["Path", *rows]
+    for name, values in rows.items():
+        assert [None if pandas.isna(value) else value for value in read[name]] == values
+    assert all(Path(path).is_file() for path in read["Path"])
+
+
+def test_a_planner_goes_on_after_a_checkpoint_whatever_was_committed_since(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "table"), pa.table({"n": range(100), "m": range(100)}), partition_by=["n"])
+    whole = plan(tmp_path / "step", mltable(tmp_path), "mltable")
+    assert len(whole.mini_batches) == 100
+    write_deltalake(str(tmp_path / "table"), pa.table({"n": [1000], "m": [0]}), mode="append")
+    rest = plan(tmp_path / "step", tmp_path, "mltable", checkpoint=whole.checkpoints[0])
+    assert whole.mini_batches[-len(rest.mini_batches) :] == rest.mini_batches
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [("{version_as_of: 9}", "has no version 9; the latest is 2")],
+)
+def test_a_version_that_is_not_there(tmp_path: Path, settings: str, said: str) -> None:
+    versions(tmp_path)
+    assert said in error(plan(tmp_path / "step", mltable(tmp_path, settings), "mltable"))
+
+
+def test_a_folder_that_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "x.parquet").write_bytes(b"")
+    assert "is no Delta table" in error(plan(tmp_path / "step", mltable(tmp_path), "mltable"))
+    mltable(tmp_path).joinpath("MLTable").write_text(
+        "paths: [{folder: ./table}, {folder: ./table}]\ntransformations: [read_delta_lake]\n"
+    )
+    assert "one entry" in error(plan(tmp_path / "step", tmp_path, "mltable"))
+
+
+def rewrite(table: Path, change: Any) -> None:
+    """Change the actions of version 0."""
+    log = table / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    log.write_text("".join(json.dumps(change(action)) + "\n" for action in actions))
+
+
+def with_protocol(features: list[str], **add: Any) -> Any:
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+
+    def change(action: dict[str, Any]) -> dict[str, Any]:
+        if "protocol" in action:
+            return {"protocol": protocol}
+        if "add" in action:
+            return {"add": {**action["add"], **add}}
+        return action
+
+    return change
+
+
+DELETED = {
+    # The protocol's own example of one that stands in the log.
+    "storageType": "i",
+    "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+    "sizeInBytes": 40,
+    "cardinality": 6,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (with_protocol(["deletionVectors"], deletionVector=DELETED), "has deletion vectors"),
+        (with_protocol(["columnMapping"]), "columnMapping"),
+        (with_protocol(["somethingNew"]), "somethingNew"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path, change: Any, said: str) -> None:
+    write_deltalake(str(tmp_path / "table"), pa.table({"n": range(20)}))
+    rewrite(tmp_path / "table", change)
+    assert said in error(plan(tmp_path / "step", mltable(tmp_path), "mltable"))
+
+
+def test_a_table_that_could_have_deletion_vectors_but_has_none_is_read(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "table"), pa.table({"n": range(5)}))
+    rewrite(tmp_path / "table", with_protocol(["deletionVectors"]))
+    assert DeltaTable(str(tmp_path / "table")).protocol().reader_features == ["deletionVectors"]
+    assert frame(plan(tmp_path / "step", mltable(tmp_path), "mltable"))["n"].tolist() == list(range(5))
+
+
+def test_files_outside_the_roots_are_refused(tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    write_deltalake(str(tmp_path / "other"), pa.table({"n": [1]}))
+    write_deltalake(str(inside / "table"), pa.table({"n": [1]}))
+    (outside,) = (tmp_path / "other").glob("*.parquet")
+    rewrite(
+        inside / "table",
+        lambda action: {"add": {**action["add"], "path": outside.as_uri()}} if "add" in action else action,
+    )
+    found = plan(tmp_path / "step", mltable(inside), "mltable", roots=[str(inside)])
+    assert "outside the datastores" in error(found)
