@@ -106,6 +106,15 @@ def test_a_version_that_is_not_there(tmp_path: Path, settings: str, said: str) -
     assert said in error(plan(tmp_path / "step", mltable(tmp_path, settings), "mltable"))
 
 
+@pytest.mark.parametrize("name", ["with blank", "100%", "hash#mark", "é?&"])
+def test_names_of_folders_are_taken_as_they_are(tmp_path: Path, name: str) -> None:
+    write_deltalake(str(tmp_path / "table"), pa.table({"n": [1]}))
+    (tmp_path / name).mkdir()
+    (tmp_path / "table").rename(tmp_path / name / "table")
+    found = plan(tmp_path / "step", mltable(tmp_path / name), "mltable")
+    assert frame(found)["n"].tolist() == [1]
+
+
 def test_a_folder_that_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "x.parquet").write_bytes(b"")
@@ -164,6 +173,20 @@ def test_a_table_that_could_have_deletion_vectors_but_has_none_is_read(tmp_path:
     rewrite(tmp_path / "table", with_protocol(["deletionVectors"]))
     assert DeltaTable(str(tmp_path / "table")).protocol().reader_features == ["deletionVectors"]
     assert frame(plan(tmp_path / "step", mltable(tmp_path), "mltable"))["n"].tolist() == list(range(5))
+
+
+def test_a_path_that_would_be_read_elsewhere_is_refused(tmp_path: Path) -> None:
+    table = tmp_path / "a%2e"
+    table.mkdir()
+    assert "percent sign" in error(plan(tmp_path / "step", mltable(tmp_path, table="./a%2e"), "mltable"))
+
+
+def test_a_log_outside_the_roots_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "inside" / "table").mkdir(parents=True)
+    write_deltalake(str(tmp_path / "other"), pa.table({"n": [1]}))
+    (tmp_path / "inside" / "table" / "_delta_log").symlink_to(tmp_path / "other" / "_delta_log")
+    found = plan(tmp_path / "step", mltable(tmp_path / "inside"), "mltable", roots=[str(tmp_path / "inside")])
+    assert "outside the datastores" in error(found)
 
 
 def test_files_outside_the_roots_are_refused(tmp_path: Path) -> None:

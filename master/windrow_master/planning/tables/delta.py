@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 import pyarrow
 import pyarrow.parquet
@@ -42,6 +42,7 @@ class DeltaSource:
         self._folder = entries[0].folder
         self._read = read
         self._roots = roots
+        _refuse_ways_out(self._folder, roots)
         self._table = _open(self._folder, read)
         self._refuse_unreadable()
         self._schema = pyarrow.schema([_plain(field) for field in pyarrow.schema(self._table.schema().to_arrow())])
@@ -109,6 +110,21 @@ class DeltaSource:
             )
 
 
+def _refuse_ways_out(folder: bytes, roots: Roots | None) -> None:
+    """Raise PlanningError where the package would read something else than the folder that was checked."""
+    if unquote_to_bytes(folder) != folder:
+        raise PlanningError(
+            f"The Delta table {shown(folder)} has a percent sign in its path that looks like an escaped character; the "
+            "package that reads such tables would look elsewhere. Rename the folder."
+        )
+    log = os.path.join(folder, b"_delta_log")
+    if roots is None or not os.path.isdir(log):
+        return
+    for path in (log, *(os.path.join(log, name) for name in os.listdir(log))):
+        if not roots.hold(path):
+            raise outside(path, roots)
+
+
 def _has_deletion_vectors(table: DeltaTable) -> bool:
     from deltalake.exceptions import DeltaError
 
@@ -128,7 +144,8 @@ def _open(folder: bytes, read: ReadDelta) -> DeltaTable:
             "pip install 'windrow[delta]'"
         ) from error
     try:
-        table = DeltaTable(os.fsdecode(folder))
+        # As a URI: of a path, blanks and percent signs would be read as those of one.
+        table = DeltaTable("file://" + quote(folder))
     except TableNotFoundError as error:
         raise PlanningError(
             f"{shown(folder)} is no Delta table: it has no _delta_log. Name the folder of a table."
