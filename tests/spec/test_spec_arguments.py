@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spec_workspace import Workspace, unhurried
 from windrow.spec import EffectiveStep, LiteralInput, LoadedJob, Problem, resolve_arguments
 from windrow.spec.arguments import EXACT_ONLY, RUNTIME_ARGUMENTS, find_runtime_arguments, full_name
+from windrow.spec.effective import Rows
 from windrow.spec.expressions import split_arguments
 
 
@@ -196,6 +197,56 @@ def test_runtime_arguments_without_effect_are_warnings(workspace: Workspace, arg
     assert len(warnings) == len(said)
     for message, text in zip(warnings, said, strict=True):
         assert text in message
+
+
+def with_format(output: str, row_format: str) -> str:
+    return with_arguments(f"--append_row_format {row_format}", f"outputs: {{scores: {output}}}")
+
+
+@pytest.mark.parametrize(
+    ("output", "row_format", "name"),
+    [
+        ("{type: uri_folder, path: ./out}", "csv", "parallel_run_step.csv"),
+        ("{type: uri_file}", "jsonl", "parallel_run_step.jsonl"),
+        ("{type: uri_file, path: ./scores.parquet}", "parquet", None),
+        ("{type: uri_folder, path: ./out}", "parquet --append_row_file_name mine.parquet", "mine.parquet"),
+        ("{type: uri_folder, path: ./out}", "text", None),
+    ],
+)
+def test_the_file_of_rows_is_named_by_its_format(
+    workspace: Workspace, output: str, row_format: str, name: str | None
+) -> None:
+    step = workspace.step(with_format(output, row_format))
+    assert step.outputs["scores"].file_name == name
+    assert step.rows.format == row_format.split()[0]
+
+
+@pytest.mark.parametrize(
+    ("output", "row_format", "said"),
+    [
+        ("{type: uri_file, path: ./scores.txt}", "csv", 'the file of rows is "scores.txt"'),
+        ("{type: uri_folder}", "csv --append_row_file_name rows.jsonl", "ends in .csv"),
+    ],
+)
+def test_a_file_of_rows_with_another_name_is_an_error(
+    workspace: Workspace, output: str, row_format: str, said: str
+) -> None:
+    assert said in workspace.only_problem(with_format(output, row_format)).message
+
+
+def test_settings_that_a_format_decides_are_told(workspace: Workspace) -> None:
+    workspace.write(
+        "src/parallel_run_step.settings.json",
+        '{"append_row": {"pandas.DataFrame.to_csv": {"sep": ";", "na_rep": "NA", "header": true}}}',
+    )
+    loaded = load(workspace, "--append_row_format csv --append_row_dataframe_header False")
+    assert loaded.job.steps[0].rows == Rows({"na_rep": "NA"}, False, "csv")
+    assert ["sep" in warning.message for warning in loaded.warnings] == [True, False]
+    assert "begins with its header" in loaded.warnings[1].message
+
+
+def test_parquet_needs_pyarrow_where_the_script_runs(workspace: Workspace) -> None:
+    assert load(workspace, "--append_row_format parquet").libraries == {"score": ("pyarrow",)}
 
 
 NAMES = sorted({*RUNTIME_ARGUMENTS, *EXACT_ONLY})

@@ -262,6 +262,7 @@ class TestSettingsFile:
             ("[]", 0, "has to be a mapping"),
             ('{"append_row": {"pandas.DataFrame.to_csv": [1]}}', 0, "has to be a mapping"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"path_or_buf": "x"}}}', 0, "writes the file itself"),
+            ('{"append_row": {"pandas.DataFrame.to_csv": {"sepp": ","}}}', 0, 'Did you mean "sep"?'),
             ("[" * 100_000, 0, "JSON"),
         ],
     )

@@ -37,6 +37,28 @@ _ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
 TO_CSV_REFUSED = ("path_or_buf", "mode", "compression", "storage_options")
 """Keyword arguments of `DataFrame.to_csv` that say where and how a file is written; Windrow writes the file itself."""
 
+TO_CSV_KNOWN = (
+    "columns",
+    "chunksize",
+    "date_format",
+    "decimal",
+    "doublequote",
+    "encoding",
+    "errors",
+    "escapechar",
+    "float_format",
+    "header",
+    "index",
+    "index_label",
+    "line_terminator",
+    "lineterminator",
+    "na_rep",
+    "quotechar",
+    "quoting",
+    "sep",
+)
+"""The others, of all versions of pandas."""
+
 _KINDS: dict[type, str] = {LiteralInput: "literal", DataInput: "data", OutputInput: "output"}
 _LABELS = (
     "name",

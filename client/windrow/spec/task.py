@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windrow.spec.effective import Rows, StepOutput
-from windrow.spec.effective_json import TO_CSV_REFUSED
+from windrow.spec.effective_json import TO_CSV_KNOWN, TO_CSV_REFUSED
 from windrow.spec.expressions import Reference, expand_groups, references, split_arguments, whole_reference
 from windrow.spec.locations import absolute, parse_location, why_unreachable
 from windrow.spec.names import is_entry_script
@@ -297,6 +297,14 @@ def _rows_of(settings: object, place: Place, context: Context) -> Rows:
         value = keywords.pop(name, None)
         if value is not None and value != "infer":
             context.problems.error(place, key + name, "cannot be set: Windrow writes the file itself; remove it.")
+    for name in keywords:
+        if name not in TO_CSV_KNOWN:
+            context.problems.error(
+                place,
+                key + name,
+                f"is no argument of DataFrame.to_csv.{did_you_mean(name, TO_CSV_KNOWN)} Known are "
+                f"{', '.join(TO_CSV_KNOWN)}.",
+            )
     # A header stands once on top of the file, whatever the number of mini-batches; a list of names also renames.
     header = keywords.get("header", False)
     if not isinstance(header, list):
