@@ -27,7 +27,19 @@ def test_a_retry_that_mended_all_takes_the_list_of_failed_items_away(
     finisher = Finisher(store.reader(), store.record_output, store.incarnation)
     paths = StepPaths({}, {"rows": str(output)}, None)
     work = Finish(
-        JobKey(1), "job-1", StepId(1), "score", True, generation, None, b"{}", False, paths, folder, tmp_path / "logs"
+        JobKey(1),
+        "job-1",
+        StepId(1),
+        "score",
+        True,
+        generation,
+        None,
+        "text",
+        b"{}",
+        False,
+        paths,
+        folder,
+        tmp_path / "logs",
     )
     command = asyncio.run(finisher.finish(work, lambda postponed: None))
     assert command == FinishStep(StepId(1), generation, "")

@@ -87,7 +87,19 @@ def finished_with(error: Exception, folder: Path) -> tuple[list[Any], list[BaseE
 
 def work_of(folder: Path) -> Finish:
     return Finish(
-        JobKey(1), "job", StepId(1), "score", True, 1, None, b"{}", False, StepPaths({}, {}, None), folder, folder
+        JobKey(1),
+        "job",
+        StepId(1),
+        "score",
+        True,
+        1,
+        None,
+        "text",
+        b"{}",
+        False,
+        StepPaths({}, {}, None),
+        folder,
+        folder,
     )
 
 

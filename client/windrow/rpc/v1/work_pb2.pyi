@@ -180,7 +180,7 @@ class StepSpec(google.protobuf.message.Message):
     reader: builtins.bytes
     """JSON document: how recipes of this step are read (kind, root, format, options, types)."""
     rows: builtins.bytes
-    """JSON document: how returned rows are written (output action, DataFrame settings, header)."""
+    """JSON document: how returned rows are written (output action, format, DataFrame settings, header)."""
     max_concurrency_per_instance: builtins.int
     """Worker processes on one node; 0: one a slot of the agent."""
     logging_level: builtins.str
@@ -343,7 +343,7 @@ class Completion(google.protobuf.message.Message):
     result_count: builtins.int
     """len() of what `run()` returned."""
     row_count: builtins.int
-    """Lines of `rows`, the header not counted."""
+    """Lines of `rows`, or rows of a format; the header not counted."""
     rows: builtins.bytes
     """Serialised rows, when at most inline_rows_bytes_max."""
     staged_segment: builtins.str
@@ -353,7 +353,9 @@ class Completion(google.protobuf.message.Message):
     rows_crc32: builtins.int
     """crc32 of the rows."""
     header: builtins.bytes
-    """Header line of a DataFrame's rows; travels apart, all mini-batches of a step must agree."""
+    """What all mini-batches of a step must agree on: the header line of a DataFrame's rows, which travels apart, or the
+    columns of a Parquet file (JSON).
+    """
     start_unix_us: builtins.int
     """Wall clock at which the attempt began, in µs since 1970 (UTC)."""
     elapsed_us: builtins.int
