@@ -245,6 +245,12 @@ def test_settings_that_a_format_decides_are_told(workspace: Workspace) -> None:
     assert "begins with its header" in loaded.warnings[1].message
 
 
+def test_a_format_without_rows_is_told(workspace: Workspace) -> None:
+    changes = with_arguments("--append_row_format csv").replace("  append_row_to: ${{outputs.scores}}\n", "")
+    (warning,) = workspace.loaded(changes).warnings
+    assert "without task.append_row_to no rows are gathered" in warning.message
+
+
 def test_parquet_needs_pyarrow_where_the_script_runs(workspace: Workspace) -> None:
     assert load(workspace, "--append_row_format parquet").libraries == {"score": ("pyarrow",)}
 

@@ -256,6 +256,12 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
     row_format = values.pop("append_row_format")
     arguments_key = f"{key}.task.program_arguments"
     rows = make_rows(task.rows, header, row_format, task.arguments_place, arguments_key, context)
+    if rows.format != "text" and task.arguments_place and not task.append_row_to:
+        context.problems.warn(
+            task.arguments_place,
+            arguments_key,
+            f"--append_row_format {rows.format} has no effect: without task.append_row_to no rows are gathered.",
+        )
     if task.append_row_to and task.arguments_place:
         outputs[task.append_row_to] = name_rows_file(
             outputs[task.append_row_to], file_name, rows.format, task.arguments_place, arguments_key, context

@@ -126,8 +126,10 @@ def _plain(table: Any) -> Any:
             )
         fields.append(pyarrow.field(field.name, kind))
     schema = pyarrow.schema(fields)
+    # pandas' own notes on its index are nothing for a file of many mini-batches.
+    table = table.replace_schema_metadata()
     try:
-        return table.replace_schema_metadata().cast(schema) if table.schema != schema else table
+        return table.cast(schema) if table.schema != schema else table
     except pyarrow.ArrowException as error:
         raise BadReturn(f"What run() returned cannot be written as Parquet: {error}") from error
 
