@@ -8,16 +8,17 @@ job.md, sections 1.1 to 1.4; client.md, section 1.
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from windrow.spec.arguments import runtime_values
 from windrow.spec.bindings import Bindings
 from windrow.spec.components import Components, StepNodes
+from windrow.spec.division import check_file_format, check_no_input_data
 from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, LiteralInput, OutputInput
 from windrow.spec.expressions import Reference, whole_reference
 from windrow.spec.graph import find_cycle
 from windrow.spec.names import JOB_NAME
-from windrow.spec.nodes import Mapping, Node, Place, Scalar, is_null, shown
+from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.problems import Problem
 from windrow.spec.reading import (
     Context,
@@ -246,12 +247,12 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         settings.read_arguments(task.arguments, task.arguments_place)
     values = settings.finish()
     if values["rank_mini_batch_count"]:
-        _check_no_input_data(entries.get("input_data"), values, name, context)
+        check_no_input_data(entries.get("input_data"), values, name, context)
         input_data = None
     else:
         input_data = _input_data(nodes, name, bindings, context)
     given = inputs.get(input_data) if input_data else None
-    _check_file_format(given, values, task.arguments_place, key, context)
+    check_file_format(given, values, task.arguments_place, key, context)
     header, file_name = values.pop("dataframe_header"), values.pop("append_row_file_name")
     row_format = values.pop("append_row_format")
     arguments_key = f"{key}.task.program_arguments"
@@ -285,41 +286,6 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         **values,
     )
     return step, task.code_folder
-
-
-def _check_no_input_data(node: Node | None, values: dict[str, Any], name: str, context: Context) -> None:
-    if node is not None and not is_null(node):
-        context.problems.warn(
-            node,
-            f"jobs.{name}.input_data",
-            f"{shown(node)} is not divided: --rank_mini_batch_count {values['rank_mini_batch_count']} makes "
-            "mini-batches without input.",
-        )
-
-
-def _check_file_format(
-    given: object, values: dict[str, Any], place: Place | None, step_key: str, context: Context
-) -> None:
-    """Notes what does not go with `--amlbi_file_format` and `--amlbi_mini_batch_rows`."""
-    if place is None:
-        return
-    key, asked = f"{step_key}.task.program_arguments", values["file_format"]
-    if asked and values["rank_mini_batch_count"]:
-        values["file_format"] = values["mini_batch_rows"] = None
-    elif asked and isinstance(given, DataInput | OutputInput) and given.type == "mltable":
-        context.problems.error(
-            place,
-            key,
-            f"--amlbi_file_format {asked} is for an input of type uri_file or uri_folder; the input that is divided is "
-            "of type mltable, whose own steps say how its files are read. Change its type, or remove the argument.",
-        )
-    elif values["mini_batch_rows"] is not None and not asked:
-        context.problems.warn(
-            place,
-            key,
-            f"--amlbi_mini_batch_rows {values['mini_batch_rows']} has no effect without --amlbi_file_format jsonl.",
-        )
-        values["mini_batch_rows"] = None
 
 
 def _input_data(nodes: StepNodes, name: str, bindings: Bindings, context: Context) -> str:
