@@ -12,14 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planner_process import Plan, Planner, plan
 from windrow_master.planning import describe_items
-from windrow_master.planning.tables import counting
-from windrow_master.planning.tables.counting import record_counter, slices_of_lines
-from windrow_master.planning.tables.cutting import slices
+from windrow_master.planning.tables import cutting
+from windrow_master.planning.tables.cutting import slices_of_lines
 from windrow_master.planning.tables.delimited_files import Format
 from windrow_master.planning.tables.window import Window
 from windrow_worker.loading import is_row_index_exact, make_loader
-from windrow_worker.tables.delimited_text import Text, records
-from windrow_worker.tables.encodings import ENCODINGS, to_text
+from windrow_worker.tables.delimited_text import Text
+from windrow_worker.tables.encodings import ENCODINGS
 
 
 def loaded(found: Plan) -> list[Any]:
@@ -111,10 +110,12 @@ class TestListsOfDicts:
         ("read_delimited: {encoding: utf16}", "a,b\n1,2\n\n3,4\n", 2),
         ("read_json_lines", '{"a": 1}\n\n{"a": 2}\n', 2),
         ("read_json_lines: {invalid_lines: drop}", '{"a": 1}\nnonsense\n{"a": 2}\n', 2),
+        ("read_json_lines\n  - filter: col('a') > 1", '{"a": 1}\n{"a": 2}\n{"a": 3}\n', 2),
+        ("read_json_lines\n  - skip: 1\n  - filter: col('a') > 1", '{"a": 3}\n{"a": 2}\n{"a": 0}\n', None),
     ],
 )
 def test_tables_are_counted_where_that_is_asked_for(
-    tmp_path: Path, transformation: str, content: str, rows: int
+    tmp_path: Path, transformation: str, content: str, rows: int | None
 ) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -123,7 +124,7 @@ def test_tables_are_counted_where_that_is_asked_for(
         (data / name).write_bytes(content.encode(encoding))
     (data / "MLTable").write_text(f"paths:\n  - file: a\n  - file: b\ntransformations:\n  - {transformation}\n")
     found = plan(tmp_path / "step", data, "mltable", 6, exact_row_index=True)
-    assert sum(len(value) for value in loaded(found)) == 2 * rows
+    assert sum(len(value) for value in loaded(found)) == (3 if rows is None else 2 * rows)
     assert is_row_index_exact(found.reader)
     assert not is_row_index_exact(plan(tmp_path / "other", data, "mltable", 6).reader)
 
@@ -142,26 +143,12 @@ class Bytes(Window):
 lines_of_bytes = st.lists(st.sampled_from([b"", b"a", b"\r", b'"', b"b,c", b"x" * 20]), max_size=12).map(b"\n".join)
 
 
-@given(data=lines_of_bytes, slice_bytes=st.integers(1, 30), block=st.integers(1, 9), multi_line=st.booleans())
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_counts_are_those_of_the_exact_reader(
-    monkeypatch: pytest.MonkeyPatch, data: bytes, slice_bytes: int, block: int, multi_line: bool
-) -> None:
-    monkeypatch.setattr(counting, "BLOCK_MAX", block)
-    how = Format(ENCODINGS["utf-8"], Text(",", multi_line))
-    window = Bytes(data)
-    cutter = how.cutter(window)
-    count = record_counter(window, how, {})
-    for begin, end in slices(cutter, len(data), cutter.first_record(0), slice_bytes):
-        assert count(begin, end) == len(list(records(to_text(data[begin:end], "utf-8"), how.text)))
-
-
 @given(data=lines_of_bytes, rows=st.integers(1, 5), block=st.integers(1, 9))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_slices_of_lines_hold_so_many_records_and_every_one_once(
     monkeypatch: pytest.MonkeyPatch, data: bytes, rows: int, block: int
 ) -> None:
-    monkeypatch.setattr(counting, "BLOCK_MAX", block)
+    monkeypatch.setattr(cutting, "BLOCK_MAX", block)
     window = Bytes(data)
     begin = Format(ENCODINGS["utf-8"], Text()).cutter(window).first_record(0)
     found = list(slices_of_lines(window, begin, rows))

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
 from windrow_master.planning.counts import Counts
 from windrow_master.planning.emitter import Emitter
-from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.file_steps import salt_of
 from windrow_master.planning.journal import Journal
 from windrow_master.planning.tables import listing
-from windrow_master.planning.tables.counting import record_counter, slices_of_lines
-from windrow_master.planning.tables.cutting import Cutter, slices
+from windrow_master.planning.tables.cutting import Cutter, slices, slices_of_lines
 from windrow_master.planning.tables.delimited_files import Format
 from windrow_master.planning.tables.files import TableFile, opened
 from windrow_master.planning.tables.pin_delimited import head_for_cutting
@@ -55,7 +54,7 @@ def cut(pinned: dict[str, Any], position: dict[str, Any], journal: Journal, emit
 
 
 def _text_slices(pinned: dict[str, Any], file_at: int, file: TableFile, begin: int | None) -> Iterator[Slice]:
-    """Slices of one text file, with items unknown unless they are counted."""
+    """Slices of one text file, with items unknown unless they are cut by rows."""
     if begin is not None and begin >= file.size:
         return
     how = Format.from_json(pinned["how"])
@@ -66,22 +65,13 @@ def _text_slices(pinned: dict[str, Any], file_at: int, file: TableFile, begin: i
             for first, end, rows in slices_of_lines(window, begin, pinned["slice_rows"]):
                 yield Slice({**file.where(), "begin": first, "end": end}, rows, end)
             return
-        count = record_counter(window, how, pinned["reader"]) if pinned["count"] else None
         cutter = how.cutter(window)
         for start, stop in _runs(cutter, file, begin):
             for first, end in slices(cutter, file.size, start, pinned["slice_bytes"]):
                 if first >= stop:
                     break
                 behind = min(end, stop)
-                rows = 0 if count is None else _counted(count, file, first, behind)
-                yield Slice({**file.where(), "begin": first, "end": behind, "layout": file.layout}, rows, behind)
-
-
-def _counted(count: Callable[[int, int], int], file: TableFile, begin: int, end: int) -> int:
-    try:
-        return count(begin, end)
-    except ValueError as error:
-        raise PlanningError(f"The records of {shown(file.name)} cannot be counted: {error}.") from error
+                yield Slice({**file.where(), "begin": first, "end": behind, "layout": file.layout}, 0, behind)
 
 
 def _runs(cutter: Cutter, file: TableFile, begin: int | None) -> Iterator[tuple[int | None, int]]:
@@ -120,9 +110,9 @@ class RowSteps:
         last = max((at for at, one in enumerate(self._steps) if one["step"] in COUNTING), default=-1)
         self._must_read = drops_rows(self._steps[: last + 1])
         self._drops_rows = drops_rows(self._steps)
-        # Asked for the exact index of every row, what a step leaves is counted even where no step has to know.
-        self._reads_all = pinned["count"] and self._drops_rows
-        self._must_read = self._must_read or self._reads_all
+        # Asked for the exact index of every row, all are counted, even where no step has to know.
+        self._counts_all: bool = pinned["count"]
+        self._must_read = self._must_read or (self._counts_all and self._drops_rows)
         self._loader: Any = None
 
     @property
@@ -139,7 +129,7 @@ class RowSteps:
         """The recipe with what the steps need to know, and its items (0: unknown); None if no row is left."""
         if self._salted:
             recipe["salt"] = salt_of(os.fsencode(recipe["file"]), self._base)
-        if self._counts.everything_passes and not self._reads_all:
+        if self._counts.everything_passes and not self._counts_all:
             return recipe, 0 if self._drops_rows else items
         ranges = list[tuple[int, int]]()
 

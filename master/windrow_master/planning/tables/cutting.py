@@ -40,6 +40,40 @@ def slices(cutter: Cutter, size: int, begin: int | None, slice_bytes: int) -> It
         begin = following
 
 
+def slices_of_lines(window: Window, begin: int | None, rows: int) -> Iterator[tuple[int, int, int]]:
+    """Slices (begin, end, records) of so many lines each, the last one of what is left; lines of length zero are no
+    records, and belong to the slice before them."""
+    if begin is None:
+        return
+    start, have, at = begin, 0, begin
+    while at < window.size:
+        block = window.read(at, BLOCK_MAX)
+        offset = 0
+        while offset < len(block):
+            end = block.find(b"\n", offset)
+            if end < 0 and at + len(block) < window.size:
+                break
+            length = (len(block) if end < 0 else end) - offset
+            if length:
+                if have == rows:
+                    yield start, at + offset, have
+                    start, have = at + offset, 0
+                have += 1
+            offset = len(block) if end < 0 else end + 1
+        if not offset:
+            # A line longer than the block.
+            offset = window.find(b"\n", at) + 1 - at
+            if offset <= 0:
+                offset = window.size - at
+            if have == rows:
+                yield start, at, have
+                start, have = at, 0
+            have += 1
+        at += offset
+    if have:
+        yield start, window.size, have
+
+
 class LineCutter:
     """Every line is a record; lines of length zero are none."""
 

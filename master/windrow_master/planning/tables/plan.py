@@ -121,7 +121,8 @@ def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: E
         else:
             pinned |= {"reader": pinning.pin(files), "header": "no_header", "header_at": -1}
         if request.file_format is not None:
-            pinned["reader"] = {"kind": "records", "encoding": pinned["reader"]["encoding"]}
+            told = {name: pinned["reader"][name] for name in ("format", "encoding", "drop_invalid")}
+            pinned["reader"] = {"kind": "records", **told}
         pinned["slice_rows"] = request.mini_batch_rows
     # Footers tell rows, and so does cutting by rows.
     known = isinstance(read, ReadParquet) or request.mini_batch_rows is not None
@@ -139,8 +140,8 @@ def _list_delta(source: Source, read: ReadDelta, request: Request, journal: Jour
 
     if source.mltable is not None and source.mltable.before:
         raise PlanningError(
-            f"{source.mltable.before[0].place}: a step that stands before read_delta_lake has no files to work on; put it "
-            "behind it, where it works on rows."
+            f"{source.mltable.before[0].place}: a step that stands before read_delta_lake has no files to work on; put "
+            "it behind it, where it works on rows."
         )
     table = DeltaSource(source.entries, read, request.roots)
     partitions = _partitions(source, read)
