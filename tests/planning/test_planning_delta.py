@@ -115,6 +115,16 @@ def test_names_of_folders_are_taken_as_they_are(tmp_path: Path, name: str) -> No
     assert frame(found)["n"].tolist() == [1]
 
 
+def test_steps_stand_behind_the_one_that_reads(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "table"), pa.table({"n": range(10), "p": [0, 1] * 5}), partition_by=["p"])
+    steps = "paths: [{folder: ./table}]\ntransformations:\n  - read_delta_lake\n"
+    (tmp_path / "MLTable").write_text(steps + "  - filter: col('n') > 2 and col('p') == 1\n  - keep_columns: n\n")
+    found = plan(tmp_path / "step", tmp_path, "mltable", exact_row_index=True)
+    assert frame(found).to_dict("list") == {"n": [3, 5, 7, 9]}
+    (tmp_path / "MLTable").write_text(steps.replace("transformations:\n", "transformations:\n  - take: 1\n"))
+    assert "put it behind it" in error(plan(tmp_path / "other", tmp_path, "mltable"))
+
+
 def test_a_folder_that_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "x.parquet").write_bytes(b"")
