@@ -1,0 +1,194 @@
+"""All objects below a prefix, sorted by path component in byte order, as a stream that can be taken up after any name.
+
+Stores list keys sorted as whole texts, in which `a-1.csv` stands before `a/z.csv`; the order of an input compares path
+components, in which the folder `a` comes first (reference/mltable.md, rule 5). The two differ only behind a character
+that sorts before `/` (a blank, `-`, `.` …). So where a name has one, whatever lies in the folder named by the part
+before it is looked for, and handed over first: by a look at what has been listed already, else by one request.
+Nothing is kept but a page for each such folder that is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from windrow.storage.errors import StorageError, Trouble, explained
+from windrow.storage.objects import Found, stat_object, version_of
+from windrow.storage.patience import tried
+from windrow.storage.stores import open_store
+from windrow.storage.urls import StorageUrl
+
+PAGE = 1000
+"""What stores give at once."""
+
+_LAST = "\U0010ffff"
+
+
+def component_order(name: str) -> list[bytes]:
+    """The sort key of a name."""
+    return [part.encode() for part in name.split("/")]
+
+
+def walk_objects(url: StorageUrl, after: str = "") -> Iterator[list[Found]]:
+    """Lists of objects below an address, in order; only those that come later than `after`. Raises StorageError.
+
+    Marks of empty folders (objects whose key ends with `/`) are left out.
+    """
+    pages = _Pages(url)
+    chunk: list[Found] = []
+    for found in _sorted_all(pages, after) if _lists_unsorted(url) else _walk(pages, after):
+        chunk.append(found)
+        if len(chunk) == PAGE:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _lists_unsorted(url: StorageUrl) -> bool:
+    """Whether the store lists in another order than that of whole keys: Azure's hierarchical namespaces may, directory
+    buckets of S3 do. They are listed whole, and sorted in memory."""
+    return url.scheme in ("abfss", "az") or url.root.endswith("--x-s3")
+
+
+def _sorted_all(pages: _Pages, after: str) -> Iterator[Found]:
+    least = component_order(after) if after else []
+    everything = sorted(
+        (found for page in pages.read("", "") for found in page), key=lambda found: component_order(found.name)
+    )
+    for found in everything:
+        if component_order(found.name) > least:
+            yield from pages.real(found)
+
+
+def _walk(pages: _Pages, after: str) -> Iterator[Found]:
+    if not after:
+        yield from _below(pages, "", "", [])
+        return
+    # What is left: first what lies in a folder of the last name itself, then what follows in each folder above it.
+    yield from _below(pages, after + "/", "", [])
+    while after:
+        folder, slash, last = after.rpartition("/")
+        prefix = folder + slash
+        done = [prefix + last[:at] for at in range(1, len(last)) if last[at] < "/"] + [after]
+        yield from _below(pages, prefix, after, done)
+        after = folder
+
+
+def _below(pages: _Pages, prefix: str, start: str, done: list[str]) -> Iterator[Found]:
+    """Objects below a prefix in order; `start`: those behind this key; `done`: folders that have been handed over."""
+    cursor = _Cursor(pages, prefix, start)
+    while (found := cursor.peek()) is not None:
+        name = found.name
+        # Only folders that are beginnings of the present name can still be met.
+        done = [folder for folder in done if name.startswith(folder)]
+        if covering := next((folder for folder in done if name.startswith(folder + "/")), ""):
+            cursor.skip(covering + "/")
+            continue
+        for at in range(len(prefix) + 1, len(name)):
+            folder = name[:at]
+            if name[at] >= "/" or folder in done or folder.endswith("/"):
+                continue
+            done.append(folder)
+            if cursor.may_hold(folder + "/"):
+                yield from _below(pages, folder + "/", "", [])
+        cursor.take()
+        yield from pages.real(found)
+
+
+class _Cursor:
+    """A place in the store's own order of keys."""
+
+    def __init__(self, pages: _Pages, prefix: str, start: str) -> None:
+        self._source = pages
+        self._prefix = prefix
+        self._pages = pages.read(prefix, start)
+        self._page: list[Found] = []
+        self._at = 0
+        self._last = ""
+
+    def peek(self) -> Found | None:
+        """The object at this place, None at the end. Raises StorageError if the store does not keep its order."""
+        while self._at >= len(self._page):
+            page = next(self._pages, None)
+            if page is None:
+                return None
+            self._page, self._at = page, 0
+        found = self._page[self._at]
+        if self._last and found.name.encode() < self._last.encode():
+            raise StorageError(
+                f"{self._source.url} lists {found.name!r} after {self._last!r}: this store does not sort what it "
+                "lists, and no dependable order of the input can be made of that. Copy the data to another store.",
+                Trouble.UNSUPPORTED,
+            )
+        return found
+
+    def take(self) -> None:
+        """Go on by one."""
+        self._last = self._page[self._at].name
+        self._at += 1
+
+    def skip(self, folder: str) -> None:
+        """Go on behind everything in a folder (its name ends with `/`)."""
+        while self._at < len(self._page) and self._page[self._at].name.startswith(folder):
+            self.take()
+        if self._at >= len(self._page):
+            self._pages = self._source.read(self._prefix, folder + _LAST)
+
+    def may_hold(self, folder: str) -> bool:
+        """Whether something lies in a folder that comes later: told by this page if it reaches so far, else asked."""
+        last = self._page[-1].name
+        if last.encode() >= folder.encode():
+            return any(found.name.startswith(folder) for found in self._page[self._at :])
+        return next(self._source.read(folder, "", size=1), None) is not None
+
+
+class _Pages:
+    """Asks a store for its objects, in the store's own order."""
+
+    def __init__(self, url: StorageUrl) -> None:
+        self.url = url
+        self._store = open_store(url.root)
+        self._base = f"{url.key}/" if url.key else ""
+
+    def read(self, prefix: str, start: str, size: int = PAGE) -> Iterator[list[Found]]:
+        """Objects below a prefix (a folder: it ends with `/`, or is empty), behind the key `start`."""
+        base, whole = self._base, self._base + prefix
+        listing = _Resumable(self._store, whole.rstrip("/") or None, base + start if start else None, size, self.url)
+        while (page := tried(listing.next)) is not None:
+            found = [
+                Found(item["path"][len(base) :], item["size"], version_of(item))
+                for item in page
+                if item["path"].startswith(whole)
+            ]
+            if found:
+                yield found
+
+    def real(self, found: Found) -> Iterator[Found]:
+        """The object, unless it is the mark of a folder: the library drops the `/` at the end of its key."""
+        if found.size or stat_object(self.url.below(found.name)) is not None:
+            yield found
+
+
+class _Resumable:
+    """A listing that goes on behind the last page that has come, when it breaks off."""
+
+    def __init__(self, store: Any, prefix: str | None, offset: str | None, size: int, url: StorageUrl) -> None:
+        self._open = partial(store.list, prefix, chunk_size=size)
+        self._offset = offset
+        self._url = url
+        self._stream: Any = None
+
+    def next(self) -> Any:
+        """The next page, None at the end. Raises StorageError."""
+        try:
+            if self._stream is None:
+                self._stream = self._open(offset=self._offset)
+            page = next(self._stream, None)
+        except Exception as error:
+            self._stream = None
+            raise explained(error, "cannot be listed", str(self._url)) from error
+        if page:
+            self._offset = page[-1]["path"]
+        return page

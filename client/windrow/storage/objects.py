@@ -1,0 +1,113 @@
+"""Looking at single objects, and reading parts of them, as long as they are what they were when they were listed."""
+
+from __future__ import annotations
+
+import io
+from functools import partial
+from typing import Any, NamedTuple
+
+from windrow.storage.errors import StorageError, Trouble, explained
+from windrow.storage.patience import tried
+from windrow.storage.stores import open_store
+from windrow.storage.urls import StorageUrl
+
+
+class Found(NamedTuple):
+    """An object: its name relative to the prefix, its size in bytes, and the store's mark of its content."""
+
+    name: str
+    size: int
+    version: str
+
+
+def stat_object(url: StorageUrl) -> Found | None:
+    """The object at an address, None if there is none. Raises StorageError."""
+    return tried(partial(_stat, url)) if url.key else None
+
+
+def _stat(url: StorageUrl) -> Found | None:
+    try:
+        meta = open_store(url.root).head(url.path)
+    except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error):
+            raise explained(error, "cannot be read", str(url)) from error
+        return None
+    except StorageError:
+        raise
+    except Exception as error:
+        raise explained(error, "cannot be read", str(url)) from error
+    return Found(url.key.rpartition("/")[2], meta["size"], version_of(meta))
+
+
+def get_options(url: StorageUrl, version: str, begin: int, end: int) -> dict[str, Any]:
+    """Options of a read of the bytes from `begin` to `end` of the very content that `version` marks."""
+    options: dict[str, Any] = {"range": (begin, end)}
+    if version.startswith(('"', "W/")) and not url.is_web:
+        options["if_match"] = version
+    return options
+
+
+def check_same(url: StorageUrl, meta: Any, size: int, version: str) -> None:
+    """Raise StorageError (CHANGED) if what is read is not what was listed."""
+    if meta["size"] != size or version_of(meta) != version:
+        raise StorageError(
+            f"{url} has changed since it was listed: it had {size} bytes ({version}) and now has {meta['size']} "
+            f"({version_of(meta)}). Submit the job again when it is at rest.",
+            Trouble.CHANGED,
+        )
+
+
+def read_part(url: StorageUrl, size: int, version: str, begin: int, end: int) -> bytes:
+    """Bytes of an object of which size and version are known. Raises StorageError."""
+    return tried(partial(_read, url, size, version, begin, end)) if begin < end else b""
+
+
+def _read(url: StorageUrl, size: int, version: str, begin: int, end: int) -> bytes:
+    try:
+        result = open_store(url.root).get(url.path, options=get_options(url, version, begin, end))
+        check_same(url, result.meta, size, version)
+        return bytes(result.bytes())
+    except StorageError:
+        raise
+    except Exception as error:
+        raise explained(error, "cannot be read", str(url)) from error
+
+
+class ObjectFile(io.RawIOBase):
+    """An object as a file that is open for reading. Errors are StorageError."""
+
+    def __init__(self, url: StorageUrl, size: int, version: str) -> None:
+        super().__init__()
+        self._url = url
+        self._size = size
+        self._version = version
+        self._at = 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to another place."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read at most as much as fits."""
+        data = read_part(self._url, self._size, self._version, self._at, min(self._size, self._at + len(buffer)))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def version_of(meta: dict[str, object]) -> str:
+    """The mark of an object's content: its etag, or (a web server without) the time of its last change."""
+    return str(meta.get("e_tag") or meta.get("last_modified") or "")
