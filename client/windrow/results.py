@@ -72,7 +72,7 @@ def rows_files(job: Job, document: Mapping[str, Any]) -> list[RowsFile]:
                 RowsFile(
                     output=named.get((step.name, out.name), f"{step.name}.{out.name}"),
                     path=b"" if is_file else os.fsencode(file_name),
-                    place=out.path if is_file else str(Path(out.path, file_name)),
+                    place=out.path if is_file else f"{out.path.rstrip('/')}/{file_name}",
                     to_csv=rows.get("dataframe_to_csv", {}),
                     header=rows.get("dataframe_header", False),
                     format=rows.get("format", "text"),

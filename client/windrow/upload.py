@@ -23,6 +23,7 @@ from windrow.rpc.connection import Connection, Patience
 from windrow.rpc.v1 import artifact_service_pb2 as pb
 from windrow.rpc.v1 import artifact_service_pb2_grpc
 from windrow.spec import DataInput
+from windrow.spec.locations import is_elsewhere
 from windrow.transfer import STREAM_TIMEOUT_S, UPLOAD_TRIES, upload_artifact
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _refuse_before_uploads(master: _Uploads, loaded: LoadedJob) -> None:
     """
     for step in loaded.job.steps:
         for name, given in step.inputs.items():
-            if not isinstance(given, DataInput) or (step.name, name) in loaded.own_inputs:
+            if not isinstance(given, DataInput) or (step.name, name) in loaded.own_inputs or is_elsewhere(given.path):
                 continue
             if not master.look(given.path).exists:
                 raise UsageError(
@@ -109,7 +110,8 @@ def _refuse_before_uploads(master: _Uploads, loaded: LoadedJob) -> None:
                     f"at {master.address} (its datastores: {master.datastores}). Nothing was uploaded."
                 )
         for name, output in step.outputs.items():
-            if output.path is not None and (step.name, name) not in loaded.own_outputs:
+            own = (step.name, name) in loaded.own_outputs
+            if output.path is not None and not own and not is_elsewhere(output.path):
                 master.look(output.path)
 
 
@@ -239,6 +241,8 @@ def _check_table(folder: str, key: str) -> None:
     problems = Problems()
     table = read_mltable(definition, problems)
     for index, entry in enumerate(table.paths if table is not None else ()):
+        if is_elsewhere(entry.text):
+            continue
         place = os.path.normpath(os.path.join(folder, entry.text))  # noqa: PTH118  `..` goes as the planner goes
         if not Path(entry.text).is_absolute() and not Path(place).is_relative_to(folder):
             problems.error(

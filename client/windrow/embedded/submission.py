@@ -16,6 +16,7 @@ from windrow.errors import NotFound, RequestRefused, RunChanged, UsageError
 from windrow.job import Job, JobState
 from windrow.results import rows_files
 from windrow.rpc.errors import JOB_EXISTS
+from windrow.storage.urls import is_remote
 
 if TYPE_CHECKING:
     from windrow.client import Client
@@ -89,7 +90,8 @@ def _ended_untold(client: Client, effective: EffectiveJob, folder: str) -> Job |
         return None
     places = [file.place for file in rows_files(job, document)]
     places += [out.path for step in job.steps for out in step.outputs]
-    return job if all(map(os.path.exists, places)) else None
+    # Whether an output in a store is still there, only the master can tell; it was there when the run ended.
+    return job if all(is_remote(place) or os.path.exists(place) for place in places) else None
 
 
 def _split(client: Client, unfinished: Iterable[Job], job_file: str) -> tuple[list[Job], list[Job]]:

@@ -27,8 +27,10 @@ from windrow.spec.effective import (
 from windrow.spec.expressions import references
 from windrow.spec.fields import INT_MAX, SIZE_MAX, TIMEOUT_S_MAX
 from windrow.spec.graph import find_cycle
+from windrow.spec.locations import elsewhere, is_elsewhere, parse_location
 from windrow.spec.names import JOB_NAME, NAME, is_entry_script, is_file_name
 from windrow.spec.schema import DATA_TYPES, INPUT_MODES, OUTPUT_MODES
+from windrow.storage.urls import BadUrl, is_remote
 
 DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
 STEPS_MAX = 1000
@@ -213,6 +215,9 @@ class _Reader(ValueReader):
             self._input_data(step, key)
             if step.append_row_to is not None and step.append_row_to not in step.outputs:
                 self.problems.append(f"{key}.append_row_to: {step.append_row_to!r} names no output")
+            for name, written in step.outputs.items():
+                if written.path is not None and is_remote(written.path) and name != step.append_row_to:
+                    self.problems.append(f"{key}.outputs.{name}: is in a store, where only the rows of a step can go")
             self._argument_references(step, key)
         cycle = find_cycle({step.name: step.depends_on for step in job.steps})
         if cycle:
@@ -351,8 +356,14 @@ class _Reader(ValueReader):
 
     def _path(self, value: object, key: str) -> str:
         path = self.text(value, key)
-        if not path.startswith("/"):
-            self.problems.append(f"{key}: {path[:80]!r} is not an absolute path")
+        if is_elsewhere(path):
+            try:
+                if elsewhere(parse_location(path), path) != path:
+                    self.problems.append(f"{key}: {path[:80]!r} is not written in the canonical way")
+            except BadUrl as error:
+                self.problems.append(f"{key}: {error}")
+        elif not path.startswith("/"):
+            self.problems.append(f"{key}: {path[:80]!r} is neither an absolute path nor an address of storage")
         return path
 
     def _file_name(self, value: object, key: str) -> str:

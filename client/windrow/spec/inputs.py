@@ -12,10 +12,11 @@ from typing import NamedTuple
 from windrow.spec.effective import DataInput, LiteralInput, StepInput
 from windrow.spec.expressions import Reference, has_expression, substitute, whole_reference
 from windrow.spec.fields import Field, parse_value
-from windrow.spec.locations import absolute, parse_location, why_unreachable
+from windrow.spec.locations import Location, absolute, elsewhere, parse_location, why_unreachable
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Sequence, is_null, shown
 from windrow.spec.reading import Context, check_keys, read_scalar
 from windrow.spec.schema import DATA_TYPES, INPUT, LITERAL_TYPES, MODEL_TYPES
+from windrow.storage.urls import BadUrl
 
 
 class Resolved(NamedTuple):
@@ -147,14 +148,18 @@ def _plain(node: Scalar, spec: InputSpec, key: str, context: Context) -> Resolve
     if spec.type in LITERAL_TYPES or (spec.type is None and not spec.is_path):
         return Resolved(LiteralInput(_literal(node, spec, key, context)), node.place)
     data = data_at(node, spec.type, spec.mode, f"{key}.path" if spec.is_path else key, context)
-    own = data is not None and not os.path.isabs(parse_location(node.text).value)
+    location = parse_location(node.text)
+    own = data is not None and location.kind == "local" and not os.path.isabs(location.value)
     return Resolved(data, node.place, broken=data is None, own=key if own else "")
 
 
 def data_at(node: Scalar, data_type: str | None, mode: str | None, key: str, context: Context) -> DataInput | None:
-    """Data at a local path, checked to be there and to be what its type says. None, with an error, if it is not."""
+    """Data at a path; at a local one checked to be there and to be what its type says. None, with an error, if it is
+    not."""
     text = node.text.strip()
     location = parse_location(text)
+    if location.kind in ("datastore", "remote"):
+        return _data_elsewhere(node, location, data_type, mode, key, context)
     if location.kind != "local":
         context.problems.error(node, key, why_unreachable(location, text))
         return None
@@ -180,6 +185,41 @@ def data_at(node: Scalar, data_type: str | None, mode: str | None, key: str, con
     if on_this_machine and data_type == "uri_folder" and is_file:
         context.problems.error(
             node, key, f"{shown(node)} is a file, but the type is uri_folder; use type: uri_file, or name a folder."
+        )
+        return None
+    return DataInput(data_type, mode or "ro_mount", path)
+
+
+def _data_elsewhere(
+    node: Scalar, location: Location, data_type: str | None, mode: str | None, key: str, context: Context
+) -> DataInput | None:
+    """Data in a store or a datastore. Whether it is there, the planner sees: credentials are master's and agents'."""
+    try:
+        path = elsewhere(location, node.text.strip())
+    except BadUrl as error:
+        context.problems.error(node, key, f"is wrong: {error}.")
+        return None
+    web = path.startswith(("http:", "https:"))
+    if data_type is None or data_type in MODEL_TYPES:
+        data_type = "uri_file" if web else "uri_folder"
+    if web and data_type == "uri_folder":
+        context.problems.error(
+            node,
+            key,
+            f"{shown(node)} lies on a web server, which cannot be listed; name one file, with type: uri_file.",
+        )
+        return None
+    if data_type == "uri_file" and location.value.endswith("/"):
+        context.problems.error(
+            node, key, f"{shown(node)} is a folder, but the type is uri_file; use type: uri_folder, or name a file."
+        )
+        return None
+    if location.kind == "datastore" and context.embedded:
+        context.problems.error(
+            node,
+            key,
+            f"{shown(node)} lies in a datastore, and `windrow run` has none; give a local path or the address of the "
+            "store itself (s3://…), or submit the job to a master that has the datastore (windrow job create).",
         )
         return None
     return DataInput(data_type, mode or "ro_mount", path)

@@ -1,4 +1,4 @@
-"""Where data lies: the spellings of a `path`, and which of them this version can reach.
+"""Where data lies: the spellings of a `path`, and which of them can be reached.
 
 Reference: parallel-job.md, section 1.4; client.md, rule 4 and section 3 (paths in dumped pipelines).
 """
@@ -9,6 +9,8 @@ import os
 import re
 from typing import NamedTuple
 
+from windrow.storage.urls import BadUrl, canonical, is_remote
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ASSET = re.compile(r"[\w.-]+(:[\w.-]+|@[\w.-]+)", re.ASCII)
 
@@ -16,8 +18,8 @@ _ASSET = re.compile(r"[\w.-]+(:[\w.-]+|@[\w.-]+)", re.ASCII)
 class Location(NamedTuple):
     """A location.
 
-    `kind` is `local` (`value` is a path as written), `datastore` (`value` is what follows `azureml://`), `asset` or
-    `remote`.
+    `kind` is `local` (`value` is a path as written), `datastore` (`value` is what follows `azureml://`), `asset`,
+    `remote`, or `unknown`: an address of storage that cannot be reached.
     """
 
     kind: str
@@ -35,17 +37,69 @@ def parse_location(text: str) -> Location:
             return Location("asset", rest)
     if rest.startswith("file:"):
         return Location("local", _file_path(rest.removeprefix("file:")))
-    if _SCHEME.match(rest):
+    if is_remote(rest):
         return Location("remote", rest)
+    if _SCHEME.match(rest):
+        return Location("unknown", rest)
     return Location("local", rest)
 
 
+class DatastorePath(NamedTuple):
+    """A place in a datastore of the master: the datastore's name, and the path in it."""
+
+    name: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{_DATASTORES}{self.name}/paths/{self.path}"
+
+
+_DATASTORES = "azureml://datastores/"
+DEFAULT_DATASTORES = ("${{default_datastore}}", "workspaceblobstore")
+"""Names that mean the master's default datastore."""
+
+
+def datastore_path(text: str) -> DatastorePath | None:
+    """The place that a datastore address names, in its short form (`azureml://datastores/<name>/paths/<path>`) or in
+    the long one (`azureml://subscriptions/…/workspaces/<w>/datastores/<name>/paths/<path>`); None if it is neither.
+    """
+    found = _DATASTORE_PATH.fullmatch(text)
+    if found is None:
+        return None
+    parts = [part for part in found[2].split("/") if part not in ("", ".")]
+    return None if ".." in parts else DatastorePath(found[1], "/".join(parts))
+
+
+_DATASTORE_PATH = re.compile(
+    r"azureml://(?:subscriptions/[^/]+/resource[gG]roups/[^/]+/(?:providers/[^/]+/)?workspaces/[^/]+/)?"
+    r"datastores/([^/]+)/paths/(.*)",
+    re.DOTALL,
+)
+
+
+def is_elsewhere(text: str) -> bool:
+    """Whether the path of an input or output is no path of a file system: the address of a store, or a datastore's."""
+    return is_remote(text) or text.startswith("azureml://")
+
+
+def elsewhere(location: Location, text: str) -> str:
+    """The canonical text of a datastore's or remote location. Raises BadUrl."""
+    if location.kind == "remote":
+        return canonical(location.value)
+    found = datastore_path(f"azureml://{location.value}")
+    if found is None:
+        raise BadUrl(f'"{text}" is no address of a datastore; write azureml://datastores/<name>/paths/<path>')
+    return str(found)
+
+
 def why_unreachable(location: Location, text: str) -> str:
-    """Why a location that is not local cannot be read yet, and what to do instead."""
+    """Why a location cannot be used, and what to do instead."""
     what = {
         "asset": f'"{text}" names a registered asset, and Windrow has no registry of assets',
-        "datastore": f'"{text}" lies in a datastore, and datastores are not carried out yet',
-        "remote": f'"{text}" is a remote address, and remote storage is not carried out yet',
+        "datastore": f'"{text}" lies in a datastore, and this has to be a local folder',
+        "remote": f'"{text}" is a remote address, and this has to be a local folder',
+        "unknown": f'"{text}" is an address that Windrow cannot reach (s3://, gs://, abfss://, az:// and https:// are '
+        "known)",
     }[location.kind]
     return f"{what}; give a local path (relative to the file that holds it) or a mounted folder."
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from windrow.spec.locations import datastore_path
 from windrow.spec.mltable_delta import DELTA_KEYS, ReadDelta, read_delta
 from windrow.spec.mltable_file_steps import check_file_step, check_partition_steps
 from windrow.spec.mltable_refused import STEPS_NOT_CARRIED_OUT, check_step_not_carried_out
@@ -18,6 +19,7 @@ from windrow.spec.mltable_types import Override, read_overrides
 from windrow.spec.mltable_values import ValueChecks
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Sequence, is_null, read_yaml, shown
 from windrow.spec.problems import Problems, listed
+from windrow.storage.urls import BadUrl, is_remote, parse_url
 
 FILE_NAME = "MLTable"
 SAMPLE_ROWS = 200
@@ -48,7 +50,7 @@ HEADERS = ("all_files_same_headers", "from_first_file", "all_files_different_hea
 
 class PathEntry(NamedTuple):
     """One entry of `paths`: `kind` is file, folder or pattern; `text` as written, relative to the MLTable file's
-    folder."""
+    folder, or the canonical address of a store or a datastore's."""
 
     kind: str
     text: str
@@ -103,10 +105,13 @@ class MLTable(NamedTuple):
     after: tuple[Step, ...] = ()
 
 
-def read_mltable(file: str | os.PathLike[str], problems: Problems) -> MLTable | None:
-    """Read and check an MLTable file; None if it has errors, all of which are then in `problems`."""
+def read_mltable(file: str | os.PathLike[str], problems: Problems, content: bytes | None = None) -> MLTable | None:
+    """Read and check an MLTable file; None if it has errors, all of which are then in `problems`.
+
+    `content`: what is in it, where it lies in a store.
+    """
     before = len(problems.errors)
-    node = read_yaml(file, "mltable", problems)
+    node = read_yaml(file, "mltable", problems, content)
     if node is None:
         return None
     checks = ValueChecks(problems)
@@ -168,10 +173,12 @@ def _read_path(checks: ValueChecks, node: Node, key: str) -> PathEntry | None:
         return None
     if text.startswith("file://"):
         text = text.removeprefix("file://")
+    if is_remote(text) or text.startswith("azureml://"):
+        return _path_elsewhere(checks, value, kind, text, key)
     scheme, colon, _ = text.partition(":")
-    if colon and scheme.lower() in _REMOTE:
-        advice = "only local paths can be read yet. Copy the data to a local or shared folder."
-        checks.error(value, key, f"{shown(value)} is remote; {advice}")
+    if colon and scheme.lower() in _UNREACHABLE:
+        advice = "Copy the data to a local or shared folder, or to s3://, gs:// or abfss://."
+        checks.error(value, key, f"{shown(value)} is remote, and cannot be reached. {advice}")
     elif not text or "\0" in text:
         checks.error(value, key, f"{shown(value)} is no path.")
     elif kind != "pattern" and any(char in text for char in "*?"):
@@ -181,7 +188,35 @@ def _read_path(checks: ValueChecks, node: Node, key: str) -> PathEntry | None:
     return None
 
 
-_REMOTE = ("azureml", "http", "https", "wasb", "wasbs", "abfs", "abfss", "adl", "s3", "gs", "hdfs", "dbfs")
+_UNREACHABLE = ("azureml", "http", "https", "wasb", "wasbs", "abfs", "abfss", "adl", "s3", "gs", "hdfs", "dbfs", "ftp")
+
+
+def _path_elsewhere(checks: ValueChecks, value: Scalar | Node, kind: str, text: str, key: str) -> PathEntry | None:
+    """An entry that lies in a store or a datastore."""
+    if text.startswith("azureml://"):
+        found = datastore_path(text)
+        if found is None:
+            checks.error(
+                value,
+                key,
+                f"{shown(value)} is no address of a datastore; write azureml://datastores/<name>/paths/<path>.",
+            )
+            return None
+        text = str(found)
+    else:
+        try:
+            url = parse_url(text)
+        except BadUrl as error:
+            checks.error(value, key, f"is wrong: {error}.")
+            return None
+        if url.is_web and kind != "file":
+            checks.error(value, key, f"{shown(value)} lies on a web server, which cannot be listed; name each `file:`.")
+            return None
+        text = str(url)
+    if kind != "pattern" and any(char in text for char in "*?"):
+        checks.error(value, key, f"{shown(value)} holds a wildcard; write `pattern:` instead of `{kind}:`.")
+        return None
+    return PathEntry(kind, text, value.place)
 
 
 def _read_transformations(

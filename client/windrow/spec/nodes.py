@@ -120,17 +120,20 @@ def source_label(path: str) -> str:
     return path.removeprefix(here)
 
 
-def read_yaml(file_path: str | os.PathLike[str], kind: str, problems: Problems) -> Node | None:
-    """Reads a YAML file.
+def read_yaml(
+    file_path: str | os.PathLike[str], kind: str, problems: Problems, content: bytes | None = None
+) -> Node | None:
+    """Reads a YAML file; `content`: what is in it, where it is no file of this machine.
 
     What is wrong with it as a whole (not there, not YAML, duplicate keys) goes to `problems`, then the result is None.
     """
     path = os.fspath(file_path)
-    source = Source(kind, source_label(path), os.path.dirname(path))
+    source = Source(kind, source_label(path) if content is None else path, os.path.dirname(path))
     start = Place(source)
     try:
-        with open(path, "rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
+        if content is None:
+            with open(path, "rb") as file:
+                content = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:
         problems.error(start, "", "there is no such file; check the path.")
         return None

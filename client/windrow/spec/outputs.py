@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 from windrow.spec.effective import StepOutput
 from windrow.spec.expressions import Reference, substitute, whole_reference
-from windrow.spec.locations import absolute, parse_location
+from windrow.spec.locations import DEFAULT_DATASTORES, absolute, datastore_path, elsewhere, parse_location
 from windrow.spec.names import is_file_name
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.reading import Context, check_keys, read_scalar
 from windrow.spec.schema import DATA_TYPES, OUTPUT
-
-_DEFAULT_DATASTORES = ("${{default_datastore}}", "workspaceblobstore")
+from windrow.storage.urls import BadUrl
 
 
 class OutputSpec(NamedTuple):
@@ -99,14 +98,13 @@ def _output_path(node: Scalar, kind: str, key: str, context: Context) -> tuple[s
         return None, None
     location = parse_location(text)
     if location.kind == "datastore":
-        return None, _datastore_file(location.value, node, kind, key, context)
+        return _datastore_output(location.value, node, kind, key, context)
+    if location.kind == "remote":
+        return _remote_output(text, node, kind, key, context), None
     if location.kind != "local":
-        what = "a registered asset" if location.kind == "asset" else "a remote address"
+        what = "a registered asset" if location.kind == "asset" else "an address where Windrow cannot write"
         context.problems.error(
-            node,
-            key,
-            f"{shown(node)} is {what}, where Windrow cannot write yet; give a local path, or none for "
-            "Windrow's default place.",
+            node, key, f"{shown(node)} is {what}; give a local path, or none for Windrow's default place."
         )
         return None, None
     if "${{default_datastore}}" in location.value or not location.value or "\0" in location.value:
@@ -125,20 +123,44 @@ def _output_path(node: Scalar, kind: str, key: str, context: Context) -> tuple[s
     return path, None
 
 
-def _datastore_file(value: str, node: Scalar, kind: str, key: str, context: Context) -> str | None:
-    parts = [part for part in value.split("/") if part]
-    datastore = parts[1] if len(parts) > 1 and parts[0] == "datastores" else ""
-    if datastore not in _DEFAULT_DATASTORES:
+def _remote_output(text: str, node: Scalar, kind: str, key: str, context: Context) -> str | None:
+    """The canonical address of an output in a store. None, with an error, if nothing can be written there."""
+    try:
+        path = elsewhere(parse_location(text), text)
+    except BadUrl as error:
+        context.problems.error(node, key, f"is wrong: {error}.")
+        return None
+    why = ""
+    if path.startswith(("http:", "https:")):
+        why = "lies on a web server, where Windrow cannot write; give the address of a store (s3://, gs://, abfss://)"
+    elif kind == "uri_file" and (text.endswith("/") or path.count("/") < 3):
+        why = "is a folder, but the type is uri_file; add the file's name, or use type: uri_folder"
+    if why:
+        context.problems.error(node, key, f"{shown(node)} {why}.")
+        return None
+    return path
+
+
+def _datastore_output(value: str, node: Scalar, kind: str, key: str, context: Context) -> tuple[str | None, str | None]:
+    """An output in a datastore. In the default one it goes to the default place of outputs, under its own file name;
+    in another one to just that place, if the master has that datastore."""
+    found = datastore_path(f"azureml://{value}")
+    name = value.rstrip("/").rpartition("/")[2]
+    file_name = name if kind == "uri_file" and not value.endswith("/") and found and found.path else None
+    file_name = file_name if file_name and is_file_name(file_name) else None
+    if found is not None and found.name in DEFAULT_DATASTORES:
+        return None, file_name
+    if found is None or context.embedded:
         context.problems.warn(
             node,
             key,
-            f"{shown(node)} is not where the output goes: datastores are not carried out yet, it goes "
-            "to Windrow's default place of outputs.",
+            f"{shown(node)} is not where the output goes: `windrow run` has no datastores, it goes to Windrow's "
+            "default place of outputs."
+            if found is not None
+            else f"{shown(node)} names no datastore; the output goes to Windrow's default place of outputs.",
         )
-    name = parts[-1] if parts else ""
-    if kind != "uri_file" or value.endswith("/") or len(parts) < 4 or not is_file_name(name):
-        return None
-    return name
+        return None, file_name
+    return str(found), None
 
 
 def _check_writable(path: str, node: Scalar, kind: str, as_folder: bool, key: str, context: Context) -> None:

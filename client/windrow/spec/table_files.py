@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from windrow.spec.locations import is_elsewhere
 from windrow.spec.mltable import (
     FILE_NAME,
     PathEntry,
@@ -66,6 +67,9 @@ def check_table(path: str, place: Place, key: str, context: Context) -> tuple[st
     `path` is absolute. Returns the libraries that reading it needs: none for a list of files, and none where another
     machine's path cannot be looked at.
     """
+    if is_elsewhere(path):
+        read = plain_read(path)
+        return () if read is None else _libraries(read)
     if os.path.basename(path) == FILE_NAME and os.path.isfile(path):
         path = os.path.dirname(path)
     definition = os.path.join(path, FILE_NAME)
@@ -87,7 +91,7 @@ def _check_definition(definition: str, context: Context) -> tuple[str, ...]:
         return ()
     for index, entry in enumerate(table.paths):
         # Another machine's absolute paths are its own; what lies beside the file that was just read is there as well.
-        if context.embedded or not os.path.isabs(entry.text):
+        if not is_elsewhere(entry.text) and (context.embedded or not os.path.isabs(entry.text)):
             _check_entry(entry, f"paths[{index}].{entry.kind}", os.path.dirname(definition), context)
     if isinstance(table.read, ReadDelta) and context.embedded:
         _check_delta_package(definition, context)
