@@ -9,6 +9,10 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from windrow.storage.urls import BadUrl, is_remote, parse_url
+
+from windrow_master.datastores import DEFAULT, Datastores
+
 PR_SET_DUMPABLE = 4
 _LISTEN = re.compile(r"unix:.+|.*:[0-9]{1,5}", re.DOTALL)
 
@@ -21,9 +25,16 @@ class MasterConfig:
     listen: str
     embedded: bool = False
     datastores: dict[str, Path] = field(default_factory=dict)
+    stores: dict[str, str] = field(default_factory=dict)
+    """Datastores in remote storage: their addresses."""
     join_token_file: Path | None = None
     client_token_file: Path | None = None
     tls_file: Path | None = None
+
+    @property
+    def places(self) -> Datastores:
+        """All datastores, those in folders and those in remote storage."""
+        return Datastores({**self.datastores, **self.stores})
 
     @property
     def outputs(self) -> Path:
@@ -73,7 +84,11 @@ def parse(arguments: list[str]) -> MasterConfig:
     parser.add_argument("--listen", default="127.0.0.1:8470", help="host:port or unix:/path [%(default)s]")
     parser.add_argument("--embedded", action="store_true", help="serve one machine through a unix socket")
     parser.add_argument(
-        "--datastore", action="append", default=[], metavar="NAME=PATH", help="folder whose data jobs may name"
+        "--datastore",
+        action="append",
+        default=[],
+        metavar="NAME=PLACE",
+        help="folder, or place in storage (s3://bucket/path), whose data jobs may name",
     )
     parser.add_argument("--join-token-file", type=Path, help="agents must bring what this file holds")
     parser.add_argument("--client-token-file", type=Path, help="clients must bring what this file holds")
@@ -82,10 +97,22 @@ def parse(arguments: list[str]) -> MasterConfig:
     if not _LISTEN.fullmatch(given.listen):
         parser.error(f"--listen {given.listen}: say HOST:PORT (as in 127.0.0.1:8470) or unix:/PATH")
     datastores: dict[str, Path] = {}
+    stores: dict[str, str] = {}
     for item in given.datastore:
         name, _, path = item.partition("=")
+        if name and is_remote(path):
+            if name == DEFAULT:
+                parser.error(
+                    f"--datastore {item}: the default datastore keeps outputs and uploads, and has to be a folder"
+                )
+            try:
+                url = parse_url(path)
+            except BadUrl as error:
+                parser.error(f"--datastore {name}: {error}")
+            stores[name] = str(url)
+            continue
         if not name or not path or not Path(path).is_dir():
-            parser.error(f"--datastore {item}: say NAME=PATH with a folder that exists")
+            parser.error(f"--datastore {item}: say NAME=PATH with a folder that exists, or NAME=s3://bucket/path")
         datastores[name] = Path(path).resolve()
     for option in ("join_token_file", "client_token_file", "tls_file"):
         file = getattr(given, option)
@@ -100,6 +127,7 @@ def parse(arguments: list[str]) -> MasterConfig:
         given.listen,
         given.embedded,
         datastores,
+        stores,
         given.join_token_file,
         given.client_token_file,
         given.tls_file,

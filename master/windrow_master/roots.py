@@ -1,24 +1,38 @@
-"""The folders in which everything lies that jobs of a served master may read and write."""
+"""The folders and places in storage in which everything lies that jobs of a served master may read and write."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 
+from windrow.storage.urls import BadUrl, is_remote, parse_url
+
 
 class Roots:
-    """Folders, looked at as they are: links in a path are followed before it is judged."""
+    """Folders, looked at as they are: links in a path are followed before it is judged. And addresses of storage."""
 
     def __init__(self, folders: Iterable[str | bytes | os.PathLike[str]]) -> None:
-        self._folders = [os.path.realpath(os.fsencode(folder)) for folder in folders]
+        texts = [os.fsdecode(folder) for folder in folders]
+        self._folders = [os.path.realpath(os.fsencode(text)) for text in texts if not is_remote(text)]
+        self._stores = [parse_url(text) for text in texts if is_remote(text)]
 
     @property
     def folders(self) -> list[str]:
-        """Their paths, without links."""
-        return list(map(os.fsdecode, self._folders))
+        """Their paths, without links, and the addresses."""
+        return [*map(os.fsdecode, self._folders), *map(str, self._stores)]
 
     def hold(self, path: str | bytes | os.PathLike[str]) -> bool:
-        """Whether a path, there or not, leads into one of the folders (or is one)."""
+        """Whether a path or address, there or not, leads into one of them (or is one)."""
+        text = os.fsdecode(path)
+        if is_remote(text):
+            try:
+                url = parse_url(text)
+            except BadUrl:
+                return False
+            return any(
+                url.root == store.root and (not store.key or f"{url.key}/".startswith(f"{store.key}/"))
+                for store in self._stores
+            )
         real = os.path.realpath(os.fsencode(path))
         return any(real == folder or real.startswith(folder.rstrip(b"/") + b"/") for folder in self._folders)
 

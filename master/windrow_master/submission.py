@@ -10,15 +10,18 @@ from pathlib import Path
 
 from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, default_progress_update_timeout_s
 from windrow.spec.effective_json import DocumentError
+from windrow.storage.urls import is_remote
 
 from windrow_master.artifacts import ArtifactFolder
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
 from windrow_master.core.settings import StepSettings
+from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.jobs import Jobs
 from windrow_master.planning.table_paths import definition_of, places_in
 from windrow_master.roots import Roots
 from windrow_master.rpc.threads import in_thread
+from windrow_master.shell.preparation import resolved
 
 DOCUMENT_BYTES_MAX = 4 << 20
 
@@ -40,15 +43,18 @@ class Submissions:
         jobs: Jobs,
         artifacts: ArtifactFolder,
         outputs_root: Path,
+        places: Datastores,
         datastores: Roots | None = None,
         uploads: Path | None = None,
     ) -> None:
-        """`outputs_root`: where outputs without a path go; `datastores`: in these every path must lie, links followed;
-        None: an embedded master, where all may be used. `uploads`: data of clients, which no job writes to.
+        """`outputs_root`: where outputs without a path go; `places`: what addresses of datastores mean;
+        `datastores`: in these every path must lie, links followed; None: an embedded master, where all may be used.
+        `uploads`: data of clients, which no job writes to.
         """
         self._jobs = jobs
         self._artifacts = artifacts
         self._outputs_root = outputs_root
+        self._places = places
         self._datastores = datastores
         self._uploads = None if uploads is None else Roots([uploads])
 
@@ -74,9 +80,10 @@ class Submissions:
                 f"The code of the job is not here yet: {', '.join(missing)}. Upload it, then submit again.",
                 {"digests": ",".join(missing)},
             )
+        job_places = self._resolved(job)
         if self._datastores is not None:
             # In a thread: a datastore may be on a share that is slow to answer.
-            await in_thread(self._check_paths, job, self._datastores)
+            await in_thread(self._check_paths, job_places, self._datastores)
         job_id = job.name or make_job_id(job)
         if self._jobs.find(job_id) is not None:
             raise SubmissionInvalid(
@@ -93,10 +100,18 @@ class Submissions:
             warnings=tuple(job.warnings),
         )
 
+    def _resolved(self, job: EffectiveJob) -> EffectiveJob:
+        """The job with what its addresses of datastores mean. Raises SubmissionInvalid."""
+        embedded = self._datastores is None
+        try:
+            return job._replace(steps=tuple(resolved(step, self._places, lenient=embedded) for step in job.steps))
+        except UnknownDatastore as error:
+            raise SubmissionInvalid("JOB_INVALID", str(error)) from error
+
     def _check_paths(self, job: EffectiveJob, datastores: Roots) -> None:
         """Raises SubmissionInvalid. Links and tables may change later: planning looks again, at whatever it reads."""
         for step in job.steps:
-            for what, path in _places(step):
+            for what, path in _places(step, self._places):
                 if not datastores.hold(path):
                     raise SubmissionInvalid(
                         "JOB_INVALID",
@@ -104,7 +119,8 @@ class Submissions:
                         f"Put the data there, or start the master with --datastore NAME={path}.",
                     )
             for name, given in step.inputs.items():
-                if isinstance(given, DataInput) and not os.path.exists(given.path):  # noqa: PTH110  # may be no UTF-8
+                here = isinstance(given, DataInput) and not is_remote(given.path)
+                if isinstance(given, DataInput) and here and not os.path.exists(given.path):  # noqa: PTH110  # no UTF-8?
                     raise SubmissionInvalid(
                         "JOB_INVALID",
                         f"Step {step.name!r}, input {name!r}: {given.path} does not exist on the master's machine. An "
@@ -112,6 +128,15 @@ class Submissions:
                         "that submits is named by a relative path, and goes along.",
                     )
             for name, output in step.outputs.items():
+                if output.path is not None and is_remote(output.path):
+                    if name != step.append_row_to:
+                        raise SubmissionInvalid(
+                            "JOB_INVALID",
+                            f"Step {step.name!r}, output {name!r}: {output.path} is in a store, where scripts cannot "
+                            "write; only the rows of append_row_to go there. Give the output a place in a datastore "
+                            "that is a folder.",
+                        )
+                    continue
                 if output.path is not None and self._uploads is not None and self._uploads.hold(output.path):
                     raise SubmissionInvalid(
                         "JOB_INVALID",
@@ -138,17 +163,19 @@ def _why_unwritable(path: Path) -> str:
     return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} does not let it"
 
 
-def _places(step: EffectiveStep) -> Iterator[tuple[str, str]]:
+def _places(step: EffectiveStep, datastores: Datastores) -> Iterator[tuple[str, str]]:
     """Paths that a step names, each with what it is; those inside an MLTable file, too, where it can be read now."""
     for name, data in step.inputs.items():
         if not isinstance(data, DataInput):
             continue
         yield f"input {name!r}", data.path
-        definition = definition_of(os.fsencode(data.path)) if data.type == "mltable" else None
+        local_table = data.type == "mltable" and not is_remote(data.path)
+        definition = definition_of(os.fsencode(data.path)) if local_table else None
         if definition is not None:
             yield f"input {name!r}", os.fsdecode(definition)
             for key, path in places_in(definition):
-                yield f"input {name!r}, {key} of its MLTable file", os.fsdecode(path)
+                place = datastores.resolve(os.fsdecode(path))
+                yield f"input {name!r}, {key} of its MLTable file", place
     for name, output in step.outputs.items():
         if output.path is not None:
             yield f"output {name!r}", output.path

@@ -22,6 +22,7 @@ from windrow_master.core.core import Core
 from windrow_master.core.effects import Effect, NotifyJob
 from windrow_master.core.ids import LeaseId, NodeId
 from windrow_master.core.records import Dirty
+from windrow_master.datastores import Datastores
 from windrow_master.jobs import Jobs
 from windrow_master.output.segments import SegmentWriter
 from windrow_master.placed_data import PlacedData
@@ -103,7 +104,7 @@ class MasterBench:
             JobService(
                 self.writer,
                 jobs,
-                Submissions(jobs, self.artifacts, self.state / "outputs"),
+                Submissions(jobs, self.artifacts, self.state / "outputs", Datastores({})),
                 self.watchers,
                 agents,
                 self.state,

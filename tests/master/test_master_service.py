@@ -16,6 +16,7 @@ from windrow_master.config import MasterConfig
 from windrow_master.core import commands
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, StepId
+from windrow_master.datastores import Datastores
 from windrow_master.output.concatenation import ConcatenationStopped, OutputFull
 from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.finishing import Finish, Finisher
@@ -76,7 +77,7 @@ def finished_with(error: Exception, folder: Path) -> tuple[list[Any], list[BaseE
         submitted: list[Any] = []
         fatal: list[BaseException] = []
         finisher = FailingFinisher(error)
-        carrier = Carrier(Core(1, 1), folder, folder, None, finisher, Watchers())
+        carrier = Carrier(Core(1, 1), folder, folder, Datastores({}), None, finisher, Watchers())
         carrier.attach(submitted.append, fatal.append)  # type: ignore[arg-type]
         await asyncio.wait_for(carrier._finish(work_of(folder)), DEADLINE_S)
         finisher.close()

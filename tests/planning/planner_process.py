@@ -42,10 +42,11 @@ class Planner:
         )
         request = {
             "step_folder": str(step),
-            "input": {"type": kind, "path": os.fsdecode(path)},
+            "input": {"type": kind, "path": os.fsdecode(path), "mode": "ro_mount"},
             "mini_batch_size": size,
             "partition_keys": [],
             "checkpoint": checkpoint,
+            "datastores": {},
             "roots": None,
             "rank_mini_batch_count": 0,
             "file_format": None,

@@ -11,6 +11,8 @@ import gc
 import os
 import threading
 
+from windrow.storage.secrecy import hide_credentials
+
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter, Output
 from windrow_master.planning.errors import PlanningError
@@ -22,6 +24,7 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 
 def main() -> None:
     """Plan one step, then leave without ceremony: the watcher's blocked read would hold up an orderly end."""
+    hide_credentials()
     # Whatever prints must not get into the stream of messages.
     stdout = os.dup(STDOUT)
     os.dup2(STDERR, STDOUT)
@@ -68,10 +71,17 @@ def plan(request: Request, output: Output) -> None:
     from windrow_master.planning.entries import file_entry, folder_entry
     from windrow_master.planning.file_lists import plan_file_list
 
+    if request.is_remote:
+        from windrow_master.planning.remote import remote_file, remote_folder
+
+        far = remote_folder if request.input_type == "uri_folder" else remote_file
+        entries = [far(request.path, os.fsdecode(request.path), request.roots)]
+        plan_file_list(request.path, entries, request, start, journal, emitter)
+        return
     entry = (folder_entry if request.input_type == "uri_folder" else file_entry)(
         request.path, os.fsdecode(request.path), request.roots
     )
-    plan_file_list(request.path, [entry], request.mini_batch_size, start, journal, emitter)
+    plan_file_list(request.path, [entry], request, start, journal, emitter)
 
 
 def plan_without_input(count: int, emitter: Emitter) -> None:

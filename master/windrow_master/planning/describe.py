@@ -18,7 +18,11 @@ def describe_items(reader: dict[str, Any], recipe: bytes) -> list[str]:
     """
     if reader["kind"] == "files":
         root = os.fsencode(reader["root"])
-        return [shown(os.path.join(root, name)) for name in recipe.split(b"\0")]
+        names = recipe.split(b"\0")
+        if reader.get("remote"):
+            # Without stamps (see `remote`); local names among them have none.
+            names = [name if name.startswith(b"/") else name.partition(b"\n")[0] for name in names]
+        return [shown(os.path.join(root, name)) for name in names]
     if reader["kind"] == "none":
         return ["(no input)"]
     value = json.loads(recipe)

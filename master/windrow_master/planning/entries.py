@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.patterns import Pattern, compile_pattern, is_wild
@@ -46,6 +46,30 @@ class Entry(NamedTuple):
                 yield names
 
 
+class AnyEntry(Protocol):
+    """A place of an input, in a file system or (`remote.RemoteEntry`) in remote storage."""
+
+    @property
+    def folder(self) -> bytes:
+        """To what names are relative: an absolute path, or the address of a place in a store."""
+
+    @property
+    def text(self) -> str:
+        """The entry as the user wrote it, for messages."""
+
+    @property
+    def file(self) -> bytes:
+        """The one name, where it is one file."""
+
+    @property
+    def pattern(self) -> Pattern | None:
+        """What names have to be like."""
+
+    def names(self, warn: Warn, after: bytes = b"") -> Iterator[list[bytes]]:
+        """Lists of names in order, those after `after`."""
+        ...
+
+
 def folder_entry(path: bytes, text: str, roots: Roots | None) -> Entry:
     """All files below a folder. Raises PlanningError if it is none."""
     if not stat.S_ISDIR(_stat(path, text, roots).st_mode):
@@ -79,13 +103,13 @@ def pattern_entry(start: bytes, text: bytes, roots: Roots | None) -> Entry:
     return Entry(folder, readable, roots, pattern=pattern)
 
 
-def common_root(entries: Sequence[Entry]) -> bytes:
+def common_root(entries: Sequence[AnyEntry]) -> bytes:
     """The folder to which the names of all entries are relative; `b""`: names have to be absolute."""
     folders = {entry.folder for entry in entries}
     return folders.pop() if len(folders) == 1 else b""
 
 
-def nothing_found(path: bytes, entries: Sequence[Entry]) -> PlanningError:
+def nothing_found(path: bytes, entries: Sequence[AnyEntry]) -> PlanningError:
     """What to say when an input holds no file at all."""
     if len(entries) == 1 and entries[0].pattern is None:
         return PlanningError(

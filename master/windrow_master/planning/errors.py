@@ -4,6 +4,7 @@ from __future__ import annotations
 
 USER_ERROR = "UserError"
 SYSTEM_ERROR = "SystemError"
+DEPENDENCY_ERROR = "DependencyError"
 
 
 class PlanningError(Exception):

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter
-from windrow_master.planning.entries import Entry, common_root, nothing_found
+from windrow_master.planning.entries import AnyEntry, common_root, nothing_found
 from windrow_master.planning.journal import Journal
+from windrow_master.planning.request import Request
 
 if TYPE_CHECKING:
     # It brings YAML along, which lists of files start without.
@@ -29,8 +30,8 @@ FILES_DEFAULT = 10
 
 def plan_file_list(
     path: bytes,
-    entries: Sequence[Entry],
-    mini_batch_size: int | None,
+    entries: Sequence[AnyEntry],
+    request: Request,
     start: Checkpoint | None,
     journal: Journal,
     emitter: Emitter,
@@ -41,8 +42,14 @@ def plan_file_list(
     Raises PlanningError when a folder cannot be read or there is no file at all.
     """
     root = common_root(entries)
-    emitter.set_reader({"kind": "files", "root": os.fsdecode(root)})
-    size = FILES_DEFAULT if mini_batch_size is None else mini_batch_size
+    reader: dict[str, Any] = {"kind": "files", "root": os.fsdecode(root)}
+    if any(not entry.folder.startswith(b"/") for entry in entries):
+        # Agents fetch what lies in stores; its names are followed by stamps.
+        reader["remote"] = True
+    if request.copies:
+        reader["copy"] = True
+    emitter.set_reader(reader)
+    size = FILES_DEFAULT if request.mini_batch_size is None else request.mini_batch_size
     begin = 0 if start is None else start.position["next"]
     have, end = 0, begin
     for names in _runs(entries, root, begin, start, journal, emitter, steps):
@@ -63,7 +70,7 @@ def plan_file_list(
 
 
 def _runs(
-    entries: Sequence[Entry],
+    entries: Sequence[AnyEntry],
     root: bytes,
     begin: int,
     start: Checkpoint | None,
@@ -84,7 +91,10 @@ def _runs(
             if steps is not None:
                 if steps.nothing_passes:
                     return
-                names = steps.apply(entry.folder, names)
+                # Only here, where YAML has been loaded already.
+                from windrow_master.planning.remote import through
+
+                names = through(steps.apply, entry.folder, names)
                 seen = {"seen": steps.seen}
             if names:
                 names = names if root else [os.path.join(entry.folder, name) for name in names]

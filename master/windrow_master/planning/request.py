@@ -6,6 +6,9 @@ import json
 import os
 from typing import NamedTuple
 
+from windrow.storage.urls import is_remote
+
+from windrow_master.datastores import Datastores
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 from windrow_master.roots import Roots
@@ -17,7 +20,7 @@ class Request(NamedTuple):
     """A step to plan. `input_type` None: so many mini-batches as `rank_mini_batch_count` says, without input.
     `mini_batch_size`: files for a file list, bytes for a table; `mini_batch_rows`: records, where `file_format` is
     jsonl; `exact_row_index`: count the records of tables; `roots`: where everything that is read must lie, None:
-    anywhere. Source: docs/contracts.md, section 3."""
+    anywhere; `datastores`: what their addresses in MLTable files mean. Source: docs/contracts.md, section 3."""
 
     step_folder: bytes
     input_type: str | None
@@ -30,6 +33,18 @@ class Request(NamedTuple):
     file_format: str | None
     mini_batch_rows: int | None
     exact_row_index: bool
+    datastores: Datastores
+    mode: str
+
+    @property
+    def copies(self) -> bool:
+        """Whether workers get files of their own, to do with what they like."""
+        return self.mode in ("download", "eval_download")
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the input lies in remote storage."""
+        return is_remote(os.fsdecode(self.path))
 
 
 def parse_request(line: bytes) -> Request:
@@ -50,6 +65,8 @@ def parse_request(line: bytes) -> Request:
             value["file_format"],
             value["mini_batch_rows"],
             value["exact_row_index"],
+            Datastores(value["datastores"]),
+            "" if given is None else given["mode"],
         )
     except (ValueError, KeyError, TypeError) as error:
         raise PlanningError(f"The request to the planner is not understood: {error!r}.", SYSTEM_ERROR) from error
@@ -63,6 +80,6 @@ def parse_request(line: bytes) -> Request:
         raise PlanningError(f"mini_batch_size is {size}; it must be at least 1.")
     if request.partition_keys:
         raise PlanningError("partition_keys are not carried out yet. Remove them and give mini_batch_size.")
-    if not os.path.isabs(request.path):
+    if not os.path.isabs(request.path) and not request.is_remote:
         raise PlanningError(f"The path of the input must be absolute, not {os.fsdecode(request.path)!r}.", SYSTEM_ERROR)
     return request

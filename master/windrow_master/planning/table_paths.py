@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 from windrow_master.planning.patterns import compile_pattern, is_wild
@@ -24,12 +25,18 @@ def places_in(definition: bytes) -> Iterator[tuple[str, bytes]]:
     None at all when the file has errors: whoever reads the data by it tells them.
     """
     # Most inputs are no tables, and need no YAML.
+    from windrow.spec.locations import is_elsewhere
     from windrow.spec.mltable import read_mltable
     from windrow.spec.problems import Problems
 
     table = read_mltable(os.fsdecode(definition), Problems())
     for index, entry in enumerate(table.paths if table is not None else ()):
         text = os.fsencode(entry.text)
+        if is_elsewhere(entry.text):
+            # Below which names a pattern's files lie is the planner's concern: the place before the first wildcard.
+            fixed = re.split(rb"[*?\[]", text)[0]
+            yield f"paths[{index}].{entry.kind}", fixed if fixed == text else fixed.rpartition(b"/")[0]
+            continue
         if entry.kind == "pattern" and is_wild(text):
             text = compile_pattern(text).base
         yield f"paths[{index}].{entry.kind}", os.path.normpath(os.path.join(os.path.dirname(definition), text))

@@ -22,6 +22,7 @@ from windrow_master.planning.journal import Journal
 from windrow_master.planning.tables import listing
 from windrow_master.planning.tables.cutting import Cutter, slices, slices_of_lines
 from windrow_master.planning.tables.delimited_files import Format
+from windrow_master.planning.tables.fetched import readable
 from windrow_master.planning.tables.files import TableFile, opened
 from windrow_master.planning.tables.pin_delimited import head_for_cutting
 from windrow_master.planning.tables.row_steps import COUNTING, bounds, drops_rows
@@ -95,7 +96,10 @@ def _row_groups(file: TableFile, begin: int) -> Iterator[Slice]:
     chosen = range(len(file.rows)) if file.runs is None else chain.from_iterable(range(*run) for run in file.runs)
     for at in chosen:
         if at >= begin and file.rows[at]:
-            yield Slice({**file.where(), "row_group": at}, file.rows[at], at + 1)
+            recipe: dict[str, Any] = {**file.where(), "row_group": at}
+            if file.is_remote:
+                recipe["spans"] = [file.spans[at], file.spans[-1]]
+            yield Slice(recipe, file.rows[at], at + 1)
 
 
 class RowSteps:
@@ -158,7 +162,8 @@ class RowSteps:
         if self._loader is None:
             self._loader = make_loader(self._reader)
         try:
-            left: int = self._loader.load(json.dumps(recipe).encode(), passing).item_count
+            with readable(recipe) as here:
+                left: int = self._loader.load(json.dumps(here).encode(), passing).item_count
         except (OSError, ValueError, RuntimeError) as error:
             raise PlanningError(f"The rows that the steps leave cannot be counted: {error}.") from error
         return left
@@ -168,6 +173,7 @@ class RowSteps:
         from windrow_worker.tables.positions import count_records
 
         try:
-            return count_records(self._reader, recipe)
+            with readable(recipe) as here:
+                return count_records(self._reader, here)
         except (OSError, ValueError) as error:
             raise PlanningError(f"The records of the input cannot be counted: {error}.") from error

@@ -18,7 +18,7 @@ import pyarrow.parquet
 from windrow.spec.mltable_delta import ReadDelta
 from windrow_worker.tables.parquet import PATH, pack_schema
 
-from windrow_master.planning.entries import Entry
+from windrow_master.planning.entries import AnyEntry
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.tables.files import TableFile, stat_file
 from windrow_master.planning.tables.pin_parquet import row_counts
@@ -35,8 +35,12 @@ _FEATURES = ("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolC
 class DeltaSource:
     """One version of a Delta table."""
 
-    def __init__(self, entries: Sequence[Entry], read: ReadDelta, roots: Roots | None) -> None:
+    def __init__(self, entries: Sequence[AnyEntry], read: ReadDelta, roots: Roots | None) -> None:
         """Open the table. Raises PlanningError: no such table or version, or one that cannot be read right."""
+        if any(not entry.folder.startswith(b"/") for entry in entries):
+            raise PlanningError(
+                "read_delta_lake reads tables in folders only, none in a store. Copy the table to a folder."
+            )
         if len(entries) != 1 or entries[0].file or entries[0].pattern is not None:
             raise PlanningError("read_delta_lake reads one table: give `paths` one entry, `- folder:` with its folder.")
         self._folder = entries[0].folder
@@ -65,7 +69,8 @@ class DeltaSource:
             found.append((self._absolute(path), constants))
         made = []
         for name, constants in sorted(found, key=lambda one: one[0].split(b"/")):
-            made.append(stat_file(name)._replace(rows=row_counts(name), constants=constants))
+            file = stat_file(name)
+            made.append(file._replace(rows=row_counts(file), constants=constants))
         return made
 
     def pin(self) -> dict[str, Any]:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from windrow.storage.objects import read_part
+from windrow.storage.urls import parse_url
+
 from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.remote import storage_errors
 from windrow_master.planning.tables.window import Window
 
 _COMPRESSED = {
@@ -25,9 +30,10 @@ Run: TypeAlias = tuple[int, int]
 
 
 class TableFile(NamedTuple):
-    """A file as it was when it was listed: absolute name, size in bytes, modification time; what its head or footer
-    told; the parts of it that select_partitions selects, None: all of it. `constants`: values of columns that it lacks,
-    packed for the worker."""
+    """A file as it was when it was listed: absolute name, size in bytes, modification time (in a store: `etag`, the
+    mark of its content); what its head or footer told; the parts of it that select_partitions selects, None: all of
+    it. `constants`: values of columns that it lacks, packed for the worker. `spans`: of a Parquet file in a store the
+    bytes of each row group, and last those of the footer."""
 
     name: bytes
     size: int
@@ -36,11 +42,23 @@ class TableFile(NamedTuple):
     rows: tuple[int, ...] = ()
     runs: tuple[Run, ...] | None = None
     constants: str = ""
+    etag: str = ""
+    spans: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it lies in a store."""
+        return not self.name.startswith(b"/")
 
     def where(self) -> dict[str, object]:
         """What every recipe says about its file."""
-        told = {"file": os.fsdecode(self.name), "size": self.size, "mtime_ns": self.mtime_ns}
+        found = {"file": os.fsdecode(self.name), "size": self.size}
+        told = found | ({"etag": self.etag} if self.is_remote else {"mtime_ns": self.mtime_ns})
         return {**told, "constants": self.constants} if self.constants else told
+
+    def pread(self, length: int, start: int) -> bytes:
+        """Bytes of a file in a store. Raises StorageError."""
+        return read_part(parse_url(os.fsdecode(self.name)), self.size, self.etag, start, min(self.size, start + length))
 
 
 def stat_file(name: bytes) -> TableFile:
@@ -55,6 +73,10 @@ def stat_file(name: bytes) -> TableFile:
 @contextmanager
 def opened(file: TableFile) -> Iterator[Window]:
     """The open file, if it is still what it was when it was listed. Raises PlanningError."""
+    if file.is_remote:
+        with storage_errors():
+            yield Window(file.pread, file.size)
+        return
     try:
         fd = os.open(file.name, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -67,7 +89,7 @@ def opened(file: TableFile) -> Iterator[Window]:
                 "Submit the job again when it is at rest."
             )
         try:
-            yield Window(fd, file.size)
+            yield Window(partial(os.pread, fd), file.size)
         except OSError as error:
             raise unreadable(file.name, error) from error
     finally:

@@ -25,6 +25,8 @@ def file_line(file: TableFile) -> bytes:
         value["layout"] = file.layout
     if file.rows:
         value["rows"] = file.rows
+    if file.spans:
+        value["spans"] = file.spans
     if file.runs is not None:
         value["runs"] = file.runs
     return _line(value)
@@ -53,8 +55,10 @@ def files(listing: AppendFile, start: int, end: int) -> Iterator[tuple[int, Tabl
             name = os.fsencode(value["file"])
             rows, runs = tuple(value.get("rows", ())), value.get("runs")
             runs = None if runs is None else tuple((begin, end) for begin, end in runs)
-            layout, constants = value.get("layout", 0), value.get("constants", "")
-            yield offset, TableFile(name, value["size"], value["mtime_ns"], layout, rows, runs, constants)
+            spans = tuple((begin, end) for begin, end in value.get("spans", ()))
+            size, time, layout = value["size"], value.get("mtime_ns", 0), value.get("layout", 0)
+            constants, etag = value.get("constants", ""), value.get("etag", "")
+            yield offset, TableFile(name, size, time, layout, rows, runs, constants, etag, spans)
             offset += len(line) + 1
 
 

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections import Counter
-from typing import Any
+from typing import IO, Any
 
 import pyarrow
 import pyarrow.parquet
 from windrow.spec.mltable import ReadParquet
+from windrow.storage.objects import ObjectFile
+from windrow.storage.urls import parse_url
 from windrow_worker.tables.parquet import PATH, pack_schema
 
 from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.remote import storage_errors
 from windrow_master.planning.tables.files import TableFile
 
+SLACK_BYTES = 512
+"""Behind a column chunk: some writers tell its length too short, which readers make up for by reading on."""
 
-def row_counts(name: bytes) -> tuple[int, ...]:
+
+def row_counts(file: TableFile) -> tuple[int, ...]:
     """The rows of each row group of a file. Raises PlanningError."""
-    return _footer(name)[0]
+    return _footer(file)[0]
 
 
-def _footer(name: bytes) -> tuple[tuple[int, ...], Any]:
+def _footer(file: TableFile) -> tuple[tuple[int, ...], Any, tuple[tuple[int, int], ...]]:
+    """Rows of each row group, schema, and (of a file in a store) the bytes of each row group and of the footer."""
     try:
-        with open(name, "rb") as opened, pyarrow.parquet.ParquetFile(opened) as parquet:
+        with storage_errors(), _open(file) as opened, pyarrow.parquet.ParquetFile(opened) as parquet:
             metadata = parquet.metadata
             rows = tuple(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
-            return rows, parquet.schema_arrow
+            return rows, parquet.schema_arrow, _spans(metadata, file.size) if file.is_remote else ()
     except (OSError, pyarrow.ArrowException) as error:
         raise PlanningError(
-            f"{shown(name)} cannot be read as Parquet: {' '.join(str(error).split())}. "
+            f"{shown(file.name)} cannot be read as Parquet: {' '.join(str(error).split())}. "
             "Take it out of the input, or write it anew."
         ) from error
 
@@ -43,13 +52,13 @@ class ParquetPinning:
     def look_at(self, file: TableFile) -> TableFile:
         """Read a footer: the rows of each row group, and the columns, which are joined by name. Raises
         PlanningError."""
-        rows, schema = _footer(file.name)
+        rows, schema, spans = _footer(file)
         repeated = [name for name, number in Counter(schema.names).items() if number > 1]
         if repeated:
             raise PlanningError(f'{shown(file.name)} has several columns named "{repeated[0]}"; rename them.')
         for field in schema:
             self._join(field)
-        return file._replace(rows=rows)
+        return file._replace(rows=rows, spans=spans)
 
     def _join(self, field: pyarrow.Field) -> None:
         known = self._fields.get(field.name)
@@ -77,3 +86,30 @@ class ParquetPinning:
             "mixed": sorted(self._mixed),
             "path_column": self._read.include_path_column,
         }
+
+
+def _open(file: TableFile) -> IO[bytes]:
+    if file.is_remote:
+        # Buffered, so that a footer is one request or two.
+        return io.BufferedReader(
+            ObjectFile(parse_url(os.fsdecode(file.name)), file.size, file.etag), buffer_size=64 * 1024
+        )
+    return open(file.name, "rb")
+
+
+def _spans(metadata: Any, size: int) -> tuple[tuple[int, int], ...]:
+    """The bytes of each row group, and those of the footer."""
+    spans = []
+    for at in range(metadata.num_row_groups):
+        group = metadata.row_group(at)
+        begins, ends = [size], [0]
+        for index in range(group.num_columns):
+            chunk = group.column(index)
+            begin = chunk.data_page_offset
+            if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
+                begin = min(begin, chunk.dictionary_page_offset)
+            begins.append(begin)
+            ends.append(begin + chunk.total_compressed_size + SLACK_BYTES)
+        spans.append((min(begins), min(size, max(ends))))
+    # The footer's length and the magic word stand behind it.
+    return (*spans, (max(0, size - metadata.serialized_size - 8), size))

@@ -10,7 +10,7 @@ the third.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from windrow.spec.mltable import Read, ReadDelimited, ReadJsonLines, ReadParquet
@@ -19,20 +19,22 @@ from windrow.spec.mltable_steps import SelectPartitions
 
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter
-from windrow_master.planning.entries import file_entry, folder_entry, nothing_found
+from windrow_master.planning.entries import AnyEntry, file_entry, folder_entry, nothing_found
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.file_lists import plan_file_list
 from windrow_master.planning.file_steps import FileSteps
 from windrow_master.planning.journal import Journal
+from windrow_master.planning.remote import name_of, remote_file, remote_folder, stamp_of, through
 from windrow_master.planning.request import Request
 from windrow_master.planning.tables import listing
 from windrow_master.planning.tables.cut import cut
-from windrow_master.planning.tables.files import stat_file
+from windrow_master.planning.tables.files import TableFile, stat_file
 from windrow_master.planning.tables.partitions import Partitions
 from windrow_master.planning.tables.pin_delimited import DelimitedPinning
 from windrow_master.planning.tables.pin_json_lines import JsonLinesPinning
 from windrow_master.planning.tables.row_steps import column_names, drops_rows, resolve
 from windrow_master.planning.tables.source import Source, is_marker, open_source, plain_read
+from windrow_master.roots import Roots
 
 BYTES_DEFAULT = 1024 * 1024
 """Bytes of a mini-batch where none are given. Source: reference/parallel-job.md, section 4.1."""
@@ -43,10 +45,10 @@ def plan_mltable(request: Request, journal: Journal, emitter: Emitter) -> None:
     start = request.checkpoint
     position = None if start is None else start.position["next"]
     if not isinstance(position, dict):
-        source = open_source(request.path, emitter.warn, request.roots)
+        source = open_source(request.path, emitter.warn, request.roots, request.datastores)
         if source.read is None and not source.plain:
             steps = _file_steps(source, start)
-            plan_file_list(source.path, source.entries, request.mini_batch_size, start, journal, emitter, steps)
+            plan_file_list(source.path, source.entries, request, start, journal, emitter, steps)
             return
         position = {"files_end": _list_and_pin(source, request, journal, emitter), "file_at": 0, "begin": None}
     _cut_all(request, position, journal, emitter)
@@ -60,9 +62,9 @@ def plan_records(request: Request, journal: Journal, emitter: Emitter) -> None:
     start = request.checkpoint
     position = None if start is None else start.position["next"]
     if position is None:
-        entry = (folder_entry if request.input_type == "uri_folder" else file_entry)(
-            request.path, os.fsdecode(request.path), request.roots
-        )
+        makers = (remote_folder, remote_file) if request.is_remote else (folder_entry, file_entry)
+        make: Callable[[bytes, str, Roots | None], AnyEntry] = makers[request.input_type != "uri_folder"]
+        entry = make(request.path, os.fsdecode(request.path), request.roots)
         source = Source(request.path, [entry], ReadJsonLines(), plain=False)
         position = {"files_end": _list_and_pin(source, request, journal, emitter), "file_at": 0, "begin": None}
     _cut_all(request, position, journal, emitter)
@@ -70,7 +72,7 @@ def plan_records(request: Request, journal: Journal, emitter: Emitter) -> None:
 
 def _cut_all(request: Request, position: dict[str, Any], journal: Journal, emitter: Emitter) -> None:
     pinned = listing.read_pinned(journal.listing, position["files_end"])
-    emitter.set_reader(pinned["reader"])
+    emitter.set_reader(pinned["reader"] | ({"remote": True} if pinned.get("remote") else {}))
     cut(pinned, position, journal, emitter)
     if emitter.mini_batches == 0 and "base" in pinned:
         raise PlanningError(f"The steps in the MLTable file of the input {shown(request.path)} leave no rows.")
@@ -90,7 +92,7 @@ def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: E
     pinning: Any = None
     partitions: Partitions | None = None
     file_steps = _file_steps(source)
-    for name in _names(source, read, file_steps, emitter):
+    for name, stamp in _names(source, read, file_steps, emitter):
         if pinning is None:
             read = read or plain_read(name, source.path)
             pinning = _pinning(read, emitter, plain=source.plain)
@@ -100,14 +102,19 @@ def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: E
                 f"The input {shown(source.path)} holds files of different formats; {shown(name)} is not like those "
                 "before it. Give each format a folder of its own, or add an MLTable file."
             )
-        file = pinning.look_at(stat_file(name))
+        file = TableFile(name, stamp[0], 0, etag=stamp[1]) if stamp is not None else stat_file(name)
+        file = pinning.look_at(file)
         journal.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
     if read is None or pinning is None:
         raise nothing_found(source.path, source.entries) if file_steps is None else file_steps.nothing_left()
     if partitions is not None:
         partitions.check()
     files_end = journal.listing.length
-    pinned: dict[str, Any] = {"slice_bytes": size or getattr(read, "partition_size", None) or BYTES_DEFAULT}
+    remote = any(not entry.folder.startswith(b"/") for entry in source.entries)
+    pinned: dict[str, Any] = {
+        "remote": remote,
+        "slice_bytes": size or getattr(read, "partition_size", None) or BYTES_DEFAULT,
+    }
     if isinstance(read, ReadParquet):
         pinned["reader"] = pinning.pin()
         if size is not None:
@@ -183,22 +190,30 @@ def _file_steps(source: Source, start: Checkpoint | None = None) -> FileSteps | 
     return FileSteps(source.mltable.before, source.path, frontier["seen"] if frontier else None)
 
 
-def _names(source: Source, read: Read | None, steps: FileSteps | None, emitter: Emitter) -> Iterator[bytes]:
-    """Absolute names of the data files, in order."""
+def _names(
+    source: Source, read: Read | None, steps: FileSteps | None, emitter: Emitter
+) -> Iterator[tuple[bytes, tuple[int, str] | None]]:
+    """Absolute names of the data files, in order; those in stores with size and mark."""
     every_marker = source.plain or isinstance(read, ReadParquet)
     for entry in source.entries:
+        remote = not entry.folder.startswith(b"/")
         for chunk in entry.names(emitter.warn):
-            names = [name for name in chunk if entry.file or not _is_mark(name, read, every_marker)]
+            names = [
+                name
+                for name in chunk
+                if entry.file or not _is_mark(name_of(name) if remote else name, read, every_marker)
+            ]
             if steps is not None:
                 if steps.nothing_passes:
                     return
-                names = steps.apply(entry.folder, names)
-            for name in names:
+                names = through(steps.apply, entry.folder, names)
+            for text in names:
+                name = name_of(text) if remote else text
                 path = os.path.join(entry.folder, name)
                 if source.plain and not entry.file and _is_hidden_stranger(name):
                     emitter.warn(f"{shown(path)} was left out: a hidden file whose name tells no format of tables.")
                     continue
-                yield path
+                yield path, stamp_of(text) if remote else None
 
 
 def _is_mark(name: bytes, read: Read | None, every_marker: bool) -> bool:

@@ -8,10 +8,21 @@ from typing import NamedTuple
 
 from windrow.spec import table_files
 from windrow.spec.mltable import FILE_NAME, MLTable, PathEntry, Read, read_mltable
+from windrow.spec.nodes import FILE_BYTES_MAX
 from windrow.spec.problems import Problems
+from windrow.storage.objects import read_part, stat_object
+from windrow.storage.urls import is_remote
 
-from windrow_master.planning.entries import Entry, file_entry, folder_entry, pattern_entry
+from windrow_master.datastores import Datastores, UnknownDatastore
+from windrow_master.planning.entries import AnyEntry, file_entry, folder_entry, pattern_entry
 from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.remote import (
+    remote_file,
+    remote_folder,
+    remote_pattern,
+    remote_url,
+    storage_errors,
+)
 from windrow_master.planning.table_paths import definition_of
 from windrow_master.planning.walk import Warn
 from windrow_master.roots import Roots
@@ -22,38 +33,60 @@ class Source(NamedTuple):
     names."""
 
     path: bytes
-    entries: Sequence[Entry]
+    entries: Sequence[AnyEntry]
     read: Read | None
     plain: bool
     mltable: MLTable | None = None
 
 
-def open_source(path: bytes, warn: Warn, roots: Roots | None) -> Source:
+def open_source(path: bytes, warn: Warn, roots: Roots | None, datastores: Datastores) -> Source:
     """Find out what the input is. Raises PlanningError: not there, outside, or an MLTable file with errors."""
+    if is_remote(os.fsdecode(path)):
+        return _remote_source(path, warn, roots, datastores)
     definition = definition_of(path)
     if definition is not None:
-        return _mltable_source(definition, warn, roots)
+        # Before it is read: messages about a file quote from it.
+        file_entry(definition, os.fsdecode(definition), roots)
+        return _mltable_source(definition, None, warn, roots, datastores)
     text = os.fsdecode(path)
     entry = file_entry(path, text, roots)
     return Source(path, [entry], None, plain=True)
 
 
-def _mltable_source(definition: bytes, warn: Warn, roots: Roots | None) -> Source:
+def _remote_source(path: bytes, warn: Warn, roots: Roots | None, datastores: Datastores) -> Source:
+    """An input in a store."""
+    url = remote_url(path, roots)
+    definition = url if url.key.rpartition("/")[2] == FILE_NAME else url.below(FILE_NAME)
+    with storage_errors():
+        found = None if url.is_web and definition != url else stat_object(definition)
+        if found is not None:
+            content = read_part(definition, found.size, found.version, 0, min(found.size, FILE_BYTES_MAX + 1))
+            return _mltable_source(str(definition).encode(), content, warn, roots, datastores)
+    return Source(path, [remote_file(path, os.fsdecode(path), roots)], None, plain=True)
+
+
+def _mltable_source(
+    definition: bytes, content: bytes | None, warn: Warn, roots: Roots | None, datastores: Datastores
+) -> Source:
     folder = os.path.dirname(definition)
-    # Before it is read: messages about a file quote from it.
-    file_entry(definition, os.fsdecode(definition), roots)
     problems = Problems()
-    table = read_mltable(os.fsdecode(definition), problems)
+    table = read_mltable(os.fsdecode(definition), problems, content)
     if table is None:
         raise PlanningError("\n".join(str(problem) for problem in problems.errors))
     for warning in problems.warnings:
         warn(str(warning))
-    entries = [_entry(folder, entry, roots) for entry in table.paths]
+    entries = [_entry(folder, entry, roots, datastores) for entry in table.paths]
     return Source(folder, entries, table.read, plain=False, mltable=table)
 
 
-def _entry(folder: bytes, entry: PathEntry, roots: Roots | None) -> Entry:
-    text = os.fsencode(entry.text)
+def _entry(folder: bytes, entry: PathEntry, roots: Roots | None, datastores: Datastores) -> AnyEntry:
+    try:
+        text = os.fsencode(datastores.resolve(entry.text))
+    except UnknownDatastore as error:
+        raise PlanningError(f"{entry.place}: {error}") from error
+    inside = is_remote(os.fsdecode(folder)) and not text.startswith(b"/")
+    if is_remote(os.fsdecode(text)) or inside:
+        return _remote_entry(folder, text, entry, roots)
     if entry.kind == "pattern":
         found = pattern_entry(folder, text, roots)
     else:
@@ -61,6 +94,23 @@ def _entry(folder: bytes, entry: PathEntry, roots: Roots | None) -> Entry:
         found = (file_entry if entry.kind == "file" else folder_entry)(path, entry.text, roots)
     # The MLTable file itself is never data.
     below = os.path.join(os.path.normpath(folder), FILE_NAME.encode()).removeprefix(os.path.join(found.folder, b""))
+    return found if found.file else found._replace(leave_out=below)
+
+
+def _remote_entry(folder: bytes, text: bytes, entry: PathEntry, roots: Roots | None) -> AnyEntry:
+    """An entry in a store: an address, or a path relative to an MLTable file that lies there itself."""
+    address = text
+    if not is_remote(os.fsdecode(text)):
+        parts = os.path.normpath(text).split(b"/")
+        if parts[0] == b"..":
+            raise PlanningError(
+                f'{entry.place}: "{entry.text}" leads out of the folder of its MLTable file, which lies in a store. '
+                "Write the whole address."
+            )
+        address = folder if parts == [b"."] else b"/".join([folder, *parts])
+    make = {"file": remote_file, "folder": remote_folder, "pattern": remote_pattern}[entry.kind]
+    found = make(address, entry.text, roots)
+    below = os.path.join(folder, FILE_NAME.encode()).removeprefix(os.path.join(found.folder, b""))
     return found if found.file else found._replace(leave_out=below)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 
 BLOCK = 16 * 1024
 BLOCK_MAX = 1024 * 1024
@@ -12,8 +12,9 @@ class Window:
     """An open file. Blocks are read where they are asked for, larger ones when the search goes on from block to
     block."""
 
-    def __init__(self, fd: int, size: int) -> None:
-        self._fd = fd
+    def __init__(self, pread: Callable[[int, int], bytes], size: int) -> None:
+        """`pread`: reads at most so many bytes from an offset on."""
+        self._pread = pread
         self.size = size
         self._base = 0
         self._block = b""
@@ -23,7 +24,7 @@ class Window:
         """Up to `length` bytes from `start`; less only at the end of the file."""
         parts, end = [], min(start + length, self.size)
         while start < end:
-            part = os.pread(self._fd, end - start, start)
+            part = self._pread(end - start, start)
             if not part:
                 break
             parts.append(part)
