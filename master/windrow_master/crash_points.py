@@ -38,6 +38,9 @@ POINTS = frozenset(
         "concatenate.recorded",
         "concatenate.renamed",
         "concatenate.folder_synced",
+        # The upload of an output to a store, in this order.
+        "upload.recorded",
+        "upload.uploaded",
         # A client's data, in this order.
         "place.unpacked",
         "place.synced",

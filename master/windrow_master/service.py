@@ -93,10 +93,11 @@ class MasterService:
 
         segments = SegmentWriter(store.incarnation, segments_of)
         finisher = Finisher(store.reader(), store.record_output, store.incarnation)
-        datastores = Roots(config.datastores.values())
+        places = config.places
+        datastores = Roots(places.places.values())
         # What the steps of a job read may be an output of another one, too.
-        readable = None if config.embedded else Roots([*config.datastores.values(), config.outputs])
-        carrier = Carrier(core, config.state, config.outputs, readable, finisher, watchers)
+        readable = None if config.embedded else Roots([*places.places.values(), config.outputs])
+        carrier = Carrier(core, config.state, config.outputs, places, readable, finisher, watchers)
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
@@ -107,6 +108,7 @@ class MasterService:
             jobs,
             artifacts,
             config.outputs,
+            places,
             None if config.embedded else datastores,
             None if default is None else default / UPLOADS,
         )
@@ -131,7 +133,7 @@ class MasterService:
                 agents,
                 config.state,
                 embedded=config.embedded,
-                datastores=config.datastores,
+                datastores=places.places,
             ),
             server,
         )

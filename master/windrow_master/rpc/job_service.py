@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import grpc
 import windrow
 from windrow.rpc import errors
 from windrow.rpc.v1 import job_service_pb2 as pb
+from windrow.storage.urls import is_remote
 
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
@@ -48,7 +49,7 @@ class JobService(NodeCalls):
         state_folder: Path,
         *,
         embedded: bool,
-        datastores: dict[str, Path],
+        datastores: Mapping[str, str | Path],
     ) -> None:
         super().__init__(writer, nodes, embedded=embedded)
         self._jobs = jobs
@@ -159,7 +160,17 @@ class JobService(NodeCalls):
     ) -> AsyncIterator[pb.DownloadOutputResponse]:
         """An output: one file, or all files of a folder."""
         job, steps = await self._find(request.job_id, context)
-        place = self._output_place(job, steps, request.output)
+        path = self._output_place(job, steps, request.output)
+        if path is not None and is_remote(path):
+            await errors.abort(
+                context,
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "OUTPUT_REMOTE",
+                f"The output {request.output!r} of job {job.job_id} is in a store, at {path}: fetch it from there, "
+                "with the tools of that store.",
+            )
+            return
+        place = Path(path) if path is not None else None
         if place is None or not place.exists():
             names = ", ".join(sorted(self._output_names(job, steps))) or "(none)"
             await errors.abort(
@@ -219,13 +230,12 @@ class JobService(NodeCalls):
         names.update(self._jobs.pipeline_outputs(job))
         return names
 
-    def _output_place(self, job: JobRow, steps: list[StepRow], name: str) -> Path | None:
+    def _output_place(self, job: JobRow, steps: list[StepRow], name: str) -> str | None:
         bound = self._output_names(job, steps).get(name)
         if bound is None:
             return None
         step = next(step for step in steps if step.name == bound[0])
-        path = StepPaths.from_json(step.paths).outputs.get(bound[1])
-        return Path(path) if path is not None else None
+        return StepPaths.from_json(step.paths).outputs.get(bound[1])
 
 
 async def _page_number(token: str, context: Context) -> int | None:

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from windrow.rpc.v1 import work_pb2
-from windrow.spec.effective import EffectiveStep, resolve_arguments
+from windrow.spec.effective import EffectiveStep, LiteralInput, resolve_arguments
+from windrow.storage.urls import is_remote
 
 from windrow_master.core.state import Job, Step
 from windrow_master.shell.preparation import StepPaths
@@ -15,10 +16,12 @@ from windrow_master.shell.preparation import StepPaths
 def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:
     """The message for a step whose paths are resolved and whose reader is pinned."""
     output_path = ""
-    if effective.append_row_to is not None and paths.append_row is not None:
+    side_inputs = _side_inputs(effective, paths)
+    inputs = paths.inputs | {side.name: f"\0{side.name}\0" for side in side_inputs}
+    if effective.append_row_to is not None and paths.append_row is not None and not is_remote(paths.append_row):
         output_path = str(Path(paths.append_row).parent)
-    elif paths.outputs:
-        name, path = next(iter(paths.outputs.items()))
+    elif local_outputs := {name: path for name, path in paths.outputs.items() if not is_remote(path)}:
+        name, path = next(iter(local_outputs.items()))
         output_path = str(Path(path).parent) if effective.outputs[name].type == "uri_file" else path
     spec = work_pb2.StepSpec(
         step_id=step.step_id,
@@ -27,7 +30,7 @@ def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) 
         generation=job.generation,
         code_digest=effective.code_digest,
         entry_script=effective.entry_script,
-        arguments=resolve_arguments(effective, paths.inputs, paths.outputs),
+        arguments=resolve_arguments(effective, inputs, paths.outputs),
         environment_variables=effective.environment_variables,
         reader=step.reader or b"{}",
         rows=json.dumps(
@@ -44,7 +47,20 @@ def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) 
         output_folders=[output_path] if output_path else [],
         priority=job.priority,
         weight=job.weight,
+        side_inputs=side_inputs,
     )
     spec.run_invocation_timeout.FromMilliseconds(int(effective.run_invocation_timeout_s * 1000))
     spec.task_overhead_timeout.FromMilliseconds(int(effective.task_overhead_timeout_s * 1000))
     return spec
+
+
+def _side_inputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2.SideInput]:
+    """What agents bring to the node before workers start. With mode `direct` a script gets the address itself."""
+    found = []
+    for name, given in effective.inputs.items():
+        if name == effective.input_data or isinstance(given, LiteralInput) or given.mode == "direct":
+            continue
+        copied = given.mode in ("download", "eval_download")
+        if is_remote(paths.inputs[name]) or copied:
+            found.append(work_pb2.SideInput(name=name, address=paths.inputs[name], writable=copied))
+    return found

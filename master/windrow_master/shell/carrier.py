@@ -14,6 +14,7 @@ from typing import Any
 from windrow.journal import log
 from windrow.rpc.v1 import work_pb2
 from windrow.spec.effective import EffectiveJob, EffectiveStep
+from windrow.storage.errors import StorageError, Trouble
 
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
@@ -21,7 +22,8 @@ from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import Job, Step
-from windrow_master.core.statuses import USER_ERROR
+from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
+from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.output.errors import TargetForeign
 from windrow_master.roots import Roots
 from windrow_master.rpc.step_spec import step_spec
@@ -35,6 +37,7 @@ from windrow_master.shell.preparation import (
     make_folders,
     planning_request,
     resolve,
+    resolved,
     step_folder,
 )
 from windrow_master.store.errors import StoreError
@@ -51,14 +54,17 @@ class Carrier:
         core: Core,
         state_folder: Path,
         outputs_root: Path,
+        places: Datastores,
         readable: Roots | None,
         finisher: Finisher,
         watchers: Watchers,
     ) -> None:
-        """`readable`: where everything must lie that planners read; None: anywhere."""
+        """`places`: what addresses of datastores mean; `readable`: where everything must lie that planners read;
+        None: anywhere."""
         self._core = core
         self._state_folder = state_folder
         self._outputs_root = outputs_root
+        self._places = places
         self._readable = readable
         self._finisher = finisher
         self._watchers = watchers
@@ -245,7 +251,10 @@ class Carrier:
     async def _prepare(self, step: Step) -> None:
         try:
             await self._start(step)
-        except (PreparationFailed, TargetForeign) as error:
+        except StorageError as error:
+            users = error.trouble in (Trouble.MISSING, Trouble.UNSUPPORTED)
+            self._submit(commands.FailStep(step.step_id, str(error), USER_ERROR if users else DEPENDENCY_ERROR))
+        except (PreparationFailed, TargetForeign, UnknownDatastore) as error:
             self._submit(commands.FailStep(step.step_id, str(error), USER_ERROR))
         except Exception as error:
             # A bug. Unsaid, the step would wait for its beginning for ever.
@@ -272,7 +281,7 @@ class Carrier:
         if not step.planned:
             driver = PlanningDriver(
                 step.step_id,
-                planning_request(effective, paths, folder, self._readable),
+                planning_request(effective, paths, folder, self._places, self._readable),
                 lambda: step.checkpoint,
                 self._submit,
             )
@@ -353,7 +362,8 @@ class Carrier:
         return document
 
     def _effective(self, job: Job, step: Step) -> EffectiveStep:
-        return self._document(job).steps[step.ordinal]
+        # Whoever submitted it heard of datastores that are not there; since then the master may have lost one.
+        return resolved(self._document(job).steps[step.ordinal], self._places, lenient=self._readable is None)
 
     def _folder_of(self, step: Step) -> Path:
         job = self._core.state.jobs[step.job_key]

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windrow.journal import say
+from windrow.storage.errors import StorageError, Trouble
+from windrow.storage.urls import is_remote
 
 from windrow_master.core.commands import FailStep, FinishStep, LostRows, PostponeFinish, RequeueLostRows
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
+from windrow_master.folders import make_durable
 from windrow_master.output.concatenation import (
     ConcatenationError,
     ConcatenationStopped,
@@ -27,6 +30,7 @@ from windrow_master.output.concatenation import (
     concatenate,
 )
 from windrow_master.output.errors import TargetForeign
+from windrow_master.output.remote import refuse_foreign_object, upload
 from windrow_master.output.staging import remove_orphans
 from windrow_master.output.target import refuse_foreign
 from windrow_master.reports.failed_items import FILE_NAME, describer, write_failed_items
@@ -36,6 +40,10 @@ from windrow_master.store.protocol import StoreReader
 from windrow_master.store.rows import CommittedRange, OutputRow
 
 RETRY_S = 2.0
+UPLOADS_MAX = 5
+"""How often the upload of an output is tried, each time with all the tries of its requests."""
+ASSEMBLED = "assembled"
+"""Folder in a step's own, in which an output is put together that goes to a store."""
 THREADS = 2
 
 
@@ -71,8 +79,13 @@ class Finisher:
         self._stops: dict[StepId, threading.Event] = {}
 
     def refuse_foreign(self, paths: StepPaths) -> None:
-        """Raise TargetForeign, before any work is done, where the output must not be written."""
-        if paths.append_row is not None:
+        """Raise TargetForeign or StorageError, before any work is done, where the output must not or cannot be
+        written."""
+        if paths.append_row is None:
+            return
+        if is_remote(paths.append_row):
+            refuse_foreign_object(paths.append_row, self._reader.outputs_at)
+        else:
             refuse_foreign(Path(paths.append_row), self._reader.outputs_at)
 
     async def finish(
@@ -100,12 +113,21 @@ class Finisher:
         self, stop: threading.Event, work: Finish, postpone: Callable[[PostponeFinish], object]
     ) -> FinishStep | RequeueLostRows | FailStep | None:
         loop = asyncio.get_running_loop()
+        uploads_left = UPLOADS_MAX
         while not stop.is_set():
             try:
                 return await loop.run_in_executor(self._threads, self._finish_once, work, stop)
             except ConcatenationStopped:
                 break
             except (OutputFull, RowsUnreadable, StorePostponed) as error:
+                say(logging.WARNING, "the output waits", step=work.step_id, reason=str(error))
+                postpone(PostponeFinish(work.step_id, work.generation, str(error)))
+                await asyncio.sleep(RETRY_S)
+            except StorageError as error:
+                uploads_left -= 1
+                if error.trouble is not Trouble.FAILED or not uploads_left:
+                    text = f"The output could not be written: {error} Then retry the job: nothing needs to run again."
+                    return FailStep(work.step_id, text, DEPENDENCY_ERROR)
                 say(logging.WARNING, "the output waits", step=work.step_id, reason=str(error))
                 postpone(PostponeFinish(work.step_id, work.generation, str(error)))
                 await asyncio.sleep(RETRY_S)
@@ -136,27 +158,37 @@ class Finisher:
     def _finish_once(self, work: Finish, stop: threading.Event) -> FinishStep | RequeueLostRows:
         segments = work.folder / "segments"
         message = ""
-        if work.paths.append_row is not None:
+        append_row = work.paths.append_row
+        if append_row is not None:
+            remote = is_remote(append_row)
+            target = work.folder / ASSEMBLED / append_row.rpartition("/")[2] if remote else Path(append_row)
+            if remote:
+                refuse_foreign_object(append_row, self._reader.outputs_at)
+                make_durable(target.parent, work.folder)
             wanted = Wanted(
                 work.job_key,
                 work.job_id,
                 work.step_id,
                 work.generation,
                 self._incarnation,
-                Path(work.paths.append_row),
+                target,
                 segments,
                 work.header,
                 work.row_format,
             )
             try:
-                concatenate(wanted, self._reader, self._record, stop=stop)
+                row = concatenate(wanted, self._reader, self._record, stop=stop)
             except RowsLost as error:
                 say(logging.ERROR, "committed rows are lost", step=work.step_id, reason=str(error))
                 lost = tuple(self._lost_rows(work.step_id, row) for row in error.lost)
                 return RequeueLostRows(work.step_id, work.generation, lost)
+            if remote:
+                upload(target, row._replace(path=append_row, mtime_ns=0), self._record)
+                target.unlink(missing_ok=True)
         # A retry that mended all also takes away what an earlier generation listed.
         if work.has_failures or work.generation > 1:
             report = failed_items_path(work)
+            report.parent.mkdir(parents=True, exist_ok=True)
             if self._list_failures(work, report):
                 message = f"What failed is listed in {report}."
         remove_orphans(segments, self._incarnation, {row.name for row in self._reader.segments_of(work.step_id)})
@@ -175,7 +207,9 @@ class Finisher:
 
 
 def failed_items_path(work: Finish) -> Path:
-    """Where the failed items of a step are listed: beside its output."""
+    """Where the failed items of a step are listed: beside its output; in its logs, where that lies in a store."""
+    if work.paths.append_row is not None and is_remote(work.paths.append_row):
+        return work.logs / FILE_NAME
     name = FILE_NAME if work.only_step else f"{work.step_name}.{FILE_NAME}"
     if work.paths.append_row is not None:
         return Path(work.paths.append_row).parent / name

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from windrow.spec.effective import DEFAULT_ROWS_FILE, DataInput, EffectiveJob, EffectiveStep, OutputInput
+from windrow.storage.urls import is_remote, parse_url
 
+from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.folders import make_durable
 from windrow_master.roots import Roots
 
@@ -49,10 +51,32 @@ def logs_folder(state_folder: Path, job_id: str) -> Path:
     return state_folder / "jobs" / job_id / "logs"
 
 
+def resolved(step: EffectiveStep, places: Datastores, *, lenient: bool) -> EffectiveStep:
+    """A step with what its addresses of datastores mean. Raises UnknownDatastore.
+
+    `lenient`: an output in a datastore that is not known goes to the default place of outputs.
+    """
+    inputs = {
+        name: given._replace(path=places.resolve(given.path)) if isinstance(given, DataInput) else given
+        for name, given in step.inputs.items()
+    }
+    outputs = dict(step.outputs)
+    for name, output in step.outputs.items():
+        if output.path is not None:
+            try:
+                outputs[name] = output._replace(path=places.resolve(output.path))
+            except UnknownDatastore:
+                if not lenient:
+                    raise
+                outputs[name] = output._replace(path=None)
+    return step._replace(inputs=inputs, outputs=outputs)
+
+
 def resolve(
     job: EffectiveJob, step: EffectiveStep, job_id: str, outputs_root: Path, earlier: dict[str, StepPaths]
 ) -> StepPaths:
-    """Resolve a step's paths. `earlier`: the paths of the steps before it, by name."""
+    """Resolve the paths of a step without addresses of datastores. `earlier`: the paths of the steps before it, by
+    name."""
     inputs: dict[str, str] = {}
     for name, given in step.inputs.items():
         if isinstance(given, OutputInput):
@@ -63,18 +87,25 @@ def resolve(
             inputs[name] = given.value
     outputs: dict[str, str] = {}
     append_row = None
+    remote_rows: str | None = None
     for name, wanted in step.outputs.items():
+        is_file = wanted.type == "uri_file"
+        if wanted.path is not None and is_remote(wanted.path):
+            url = parse_url(wanted.path.replace("${{name}}", job_id))
+            outputs[name] = str(url)
+            if name == step.append_row_to:
+                remote_rows = str(url if is_file else url.below(wanted.file_name or DEFAULT_ROWS_FILE))
+            continue
         if wanted.path is not None:
             path = Path(wanted.path.replace("${{name}}", job_id))
         else:
             path = outputs_root / job_id / _output_folder(job, step, name)
-        is_file = wanted.type == "uri_file"
         if is_file and wanted.path is None:
             path = path / (wanted.file_name or DEFAULT_ROWS_FILE)
         if name == step.append_row_to:
             append_row = path if is_file else path / (wanted.file_name or DEFAULT_ROWS_FILE)
         outputs[name] = str(path)
-    return StepPaths(inputs, outputs, str(append_row) if append_row is not None else None)
+    return StepPaths(inputs, outputs, str(append_row) if append_row is not None else remote_rows)
 
 
 def _output_folder(job: EffectiveJob, step: EffectiveStep, name: str) -> str:
@@ -100,6 +131,10 @@ def make_folders(step: EffectiveStep, paths: StepPaths, folder: Path, roots: Roo
         ) from error
     for name, path in paths.outputs.items():
         is_file = step.outputs[name].type == "uri_file"
+        if is_remote(path):
+            if roots is not None and not roots.hold(path):
+                raise PreparationFailed(f"Output {name!r}: {path} is outside the datastores of this master ({roots}).")
+            continue
         place = Path(path).parent if is_file else Path(path)
         # Looked at when the job was submitted, too; a link may have been laid since.
         if roots is not None and not roots.hold(path):
@@ -122,13 +157,15 @@ def make_folders(step: EffectiveStep, paths: StepPaths, folder: Path, roots: Roo
             raise PreparationFailed(f"Output {name!r} should be the file {path}, but that is a folder.")
 
 
-def planning_request(step: EffectiveStep, paths: StepPaths, folder: Path, roots: Roots | None) -> dict[str, Any]:
+def planning_request(
+    step: EffectiveStep, paths: StepPaths, folder: Path, places: Datastores, roots: Roots | None
+) -> dict[str, Any]:
     """What the planner is asked, without the checkpoint (docs/contracts.md, section 3)."""
     given = None
     if step.input_data is not None:
         data = step.inputs[step.input_data]
         assert isinstance(data, DataInput | OutputInput), "checked when the document was read"
-        given = {"type": data.type, "path": paths.inputs[step.input_data]}
+        given = {"type": data.type, "path": paths.inputs[step.input_data], "mode": data.mode}
     return {
         "step_folder": str(folder),
         "input": given,
@@ -138,5 +175,6 @@ def planning_request(step: EffectiveStep, paths: StepPaths, folder: Path, roots:
         "file_format": step.file_format,
         "exact_row_index": step.exact_row_index,
         "partition_keys": list(step.partition_keys),
+        "datastores": places.places,
         "roots": None if roots is None else roots.folders,
     }

@@ -165,6 +165,7 @@ class StepSpec(google.protobuf.message.Message):
     OUTPUT_FOLDERS_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
     WEIGHT_FIELD_NUMBER: builtins.int
+    SIDE_INPUTS_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique for ever over one master's state."""
     job_id: builtins.str
@@ -193,7 +194,9 @@ class StepSpec(google.protobuf.message.Message):
     """Share among steps of equal priority; at least 1."""
     @property
     def arguments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """The script's arguments: sys.argv[1:]."""
+        """The script's arguments: sys.argv[1:]. The name of a side input between two NUL characters stands for its local
+        path.
+        """
 
     @property
     def environment_variables(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
@@ -210,6 +213,10 @@ class StepSpec(google.protobuf.message.Message):
     @property
     def output_folders(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Folders to make before workers start."""
+
+    @property
+    def side_inputs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SideInput]:
+        """Inputs to bring to the node before workers start, other than the one that is divided."""
 
     def __init__(
         self,
@@ -232,11 +239,38 @@ class StepSpec(google.protobuf.message.Message):
         output_folders: collections.abc.Iterable[builtins.str] | None = ...,
         priority: builtins.int = ...,
         weight: builtins.int = ...,
+        side_inputs: collections.abc.Iterable[global___SideInput] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["run_invocation_timeout", b"run_invocation_timeout", "task_overhead_timeout", b"task_overhead_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "code_digest", b"code_digest", "entry_script", b"entry_script", "environment_variables", b"environment_variables", "generation", b"generation", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "reader", b"reader", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "step_id", b"step_id", "step_name", b"step_name", "task_overhead_timeout", b"task_overhead_timeout", "weight", b"weight"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "code_digest", b"code_digest", "entry_script", b"entry_script", "environment_variables", b"environment_variables", "generation", b"generation", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "reader", b"reader", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "task_overhead_timeout", b"task_overhead_timeout", "weight", b"weight"]) -> None: ...
 
 global___StepSpec = StepSpec
+
+@typing.final
+class SideInput(google.protobuf.message.Message):
+    """Data that every worker of a step reads, and that lies in remote storage, or of which workers get a copy."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    WRITABLE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Its name in the job file."""
+    address: builtins.str
+    """Address of a file or folder in a store, or an absolute path."""
+    writable: builtins.bool
+    """Workers may write to what is brought."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        address: builtins.str = ...,
+        writable: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "name", b"name", "writable", b"writable"]) -> None: ...
+
+global___SideInput = SideInput
 
 @typing.final
 class StepAssignments(google.protobuf.message.Message):

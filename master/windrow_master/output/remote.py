@@ -1,0 +1,89 @@
+"""An output that stands in a store: whether what is there may be replaced, and its upload.
+
+The rows are put together in the step's folder first, by the very state machine of `concatenation`. Then:
+
+    nothing -> recorded -> uploaded (an upload is whole or not there) -> verified
+
+What is uploaded carries its digest as metadata, which goes when anybody writes to the object: an object is ours and
+unchanged if it carries the digest of something that was recorded for its address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from windrow.storage.errors import StorageError, Trouble, explained
+from windrow.storage.stores import open_store
+from windrow.storage.urls import parse_url
+
+from windrow_master.crash_points import reach
+from windrow_master.output.errors import TargetForeign
+from windrow_master.store.rows import OutputRow
+
+DIGEST_KEY = "windrow-sha256"
+CHUNK_BYTES = 16 << 20
+"""Parts of an upload; a store takes at most 10,000 of them."""
+PARTS_MAX = 9_000
+UPLOADS_AT_ONCE = 4
+
+
+def refuse_foreign_object(address: str, outputs_at: Callable[[str], Sequence[OutputRow]]) -> None:
+    """Raise TargetForeign unless nothing stands at an address, or what Windrow wrote there, unchanged, or an empty
+    object. Raises StorageError, also where the bucket is not there."""
+    url = parse_url(address)
+    store = open_store(url.root)
+    try:
+        found = store.get(url.key, options={"head": True})
+    except FileNotFoundError:
+        _need_bucket(address)
+        return
+    except Exception as error:
+        raise explained(error, "cannot be looked at", address) from error
+    if found.meta["size"] == 0:
+        return
+    known = outputs_at(address)
+    digest = found.attributes.get(DIGEST_KEY)
+    if any(row.digest == digest and row.length == found.meta["size"] for row in known):
+        return
+    raise TargetForeign(
+        f"The output {address} exists already and "
+        + ("was changed since Windrow wrote it" if known else "was not written by Windrow from this state folder")
+        + "; it is left alone. Move it away, or give the output another path; then run the job again."
+    )
+
+
+def upload(rows: Path, row: OutputRow, record: Callable[[OutputRow], None]) -> None:
+    """Put a file at the address that `row` names, which tells its length and digest. Raises StorageError."""
+    url = parse_url(row.path)
+    record(row)
+    reach("upload.recorded")
+    try:
+        store = open_store(url.root)
+        store.put(
+            url.key,
+            rows,
+            attributes={DIGEST_KEY: row.digest},
+            chunk_size=max(CHUNK_BYTES, row.length // PARTS_MAX + 1),
+            max_concurrency=UPLOADS_AT_ONCE,
+        )
+        reach("upload.uploaded")
+        size = store.head(url.key)["size"]
+    except StorageError:
+        raise
+    except Exception as error:
+        raise explained(error, "cannot be written", row.path) from error
+    if size != row.length:
+        raise StorageError(f"{row.path} has {size} bytes, where {row.length} were written. Check that store.")
+
+
+def _need_bucket(address: str) -> None:
+    """What answers "there is nothing" may be a bucket that is not there: only a listing tells. Raises StorageError."""
+    url = parse_url(address)
+    try:
+        next(iter(open_store(url.root).list(url.key, chunk_size=1)), None)
+    except Exception as error:
+        told = explained(error, "cannot be written", address)
+        # Who may write need not be allowed to list.
+        if told.trouble is Trouble.MISSING:
+            raise told from error
