@@ -76,7 +76,9 @@ class Agent:
         self.pool = Pool(config, node, GpuIndices(devices), os.environ)
         self.code = CodeCache(folder / "code", self._download)
         self.uploads = Uploads(self._link, self.upward.complete)
-        self.dispatcher = Dispatcher(self.pool, self.upward, folder, self.code.unpack, self.uploads.stage)
+        self.dispatcher = Dispatcher(
+            self.pool, self.upward, folder, self.code.unpack, self.uploads.stage, config.fetched_bytes_max
+        )
         self.session = Session(
             config,
             identity,

@@ -131,6 +131,19 @@ def failed_here(lease_id: int, message: str) -> work.Completion:
     )
 
 
+def not_fetched(lease: Lease, cause: work.Cause.ValueType, message: str, begun_ns: int) -> work.Completion:
+    """The completion of a lease whose data could not be brought to this node; ``begun_ns``: CLOCK_MONOTONIC."""
+    elapsed_us = max(0, time.monotonic_ns() - begun_ns) // 1000
+    return work.Completion(
+        lease_id=lease.lease_id,
+        cause=cause,
+        item_count=lease.item_count,
+        start_unix_us=time.time_ns() // 1000 - elapsed_us,
+        elapsed_us=elapsed_us,
+        message=shortened(message, _MESSAGE_MAX),
+    )
+
+
 def worker_failure(
     step_id: int, cause: work.Cause.ValueType, message: str, detail: str, process_number: int
 ) -> rpc.WorkerFailure:

@@ -44,6 +44,7 @@ class AgentConfig:
     - ``served``: started by somebody for good (`windrow agent`), not by `windrow run`: the log goes to stderr, too.
     - ``memory_rows_bytes_max``: unacknowledged inline rows in memory; more goes to disk.
     - ``held_rows_bytes_max``: unacknowledged rows in all (staged ones included); beyond it nothing new is started.
+    - ``fetched_bytes_max``: data of mini-batches that is brought from remote storage, ahead of the workers.
     """
 
     folder: Path
@@ -64,6 +65,7 @@ class AgentConfig:
     served: bool = False
     memory_rows_bytes_max: int = 64 << 20
     held_rows_bytes_max: int = 4 << 30
+    fetched_bytes_max: int = 8 << 30
 
     @classmethod
     def parse(cls, text: str | bytes) -> AgentConfig:
@@ -92,7 +94,8 @@ class AgentConfig:
         for name in ("node_id", "python", "on_master_lost", "log_level", "join_token"):
             if name in values:
                 _typed(name, values[name], str)
-        for name in ("slots", "gpu_count", "node_rank", "memory_rows_bytes_max", "held_rows_bytes_max"):
+        bounds = ("memory_rows_bytes_max", "held_rows_bytes_max", "fetched_bytes_max")
+        for name in ("slots", "gpu_count", "node_rank", *bounds):
             if name in values and _typed(name, values[name], int) < 0:
                 raise BadConfig(f"{name} is {values[name]}; it cannot be negative")
         if "served" in values:

@@ -17,9 +17,10 @@ from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions
 from windrow_agent.code_cache import CodeUnavailable
+from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.flow import Flow
 from windrow_agent.leases.holding import worth_telling
-from windrow_agent.leases.lease import Lease
+from windrow_agent.leases.lease import Lease, LeaseState
 from windrow_agent.leases.ledger import Ledger
 from windrow_agent.node.resources import UsageMeter
 from windrow_agent.pool import Pool, now_ns
@@ -45,7 +46,9 @@ class Dispatcher:
     ``ended``: steps that are over here but whose logs the master may not have in full.
     """
 
-    def __init__(self, pool: Pool, upward: Upward, folder: Path, unpack: Unpack, stage: StageRows) -> None:
+    def __init__(
+        self, pool: Pool, upward: Upward, folder: Path, unpack: Unpack, stage: StageRows, fetched_bytes_max: int
+    ) -> None:
         self.ledger = Ledger()
         self.steps: dict[int, Step] = {}
         self.ended: list[Step] = []
@@ -56,6 +59,7 @@ class Dispatcher:
         self._unpack = unpack
         self._flow = Flow(self.ledger, self.steps, pool, upward)
         self._supervisor = Supervisor(self._flow, pool, upward, folder / "staged", stage, self._changed)
+        self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched)
         self._last_tick_ns = now_ns()
         self._stalled_ns = 0
         self._ticks = 0
@@ -98,23 +102,43 @@ class Dispatcher:
             self._upward.release([a.lease_id for a in group.assignments if self.ledger.get(a.lease_id) is None])
             return
         step.active_ns = now_ns()
-        self.ledger.receive(
-            Lease(
-                a.lease_id,
-                step_id,
-                generation,
-                a.mini_batch_index,
-                a.item_first,
-                a.item_count,
-                a.recipe,
-                a.attempt,
-                a.exclusive,
-            )
-            for a in group.assignments
+        new = self.ledger.receive(
+            (
+                Lease(
+                    a.lease_id,
+                    step_id,
+                    generation,
+                    a.mini_batch_index,
+                    a.item_first,
+                    a.item_count,
+                    a.recipe,
+                    a.attempt,
+                    a.exclusive,
+                )
+                for a in group.assignments
+            ),
+            fetch=step.needs_fetching,
         )
+        for lease in new if step.needs_fetching else ():
+            self._fetcher.add(lease, step)
         if not step.live:
             self.allot()
         self._flow.pump(step)
+
+    def _fetched(self, step: Step, lease: Lease, recipe: bytes) -> None:
+        """What a mini-batch needs is on this node."""
+        if self.ledger.fetched(lease.lease_id, recipe):
+            self._flow.pump(step)
+
+    def _not_fetched(self, step: Step, lease: Lease, completion: work.Completion) -> None:
+        """What a mini-batch needs cannot be had."""
+        say(logging.WARNING, "not fetched", step=step.step_id, lease=lease.lease_id, why=completion.message)
+        if self.ledger.fail(lease.lease_id):
+            self._upward.complete(lease.lease_id, completion.SerializeToString())
+
+    def _unfinished(self, lease_id: int) -> bool:
+        lease = self.ledger.get(lease_id)
+        return lease is not None and lease.state is not LeaseState.FINISHED
 
     def _acknowledged(self, acknowledgement: work.Acknowledgement) -> None:
         outbox = self._upward.outbox
@@ -169,6 +193,8 @@ class Dispatcher:
                 wanted = 0
             elif workers:
                 wanted = workers * step.pace.depth
+                if step.needs_fetching:
+                    wanted += self._fetcher.ahead(step, workers)
             else:
                 # Idle and without workers: one lease would wake it. Squeezed out by others: nothing.
                 wanted = 1 if now_ns() - step.active_ns > _SQUEEZED_NS and self._has_room() else 0
@@ -233,7 +259,7 @@ class Dispatcher:
         self._run_aside(self._prepare(step))
 
     async def _prepare(self, step: Step) -> None:
-        """Fetches the code, then lets the first workers start: nobody waits for an assignment."""
+        """Fetches the code and side inputs, then lets the first workers start: nobody waits for an assignment."""
         text = ""
         try:
             await self._unpack(step.spec.code_digest, step.code)
@@ -241,6 +267,12 @@ class Dispatcher:
             text = str(error)
         except OSError as error:
             text = f"The code of step {step.spec.step_name!r} could not be unpacked on this node: {error}"
+        try:
+            for side in step.spec.side_inputs if not text else ():
+                place = await self._fetcher.bring(step, side.name, side.address, writable=side.writable)
+                step.side_inputs[side.name] = place
+        except NotFetched as error:
+            text = f"An input of step {step.spec.step_name!r} could not be brought to this node: {error}"
         if step.state is not StepState.PREPARING:
             await asyncio.to_thread(step.drop_work)
         elif text:
@@ -319,6 +351,7 @@ class Dispatcher:
         for step in [*self.steps.values()]:
             for worker in list(step.workers.values()):
                 self._supervisor.watch(worker, step, now, self._stalled_ns)
+        self._fetcher.look_after(self._unfinished, now)
         if self._upward.outbox.full:
             # Too much waits for the master's answer already: what has not begun is not begun.
             for worker in list(self._pool.workers.values()):
@@ -365,6 +398,7 @@ class Dispatcher:
 
     def kill_all(self) -> None:
         """The agent ends now: no worker may outlive it."""
+        self._fetcher.close()
         workers = list(self._pool.workers.values())
         for worker in workers:
             self._supervisor.forget(worker)

@@ -173,7 +173,7 @@ class Pool:
             "page_path": str(page.path),
             "code_folder": str(step.code),
             "entry_script": spec.entry_script,
-            "arguments": list(spec.arguments),
+            "arguments": step.arguments,
             "logging_level": spec.logging_level or "INFO",
             "job_id": spec.job_id,
             "step_name": spec.step_name,
@@ -186,7 +186,7 @@ class Pool:
             "scratch_folder": str(scratch),
             "inline_rows_bytes_max": self.inline_rows_bytes_max,
             "install_hint": self._environment.get("WINDROW_INSTALL_HINT", ""),
-            "reader": step.reader,
+            "reader": step.worker_reader,
             "rows": step.rows,
         }
 

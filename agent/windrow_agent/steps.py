@@ -27,6 +27,7 @@ from typing import Any
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
+from windrow_agent.fetching.recipes import local_reader, needs_fetching
 from windrow_agent.leases.holding import Pace
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.deadlines import Limits
@@ -81,6 +82,8 @@ class Step:
     told: tuple[int, int, bool] | None = None
     active_ns: int = 0
     logs: list[LogFile] = field(default_factory=list)
+    side_inputs: dict[str, Path] = field(default_factory=dict)
+    """Where on this node the side inputs are that had to be brought, by name."""
 
     @classmethod
     def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int) -> Step:
@@ -117,6 +120,29 @@ class Step:
     def code(self) -> Path:
         """The copy of the code; working folder of its workers."""
         return self.folder / "code"
+
+    @property
+    def arguments(self) -> list[str]:
+        """The script's arguments, with the places of side inputs on this node."""
+        made = list(self.spec.arguments)
+        for name, place in self.side_inputs.items():
+            made = [argument.replace(f"\0{name}\0", str(place)) for argument in made]
+        return made
+
+    @property
+    def fetched(self) -> Path:
+        """What has been brought from remote storage, a folder for each lease."""
+        return self.folder / "fetched"
+
+    @property
+    def needs_fetching(self) -> bool:
+        """Whether its input lies in remote storage."""
+        return needs_fetching(self.reader)
+
+    @property
+    def worker_reader(self) -> Any:
+        """How its workers read what they are given."""
+        return local_reader(self.reader) if self.needs_fetching else self.reader
 
     @property
     def scratch(self) -> Path:
@@ -174,9 +200,10 @@ class Step:
                 log.file.end()
 
     def drop_work(self) -> None:
-        """Removes code and scratch; the logs stay until the master has them."""
+        """Removes code, scratch and fetched data; the logs stay until the master has them."""
         shutil.rmtree(self.code, ignore_errors=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
+        shutil.rmtree(self.fetched, ignore_errors=True)
 
     def drop(self) -> None:
         """Removes the step's folder."""

@@ -33,22 +33,30 @@ class LedgerMachine(RuleBasedStateMachine):
         assert lease_id not in self.outcomes, f"{lease_id} ended twice: {self.outcomes[lease_id]}, {outcome}"
         self.outcomes[lease_id] = outcome
 
-    @rule(target=ids, step=STEPS, exclusive=st.booleans() | st.just(False))
-    def receive(self, step: int, exclusive: bool) -> int:
+    @rule(target=ids, step=STEPS, exclusive=st.booleans() | st.just(False), fetch=st.booleans())
+    def receive(self, step: int, exclusive: bool, fetch: bool) -> int:
         lease_id = self.next_id * 0x9E3779B97F4A7C15 % 2**64
         self.next_id += 1
-        assert self.ledger.receive([lease(lease_id, step, exclusive=exclusive)]) == 1
+        assert len(self.ledger.receive([lease(lease_id, step, exclusive=exclusive)], fetch=fetch)) == 1
         return lease_id
+
+    @rule(lease_id=ids)
+    def fetched(self, lease_id: int) -> None:
+        held = self.ledger.get(lease_id)
+        waits = held is not None and held.state is LeaseState.FETCHING
+        assert self.ledger.fetched(lease_id, b"local") == waits
+        if held is not None and waits:
+            assert held.state is LeaseState.QUEUED and held.recipe == b"local"
 
     @rule(lease_id=ids)
     def receive_again(self, lease_id: int) -> None:
         if self.ledger.get(lease_id) is not None:
-            assert self.ledger.receive([lease(lease_id)]) == 0
+            assert self.ledger.receive([lease(lease_id)]) == []
 
     @rule(step=STEPS, worker=WORKERS, limit=st.integers(1, 5))
     def give(self, step: int, worker: int, limit: int) -> None:
         given = self.ledger.give(step, worker, limit)
-        assert not any(x.revoked for x in given)
+        assert not any(x.revoked or x.state is LeaseState.FETCHING for x in given)
         self.channels[worker] += [x.lease_id for x in given]
 
     @rule(step=STEPS, worker=WORKERS, limit=st.integers(1, 5), fit=st.integers(0, 4))
@@ -107,8 +115,8 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(lease_id=ids)
     def fail_here(self, lease_id: int) -> None:
         held = self.ledger.get(lease_id)
-        queued = held is not None and held.state is LeaseState.QUEUED
-        assert self.ledger.fail(lease_id) == queued
+        waits = held is not None and held.state in (LeaseState.FETCHING, LeaseState.QUEUED)
+        assert self.ledger.fail(lease_id) == waits
 
     @rule(lease_id=ids)
     def acknowledge(self, lease_id: int) -> None:

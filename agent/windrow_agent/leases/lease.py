@@ -9,6 +9,7 @@ from enum import IntEnum
 class LeaseState(IntEnum):
     """Where a held lease stands."""
 
+    FETCHING = 0
     QUEUED = 1
     GIVEN = 2
     STARTED = 3

@@ -2,6 +2,8 @@
 
 States and edges::
 
+    (arrives) ──► FETCHING ──fetched──► QUEUED; ──fail──► FINISHED; ──release──► (gone)
+
     (arrives) ──► QUEUED ──give──► GIVEN ──start──► STARTED ──finish──► FINISHED ──acknowledge──► (gone)
                     ▲  │              │  │              │                    ▲
                     │  └─release──►   │  └───finish─────┼────────────────────┤
@@ -10,6 +12,7 @@ States and edges::
                     └────take_back────┘                 ├──lose, charged─────┘
                     └──────lose, not charged────────────┘
 
+FETCHING means: what the mini-batch needs is brought from remote storage; no worker may have it before.
 GIVEN means: sent into the channel of one worker, where it can be taken back as long as the worker has not read it.
 STARTED means: the worker is known to have read it (its page names it, or it was no longer in the channel).
 A lease that finishes without having been seen as started goes from GIVEN to FINISHED.
@@ -18,7 +21,7 @@ Invariants:
 
 1. A lease id is in exactly one state, and never comes back once it has left: the same id arriving again is ignored
    as long as it is held (the master never reuses an id).
-2. GIVEN and STARTED leases belong to exactly one worker; QUEUED and FINISHED ones to none.
+2. GIVEN and STARTED leases belong to exactly one worker; FETCHING, QUEUED and FINISHED ones to none.
 3. A lease is finished at most once; only by the worker to which it belongs, or when that worker is lost.
 4. Losing a worker charges at most one lease; all its others go back to the front of their queue, in their old order.
 5. A revoked lease is never given again: it leaves as soon as it is not in a worker's hands, or it finishes.
@@ -33,6 +36,8 @@ from collections.abc import Iterable, Iterator
 
 from windrow_agent.leases.lease import Lease, LeaseState, Loss, Revocation
 
+_WAITING = (LeaseState.FETCHING, LeaseState.QUEUED)
+
 
 class Ledger:
     """All leases of one agent.
@@ -44,6 +49,7 @@ class Ledger:
         self._leases: dict[int, Lease] = {}
         self._queues: dict[int, deque[Lease]] = {}
         self._exclusive: deque[Lease] = deque()
+        self._fetching: dict[int, Lease] = {}
         self._with_worker: dict[int, dict[int, Lease]] = {}
         self._out = 0
         self._exclusive_out = False
@@ -59,7 +65,7 @@ class Ledger:
     @property
     def unfinished(self) -> int:
         """Leases that are not FINISHED."""
-        return self._out + sum(map(len, self._queues.values())) + len(self._exclusive)
+        return self._out + sum(map(len, self._queues.values())) + len(self._exclusive) + len(self._fetching)
 
     @property
     def out(self) -> int:
@@ -98,21 +104,37 @@ class Ledger:
 
     # Edges.
 
-    def receive(self, leases: Iterable[Lease]) -> int:
-        """Takes in what the master assigned; returns how many were new."""
+    def receive(self, leases: Iterable[Lease], *, fetch: bool = False) -> list[Lease]:
+        """Takes in what the master assigned; returns those that were new. ``fetch``: their data has to be fetched."""
         held = self._leases
-        new = 0
+        new: list[Lease] = []
         for lease in leases:
             if lease.lease_id in held:
                 continue
             held[lease.lease_id] = lease
             self.digest ^= lease.lease_id
-            new += 1
-            if lease.exclusive:
+            new.append(lease)
+            if fetch:
+                lease.state = LeaseState.FETCHING
+                self._fetching[lease.lease_id] = lease
+            elif lease.exclusive:
                 self._exclusive.append(lease)
             else:
                 self._queue(lease.step_id).append(lease)
         return new
+
+    def fetched(self, lease_id: int, recipe: bytes) -> bool:
+        """What a FETCHING lease needs is here; ``recipe``: for the worker. False: it is not FETCHING (any more)."""
+        lease = self._fetching.pop(lease_id, None)
+        if lease is None:
+            return False
+        lease.state = LeaseState.QUEUED
+        lease.recipe = recipe
+        if lease.exclusive:
+            self._exclusive.append(lease)
+        else:
+            self._queue(lease.step_id).append(lease)
+        return True
 
     def give(self, step_id: int, worker: int, limit: int) -> list[Lease]:
         """Gives up to ``limit`` queued leases of a step to a worker, in order."""
@@ -187,12 +209,12 @@ class Ledger:
         return lease
 
     def fail(self, lease_id: int) -> bool:
-        """A QUEUED lease that cannot be carried out here is FINISHED (the shell makes its completion).
+        """A FETCHING or QUEUED lease that cannot be carried out here is FINISHED (the shell makes its completion).
 
-        False: it is not QUEUED.
+        False: it is neither.
         """
         lease = self._leases.get(lease_id)
-        if lease is None or lease.state is not LeaseState.QUEUED:
+        if lease is None or lease.state not in _WAITING:
             return False
         self._unqueue([lease])
         lease.state = LeaseState.FINISHED
@@ -245,20 +267,20 @@ class Ledger:
         return self._give_up(lease_ids, mark=False)
 
     def release(self, lease_ids: Iterable[int]) -> list[int]:
-        """Drops QUEUED leases; returns the ids that were."""
-        wanted = [lease for i in lease_ids if (lease := self._leases.get(i)) and lease.state is LeaseState.QUEUED]
+        """Drops FETCHING and QUEUED leases; returns the ids that were."""
+        wanted = [lease for i in lease_ids if (lease := self._leases.get(i)) and lease.state in _WAITING]
         self._unqueue(wanted)
         for lease in wanted:
             self._drop(lease)
         return [lease.lease_id for lease in wanted]
 
     def release_queued(self, step_id: int | None = None) -> list[int]:
-        """Drops every QUEUED lease (of one step, or of all); returns their ids."""
+        """Drops every FETCHING and QUEUED lease (of one step, or of all); returns their ids."""
         return self.release(
             [
                 lease.lease_id
                 for lease in self
-                if lease.state is LeaseState.QUEUED and (step_id is None or lease.step_id == step_id)
+                if lease.state in _WAITING and (step_id is None or lease.step_id == step_id)
             ]
         )
 
@@ -301,7 +323,7 @@ class Ledger:
                 if mark:
                     # Nothing of it is here: say so again, in case the first word was lost.
                     revocation.released.append(lease_id)
-            elif lease.state is LeaseState.QUEUED:
+            elif lease.state in _WAITING:
                 queued.append(lease_id)
             elif lease.state is not LeaseState.FINISHED:
                 lease.revoked = lease.revoked or mark
@@ -310,6 +332,9 @@ class Ledger:
         return revocation
 
     def _unqueue(self, leases: list[Lease]) -> None:
+        for lease in leases:
+            self._fetching.pop(lease.lease_id, None)
+        leases = [lease for lease in leases if lease.state is LeaseState.QUEUED]
         gone = {lease.lease_id for lease in leases}
         for step_id in {lease.step_id for lease in leases if not lease.exclusive}:
             self._queues[step_id] = deque(x for x in self._queues[step_id] if x.lease_id not in gone)
@@ -330,6 +355,9 @@ class Ledger:
                 placed[lease.lease_id] = placed.get(lease.lease_id, 0) + 1
         for lease in self._exclusive:
             assert lease.state is LeaseState.QUEUED and lease.exclusive and not lease.revoked
+            placed[lease.lease_id] = placed.get(lease.lease_id, 0) + 1
+        for lease in self._fetching.values():
+            assert lease.state is LeaseState.FETCHING and lease.worker == 0 and not lease.revoked
             placed[lease.lease_id] = placed.get(lease.lease_id, 0) + 1
         out = 0
         for worker, given in self._with_worker.items():

@@ -11,6 +11,7 @@ from windrow.cli import exit_codes
 from windrow.cli.interrupts import Interrupts
 from windrow.cli.messages import YELLOW, coloured, is_colourful, leave_closed_terminal, report, say
 from windrow.cli.run_options import RunOptions
+from windrow.storage.secrecy import hide_credentials
 
 if TYPE_CHECKING:
     from windrow.cli.display import Display
@@ -24,6 +25,8 @@ LOOK_PATIENCE_S = 1.0
 
 def run_command(options: RunOptions, session: Session | None) -> int:
     """Run the job file. `session`: the state folder, if it is open already. Returns the exit code."""
+    # The scripts that it runs have the same user.
+    hide_credentials()
     interrupts = Interrupts()
     run = _Run(options, session, interrupts)
     try:

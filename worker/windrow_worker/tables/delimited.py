@@ -127,7 +127,7 @@ class DelimitedLoader:
     def _place(self, where: Dict[str, Any], row: int, data: bytes) -> str:
         """Where a record stands: its line if lines and records are the same here, else counted from the slice."""
         file, begin = printable(where["file"]), where["begin"]
-        plain = not self._text.multi_line and self._encoding in ("utf-8", "windows-1252")
+        plain = "local" not in where and not self._text.multi_line and self._encoding in ("utf-8", "windows-1252")
         if plain and begin <= _LINES_COUNTED_BYTES_MAX and not data.startswith(b"\n") and b"\n\n" not in data:
             with open(os.fsencode(where["file"]), "rb", buffering=0) as opened:
                 return "%s, line %d" % (file, opened.read(begin).count(b"\n") + row + 1)

@@ -1,0 +1,67 @@
+"""``python -m windrow_agent.fetching FD``: the fetch process. It fetches what it is asked for over the socket FD, until
+that is closed (docs/contracts.md, section 4b). It runs in the agent's environment, with the agent's credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from windrow_agent.fetching.messages import Decoder, Part, encode
+from windrow_agent.fetching.transfers import Transfers, failure_of
+from windrow_agent.fetching.trees import parts_below
+from windrow_agent.node import kernel
+
+_READ_BYTES = 1 << 20
+
+
+def main(arguments: list[str]) -> int:
+    """Serve the socket whose descriptor is ``arguments[1]``."""
+    kernel.forbid_dumps()
+    asyncio.run(_serve(socket.socket(fileno=int(arguments[1]))))
+    # Threads that still write are of no use to anyone.
+    os._exit(0)
+
+
+async def _serve(channel: socket.socket) -> None:
+    channel.setblocking(False)
+    loop = asyncio.get_running_loop()
+    reader, writer = await asyncio.open_connection(sock=channel)
+    transfers = Transfers()
+    running: dict[int, asyncio.Task[None]] = {}
+    decoder = Decoder()
+
+    async def fetch(request: dict[str, Any]) -> None:
+        answer: dict[str, Any] = {"id": request["id"]}
+        try:
+            if "tree" in request:
+                place, parts = await asyncio.to_thread(parts_below, request["tree"])
+                answer["place"] = place
+            else:
+                parts = [Part(*part) for part in request["parts"]]
+            await transfers.fetch(Path(request["folder"]), parts, writable=request["writable"])
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            cause, message = failure_of(error)
+            answer |= {"cause": cause, "message": message}
+        finally:
+            running.pop(request["id"], None)
+        writer.write(encode(answer))
+        await writer.drain()
+
+    while data := await reader.read(_READ_BYTES):
+        for message in decoder.feed(data):
+            if "cancel" in message:
+                if task := running.pop(message["cancel"], None):
+                    task.cancel()
+            else:
+                running[message["id"]] = loop.create_task(fetch(message))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

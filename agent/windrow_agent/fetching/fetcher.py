@@ -1,0 +1,229 @@
+"""What is fetched when, for which lease; the budget of bytes, the deadlines, and what has to go again.
+
+States of a lease here, and edges::
+
+    WAITING ──room in the budget──► FETCHING ──answered──► FETCHED ──finished, given back──► (gone, its files too)
+       └────────given back──────────────┴──failed, or too late: finished──► (gone)
+
+Invariants:
+
+1. Bytes of all FETCHING and FETCHED leases together stay within the budget, unless there is only one.
+2. A lease that the ledger has not (any more), or has as finished, is forgotten within a tick, its fetch cancelled, its
+   files removed.
+3. A fetch process that dies costs no lease a try: what it had in hand is asked of the next one. Only when several in a
+   row die without any answer, the leases are handed back as the node's fault.
+4. A fetch ends within ``task_overhead_timeout``: with files, a failure, or a timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windrow.rpc.v1 import work_pb2 as work
+
+from windrow_agent import completions
+from windrow_agent.fetching.process import FetchProcess
+from windrow_agent.fetching.recipes import Fetch, read_recipe
+from windrow_agent.leases.lease import Lease
+from windrow_agent.steps import Step
+
+DEATHS_MAX = 5
+AHEAD_MAX = 64
+"""Leases that a step wants beyond those its workers have, so that fetching is ahead of them."""
+_WEIGHT = 0.2
+
+_CAUSES = {
+    "load_failed": work.CAUSE_LOAD_FAILED,
+    "input_changed": work.CAUSE_INPUT_CHANGED,
+    "node_fault": work.CAUSE_NODE_FAULT,
+}
+
+_DEAD = "The process that fetches from remote storage has died again and again on this node: see the agent's log"
+
+OnReady = Callable[[Step, Lease, bytes], None]
+OnFailed = Callable[[Step, Lease, work.Completion], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A lease that is here. ``begun_ns``: when its fetch began, 0: not yet."""
+
+    lease: Lease
+    step: Step
+    folder: Path
+    fetch: Fetch
+    begun_ns: int = 0
+    fetched: bool = False
+
+
+class NotFetched(Exception):
+    """An input could not be brought to this node; the text says why."""
+
+
+class Fetcher:
+    """``on_ready`` is given the recipe for the worker; ``on_failed`` the completion of a lease that cannot be had."""
+
+    def __init__(self, bytes_max: int, on_ready: OnReady, on_failed: OnFailed) -> None:
+        self._bytes_max = bytes_max
+        self._on_ready = on_ready
+        self._on_failed = on_failed
+        self._held: dict[int, _Held] = {}
+        self._bytes = 0
+        self._deaths = 0
+        self._trees: dict[int, tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = {}
+        self._sides = 0
+        self._pace_s: dict[int, float] = {}
+        self._process = FetchProcess(self._answered, self._died)
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, lease: Lease, step: Step) -> None:
+        """Fetch what a lease needs, as soon as there is room."""
+        folder = step.fetched / f"{lease.lease_id:016x}"
+        try:
+            fetch = read_recipe(step.reader, lease.recipe, folder)
+        except (ValueError, KeyError, TypeError) as error:
+            self._fail(
+                _Held(lease, step, folder, Fetch([], b"")), "node_fault", f"A recipe is not understood: {error!r}"
+            )
+            return
+        self._held[lease.lease_id] = _Held(lease, step, folder, fetch)
+        if fetch.parts:
+            self._start_waiting()
+        else:
+            self._ready(self._held[lease.lease_id])
+
+    async def bring(self, step: Step, name: str, address: str, *, writable: bool) -> Path:
+        """Bring a whole file or folder to this node; returns where it is. Raises NotFetched."""
+        self._sides -= 1
+        side = self._sides
+        folder = step.fetched / f"input-{name}"
+        request: dict[str, Any] = {"id": side, "folder": str(folder), "tree": address, "writable": writable}
+        answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self._trees[side] = (request, answer)
+        try:
+            self._process.send(request)
+            found = await answer
+        except OSError as error:
+            raise NotFetched(f"The process that fetches from remote storage cannot be started: {error}") from error
+        finally:
+            del self._trees[side]
+        if "cause" in found:
+            raise NotFetched(found["message"])
+        return folder / str(found["place"])
+
+    def ahead(self, step: Step, workers: int) -> int:
+        """How many leases a step wants beyond what its workers hold, so that none waits for storage."""
+        fetch_s, run_s = self._pace_s.get(step.step_id), step.pace.duration_s
+        if fetch_s is None or not run_s:
+            return min(AHEAD_MAX, 2 * workers)
+        return min(AHEAD_MAX, workers * (1 + math.ceil(fetch_s / run_s)))
+
+    def look_after(self, held: Callable[[int], bool], now_ns: int) -> None:
+        """To be called at every tick. ``held``: whether the ledger still has a lease, unfinished."""
+        for lease_id, one in list(self._held.items()):
+            limit_s = one.step.limits.load_s
+            if not held(lease_id):
+                self._forget(one)
+            elif one.begun_ns and not one.fetched and now_ns - one.begun_ns > limit_s * 1e9:
+                self._fail(
+                    one,
+                    "timeout",
+                    f"Fetching the mini-batch from its store took longer than {limit_s:g} s (--task_overhead_timeout)",
+                )
+        self._start_waiting()
+
+    def close(self) -> None:
+        """The agent ends."""
+        self._process.close()
+
+    def _start_waiting(self) -> None:
+        for one in list(self._held.values()):
+            if one.begun_ns:
+                continue
+            if self._bytes and self._bytes + one.fetch.size > self._bytes_max:
+                return
+            one.begun_ns = time.monotonic_ns()
+            self._bytes += one.fetch.size
+            self._ask(one)
+
+    def _ask(self, one: _Held) -> None:
+        try:
+            self._process.send(
+                {
+                    "id": one.lease.lease_id,
+                    "folder": str(one.folder),
+                    "parts": one.fetch.parts,
+                    "writable": bool(one.step.reader.get("copy")),
+                }
+            )
+        except OSError as error:
+            self._fail(one, "node_fault", f"The process that fetches from remote storage cannot be started: {error}")
+
+    def _answered(self, answer: dict[str, Any]) -> None:
+        self._deaths = 0
+        if answer["id"] in self._trees:
+            waiting = self._trees[answer["id"]][1]
+            if not waiting.done():
+                waiting.set_result(answer)
+            return
+        one = self._held.get(answer["id"])
+        if one is None or one.fetched or not one.begun_ns:
+            return
+        if "cause" in answer:
+            self._fail(one, answer["cause"], answer["message"])
+            return
+        took_s = (time.monotonic_ns() - one.begun_ns) / 1e9
+        old = self._pace_s.get(one.step.step_id, took_s)
+        self._pace_s[one.step.step_id] = old + _WEIGHT * (took_s - old)
+        self._ready(one)
+
+    def _ready(self, one: _Held) -> None:
+        one.fetched = True
+        one.begun_ns = one.begun_ns or time.monotonic_ns()
+        self._on_ready(one.step, one.lease, one.fetch.local)
+
+    def _died(self) -> None:
+        """What the process had in hand is asked of the next one, into empty folders."""
+        self._deaths += 1
+        for one in [one for one in self._held.values() if one.begun_ns and not one.fetched]:
+            shutil.rmtree(one.folder, ignore_errors=True)
+            if self._deaths > DEATHS_MAX:
+                self._fail(one, "node_fault", _DEAD)
+            else:
+                self._ask(one)
+
+        for request, waiting in list(self._trees.values()):
+            shutil.rmtree(request["folder"], ignore_errors=True)
+            if self._deaths > DEATHS_MAX:
+                waiting.set_result({"cause": "node_fault", "message": _DEAD})
+            else:
+                self._process.send(request)
+
+    def _fail(self, one: _Held, cause: str, message: str) -> None:
+        began = one.begun_ns or time.monotonic_ns()
+        self._forget(one)
+        code = work.CAUSE_TIMEOUT if cause == "timeout" else _CAUSES.get(cause, work.CAUSE_LOAD_FAILED)
+        self._on_failed(one.step, one.lease, completions.not_fetched(one.lease, code, message, began))
+
+    def _forget(self, one: _Held) -> None:
+        if self._held.pop(one.lease.lease_id, None) is None or not one.begun_ns:
+            return
+        if one.fetch.parts:
+            self._bytes -= one.fetch.size
+            if not one.fetched:
+                self._cancel(one)
+            # May be large: not on this thread. What a cancelled fetch still writes goes with the step's folder.
+            self._loop.run_in_executor(None, shutil.rmtree, one.folder, True)
+
+    def _cancel(self, one: _Held) -> None:
+        try:
+            self._process.send({"cancel": one.lease.lease_id})
+        except OSError:
+            pass

@@ -1,0 +1,131 @@
+"""Recipes of remote mini-batches: what has to be fetched, and the recipe that the worker gets instead
+(docs/contracts.md, sections 3 and 4b). Pure, but for the lengths
+of local files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from windrow.storage.urls import StorageUrl, is_remote, parse_url
+
+from windrow_agent.fetching.messages import Part
+
+_SLICE = "slice"
+
+
+class Fetch(NamedTuple):
+    """What a mini-batch needs. ``local``: the recipe that the worker gets, once the parts are in the folder."""
+
+    parts: list[Part]
+    local: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes to be fetched."""
+        return sum(part.wanted for part in self.parts)
+
+
+def needs_fetching(reader: Any) -> bool:
+    """Whether (some of) the step's input lies in remote storage, or workers get copies of it."""
+    return isinstance(reader, dict) and bool(reader.get("remote") or reader.get("copy"))
+
+
+def local_reader(reader: dict[str, Any]) -> dict[str, Any]:
+    """The reader document for workers: they know nothing of stores."""
+    made = {key: value for key, value in reader.items() if key not in ("remote", "copy")}
+    return {**made, "root": ""} if made.get("kind") == "files" else made
+
+
+def read_recipe(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
+    """What a recipe needs in ``folder``. Raises ValueError for one that cannot be understood."""
+    if reader.get("kind") == "files":
+        return _files(reader, recipe, folder)
+    where = json.loads(recipe)
+    if not is_remote(where["file"]):
+        return Fetch([], recipe)
+    if "spans" in where:
+        part = Part(where["file"], where["size"], where["etag"], _SLICE, where.pop("spans"), keep_offsets=True)
+    else:
+        part = Part(where["file"], where["size"], where["etag"], _SLICE, [[where["begin"], where["end"]]])
+    where["local"] = str(folder / _SLICE)
+    return Fetch([part], json.dumps(where, separators=(",", ":")).encode())
+
+
+def _files(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
+    root: str = reader["root"]
+    base = parse_url(root) if is_remote(root) else None
+    parts: list[Part] = []
+    paths: list[str] = []
+    places = _Places()
+    for item in os.fsdecode(recipe).split("\0"):
+        if base is None and not is_remote(item):
+            path = os.path.join(root, item)  # noqa: PTH118  # text, as it is listed
+            if reader.get("copy"):
+                place, new = places.of(path, item.lstrip("/"))
+                if new:
+                    parts.append(Part(path, _length(path), "", place))
+                path = str(folder / place)
+            paths.append(path)
+            continue
+        name, _, stamp = item.partition("\n")
+        size, _, version = stamp.partition(" ")
+        url = parse_url(name) if base is None else base.below(name)
+        place, new = places.of(str(url), _readable(url, url.key if base is None else name))
+        if new:
+            parts.append(Part(str(url), int(size), version, place))
+        paths.append(str(folder / place))
+    return Fetch(parts, os.fsencode("\0".join(paths)))
+
+
+def _readable(url: StorageUrl, name: str) -> str:
+    """The name as people read it: those of web servers are encoded, which may also hide what is no part of a path."""
+    if not url.is_web:
+        return name
+    parts = [(part, unquote(part)) for part in name.split("/")]
+    return "/".join(part if "/" in plain or "\0" in plain or plain in (".", "..") else plain for part, plain in parts)
+
+
+def _length(path: str) -> int:
+    """For the budget; what cannot be copied is told by who copies."""
+    try:
+        return os.stat(path).st_size  # noqa: PTH116  # may be no UTF-8
+    except OSError:
+        return 0
+
+
+class _Places:
+    """Gives each object a file under its own name. In a store both `a` and `a/b` may be objects: where one would have
+    to be file and folder, it goes to another folder, and so does a second `a` of another store."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, str] = {}
+        self._files: set[str] = set()
+        self._folders: set[str] = set()
+
+    def of(self, url: str, name: str) -> tuple[str, bool]:
+        """The place of an object, and whether it is a new one."""
+        known = self._of.get(url)
+        if known is not None:
+            return known, False
+        number = 0
+        while True:
+            place = f"{number}/{name}"
+            above = _folders_above(place)
+            if place not in self._files and place not in self._folders and self._files.isdisjoint(above):
+                break
+            number += 1
+        self._files.add(place)
+        self._folders.update(above)
+        self._of[url] = place
+        return place, True
+
+
+def _folders_above(place: str) -> Sequence[str]:
+    parts = place.split("/")
+    return ["/".join(parts[:at]) for at in range(1, len(parts))]

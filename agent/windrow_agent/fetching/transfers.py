@@ -1,0 +1,180 @@
+"""Inside the fetch process: bytes from stores into files, in parts, several at a time, tried again where that may help.
+
+Whoever asks may cancel at any moment; a file is only told of when it is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from windrow.storage.errors import StorageError, Trouble, explained
+from windrow.storage.objects import check_same, get_options
+from windrow.storage.patience import FIRST_PAUSE_S, TRIES
+from windrow.storage.stores import open_store
+from windrow.storage.urls import StorageUrl, is_remote, parse_url
+
+from windrow_agent.fetching.messages import Part
+
+PART_BYTES = 4 << 20
+"""One request reads so much at most."""
+REQUESTS_MAX = 24
+"""Requests on their way at a time; with the parts' size, what bounds the memory of this process."""
+_FILES_AHEAD = 64
+_NODE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE)
+
+
+class Failure(NamedTuple):
+    """Why something could not be fetched: a cause of docs/contracts.md, section 4, and a text for people."""
+
+    cause: str
+    message: str
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What a fetch that raised is told as."""
+    if isinstance(error, StorageError):
+        gone = error.trouble in (Trouble.CHANGED, Trouble.MISSING)
+        return Failure("input_changed" if gone else "load_failed", str(error))
+    if isinstance(error, OSError):
+        what = f"What a mini-batch needs could not be written on this node: {error}"
+        return Failure("node_fault" if error.errno in _NODE_FAULTS else "load_failed", what)
+    return Failure("load_failed", f"What a mini-batch needs could not be fetched: {error!r}")
+
+
+class Transfers:
+    """All transfers of one process."""
+
+    def __init__(self) -> None:
+        self._requests = asyncio.Semaphore(REQUESTS_MAX)
+
+    async def fetch(self, folder: Path, parts: Sequence[Part], *, writable: bool) -> None:
+        """Makes all parts in a new folder. Raises StorageError, OSError; what is there then is of no use."""
+        await asyncio.to_thread(os.makedirs, folder)
+        todo = iter(parts)
+
+        async def work() -> None:
+            for part in todo:
+                await self._part(folder / part.place, part, writable=writable)
+
+        await _all([work() for _ in range(min(len(parts), _FILES_AHEAD))])
+
+    async def _part(self, target: Path, part: Part, *, writable: bool) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # What is fetched is for reading only: a script that would write there has not read the mode it asked for.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(target, flags, 0o644 if writable else 0o444)
+        try:
+            if not is_remote(part.url):
+                await asyncio.to_thread(_copy, part.url, descriptor)
+                return
+            url = parse_url(part.url)
+            if part.keep_offsets:
+                os.ftruncate(descriptor, part.size)
+            pieces = list(_pieces(part))
+            if url.is_web and part.ranges is None:
+                # Not every web server answers ranges.
+                await self._tried(partial(self._stream, url, part, descriptor))
+            elif not pieces:
+                await self._tried(partial(self._look, url, part))
+            else:
+                await _all(
+                    [
+                        self._tried(partial(self._piece, url, part, begin, end, descriptor, at))
+                        for begin, end, at in pieces
+                    ]
+                )
+        finally:
+            os.close(descriptor)
+
+    async def _tried(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        pause = FIRST_PAUSE_S
+        for left in reversed(range(TRIES)):
+            try:
+                async with self._requests:
+                    await attempt()
+                return
+            except StorageError as error:
+                if error.trouble is not Trouble.FAILED or not left:
+                    raise
+            await asyncio.sleep(pause)
+            pause *= 2
+
+    async def _piece(self, url: StorageUrl, part: Part, begin: int, end: int, descriptor: int, at: int) -> None:
+        with _explaining(url):
+            options = get_options(url, part.version, begin, end)
+            result = await open_store(url.root).get_async(url.path, options=options)
+            check_same(url, result.meta, part.size, part.version)
+            data = await result.bytes_async()
+            if len(data) != end - begin:
+                raise StorageError(f"{url} gave {len(data)} bytes, where {end - begin} were asked for")
+        await asyncio.to_thread(_write, descriptor, memoryview(data), at)
+
+    async def _stream(self, url: StorageUrl, part: Part, descriptor: int) -> None:
+        at = 0
+        with _explaining(url):
+            result = await open_store(url.root).get_async(url.path)
+            check_same(url, result.meta, part.size, part.version)
+            async for piece in result.stream(min_chunk_size=PART_BYTES):
+                await asyncio.to_thread(_write, descriptor, memoryview(piece), at)
+                at += len(piece)
+            if at != part.size:
+                raise StorageError(f"{url} gave {at} bytes, where it has {part.size}")
+
+    async def _look(self, url: StorageUrl, part: Part) -> None:
+        with _explaining(url):
+            check_same(url, await open_store(url.root).head_async(url.path), part.size, part.version)
+
+
+@contextmanager
+def _explaining(url: StorageUrl) -> Iterator[None]:
+    try:
+        yield
+    except (StorageError, asyncio.CancelledError):
+        raise
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise explained(error, "was there when the input was listed, and cannot be read now", str(url)) from error
+        raise
+    except Exception as error:
+        raise explained(error, "cannot be read", str(url)) from error
+
+
+async def _all(attempts: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Waits for all; the first failure ends the others."""
+    tasks = [asyncio.ensure_future(attempt) for attempt in attempts]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _pieces(part: Part) -> Iterator[tuple[int, int, int]]:
+    """Begin and end of each request in the object, and where its bytes stand in the file."""
+    at = 0
+    for first, last in part.ranges if part.ranges is not None else [(0, part.size)]:
+        for begin in range(first, last, PART_BYTES):
+            end = min(last, begin + PART_BYTES)
+            yield begin, end, begin if part.keep_offsets else at
+            at += end - begin
+
+
+def _write(descriptor: int, data: memoryview, at: int) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, at)
+        data = data[written:]
+        at += written
+
+
+def _copy(source: str, descriptor: int) -> None:
+    with open(os.fsencode(source), "rb") as file, os.fdopen(os.dup(descriptor), "wb") as target:
+        shutil.copyfileobj(file, target, PART_BYTES)

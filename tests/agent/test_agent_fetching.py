@@ -1,0 +1,80 @@
+"""What a recipe of remote data needs on a node, what the worker gets instead, and the budget of the fetcher."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from windrow_agent.fetching.messages import Decoder, encode
+from windrow_agent.fetching.recipes import local_reader, needs_fetching, read_recipe
+
+FOLDER = Path("/node/fetched/7")
+
+
+def stamped(*names: str) -> bytes:
+    return "\0".join(f'{name}\n3 "etag"' for name in names).encode()
+
+
+@pytest.mark.parametrize(
+    ("root", "names", "places"),
+    [
+        ("s3://b/in", ["a/x", "y z%20"], ["0/a/x", "0/y z%20"]),
+        ("s3://b/in", ["a", "a/b", "a/b/c"], ["0/a", "1/a/b", "2/a/b/c"]),
+        ("s3://b/in", ["a/b", "a"], ["0/a/b", "1/a"]),
+        ("s3://b/in", ["x", "x"], ["0/x", "0/x"]),
+        ("", ["s3://b/in/x", "s3://c/in/x", "gs://b/in/y"], ["0/in/x", "1/in/x", "0/in/y"]),
+        ("https://h/d", ["a%20b.txt", "..%2f..%2fx", "%2e%2e"], ["0/a b.txt", "0/..%2f..%2fx", "0/%2e%2e"]),
+    ],
+)
+def test_files_keep_their_names(root: str, names: list[str], places: list[str]) -> None:
+    """A name that would have to be file and folder at once goes to a folder of its own."""
+    fetch = read_recipe({"kind": "files", "root": root, "remote": True}, stamped(*names), FOLDER)
+    assert fetch.local.decode().split("\0") == [str(FOLDER / place) for place in places]
+    assert [part.place for part in fetch.parts] == list(dict.fromkeys(places))
+    assert {(part.size, part.version) for part in fetch.parts} == {(3, '"etag"')}
+    assert fetch.size == 3 * len(set(places))
+    urls = {f"{root}/{name}" if root else name for name in names}
+    assert {part.url for part in fetch.parts} == urls
+
+
+def test_local_files_among_remote_ones_stay_where_they_are(tmp_path: Path) -> None:
+    """Also those whose names hold line feeds, or are no UTF-8."""
+    odd = os.fsencode(tmp_path) + b"/a\nb \xff"
+    recipe = stamped("s3://b/x") + b"\0" + odd
+    fetch = read_recipe({"kind": "files", "root": "", "remote": True}, recipe, FOLDER)
+    assert fetch.local == os.fsencode(FOLDER / "0/x") + b"\0" + odd
+    assert [part.url for part in fetch.parts] == ["s3://b/x"]
+
+
+def test_copies_of_local_files(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("four")
+    reader = {"kind": "files", "root": str(tmp_path), "copy": True}
+    fetch = read_recipe(reader, b"x\0gone", FOLDER)
+    assert [(part.url, part.size, part.place) for part in fetch.parts] == [
+        (str(tmp_path / "x"), 4, "0/x"),
+        (str(tmp_path / "gone"), 0, "0/gone"),
+    ]
+    assert needs_fetching(reader) and local_reader(reader) == {"kind": "files", "root": ""}
+
+
+def test_tables_are_fetched_by_range() -> None:
+    text = {"file": "s3://b/t.csv", "size": 100, "etag": "e", "begin": 10, "end": 30, "layout": 0}
+    fetch = read_recipe({"kind": "table"}, json.dumps(text).encode(), FOLDER)
+    assert (fetch.size, fetch.parts[0].keep_offsets) == (20, False)
+    assert json.loads(fetch.local) == {**text, "local": str(FOLDER / "slice")}
+    parquet = {"file": "s3://b/t.pq", "size": 100, "etag": "e", "row_group": 1, "spans": [[4, 50], [80, 100]]}
+    fetch = read_recipe({"kind": "table"}, json.dumps(parquet).encode(), FOLDER)
+    assert (fetch.size, fetch.parts[0].keep_offsets) == (66, True)
+    local = {"file": "/data/t.csv", "size": 100, "mtime_ns": 1, "begin": 10, "end": 30, "layout": 0}
+    assert read_recipe({"kind": "table"}, json.dumps(local).encode(), FOLDER).parts == []
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_messages_come_out_whole_however_they_are_cut(step: int) -> None:
+    messages = [{"id": 1, "text": "ü\udcff"}, {"id": 2}, {"cancel": 1}]
+    data = b"".join(map(encode, messages))
+    decoder = Decoder()
+    found = [one for at in range(0, len(data), step) for one in decoder.feed(data[at : at + step])]
+    assert found == messages
