@@ -1,0 +1,116 @@
+"""Rows that go to a store: whole or not at all, and never over what somebody else has written."""
+
+from __future__ import annotations
+
+import pytest
+from s3_server import BUCKET, Exchange, Proxy
+from storage_job import CONTENTS, StorageJob
+
+ECHO = "import os\ndef run(m):\n    return [os.path.basename(m[0]) + 'x' * 1000]\n"
+
+
+def write(job: StorageJob, files: int = 3, *, rows: str = "rows.csv", script: str = ECHO) -> None:
+    for number in range(files):
+        job.put(f"data/{number:02d}", "x")
+    job.write(
+        script,
+        f"{{type: uri_folder, path: {job.url}/data}}",
+        rows=f"{{type: uri_file, path: '{job.url}/out/{rows}'}}",
+    )
+
+
+def expected(files: int = 3) -> bytes:
+    return b"".join(b"%02d%s\n" % (number, b"x" * 1000) for number in range(files))
+
+
+def test_rows_go_to_a_store(job: StorageJob) -> None:
+    write(job)
+    code, text = job.run()
+    assert code == 0, text
+    assert job.server.get(f"{job.prefix}/out/rows.csv") == expected()
+    # The same job again replaces what it has written itself.
+    (job.folder / "code" / "entry.py").write_text(ECHO.replace("1000", "10"))
+    code, text = job.run()
+    assert code == 0, text
+    assert job.server.get(f"{job.prefix}/out/rows.csv") == expected().replace(b"x" * 1000, b"x" * 10)
+    assert not list(job.state.rglob("assembled/*"))
+
+
+def test_what_somebody_else_has_written_is_left_alone(job: StorageJob) -> None:
+    write(job)
+    job.put("out/rows.csv", "somebody's own")
+    code, text = job.run()
+    assert code == 1, text
+    assert "was not written by Windrow" in text and f"{job.url}/out/rows.csv" in text
+    assert job.server.get(f"{job.prefix}/out/rows.csv") == b"somebody's own"
+
+
+def test_what_was_changed_since_is_left_alone(job: StorageJob) -> None:
+    write(job)
+    assert job.run()[0] == 0
+    job.put("out/rows.csv", expected())
+    code, text = job.run()
+    assert code == 1 and "was changed since Windrow wrote it" in text, text
+
+
+def test_a_bucket_that_is_not_there_is_told_before_any_work(job: StorageJob) -> None:
+    write(job)
+    text = (job.folder / "job.yml").read_text().replace(f"s3://{BUCKET}/{job.prefix}/out", "s3://no-such-bucket/out")
+    (job.folder / "job.yml").write_text(text)
+    code, said = job.run()
+    assert code == 1 and "no-such-bucket" in said and "does not exist" in said, said
+    assert "0 of" in said or "items" not in said
+
+
+def test_an_upload_that_fails_is_tried_again(job: StorageJob, proxy: Proxy) -> None:
+    failures = iter(range(3))
+
+    def fault(exchange: Exchange) -> None:
+        if exchange.command == "PUT" and next(failures, None) is not None:
+            exchange.answer(503)
+
+    proxy.fault = fault
+    job.endpoint = proxy.url
+    write(job)
+    code, text = job.run()
+    assert code == 0, text
+    assert job.server.get(f"{job.prefix}/out/rows.csv") == expected()
+
+
+@pytest.mark.parametrize("point", ["upload.recorded", "upload.uploaded"])
+def test_a_master_that_dies_while_it_uploads(job: StorageJob, point: str) -> None:
+    write(job)
+    job.environment["WINDROW_CRASH_POINT"] = point
+    assert job.run()[0] == 5
+    # Nobody makes it crash any more: the same command goes on.
+    del job.environment["WINDROW_CRASH_POINT"]
+    code, text = job.run()
+    assert code == 0, text
+    assert job.server.get(f"{job.prefix}/out/rows.csv") == expected()
+
+
+def test_a_step_reads_what_another_has_written_to_a_store(job: StorageJob) -> None:
+    write(job)
+    text = (job.folder / "job.yml").read_text()
+    second = text[text.index("  score:") :].replace("  score:", "  again:").replace("out/rows.csv", "out/again.csv")
+    second = second.replace(
+        f"{{type: uri_folder, path: {job.url}/data}}", "{type: uri_file, path: '${{parent.jobs.score.outputs.rows}}'}"
+    )
+    (job.folder / "job.yml").write_text(text + second)
+    (job.folder / "code" / "entry.py").write_text(CONTENTS)
+    code, said = job.run()
+    assert code == 0, said
+    assert (
+        job.server.get(f"{job.prefix}/out/again.csv")
+        == b"rows.csv=" + b"".join(b"%02d=x\n" % number for number in range(3)) + b"\n"
+    )
+
+
+def test_outputs_that_scripts_write_cannot_be_in_a_store(job: StorageJob) -> None:
+    write(job)
+    text = (job.folder / "job.yml").read_text()
+    place = text.index("    task:")
+    text = text[:place].rstrip() + f"\n      more: {{path: {job.url}/more}}\n" + text[place:]
+    (job.folder / "job.yml").write_text(text)
+    code, said = job.run()
+    assert code == 2 and "jobs.score.outputs.more" in said and "append_row_to" in said, said

@@ -1,0 +1,104 @@
+"""A served master and storage: its datastores may be places in a store, and nothing below no datastore is reached."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import windrow
+from s3_server import BUCKET, clean_environment
+from storage_job import CONTENTS, DEADLINE_S, StorageJob
+from windrow.errors import RequestRefused
+from windrow.job import JobState
+
+LONG = "azureml://subscriptions/s/resourcegroups/r/workspaces/w/datastores/{name}/paths/{path}"
+SHORT = "azureml://datastores/{name}/paths/{path}"
+
+
+@pytest.fixture
+def client(job: StorageJob, tmp_path: Path) -> Iterator[windrow.Client]:
+    """Of a master with a datastore `lake` in the store (the test's own keys below `lake/`), and an agent."""
+    environment = clean_environment(job.server.url, job.home)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    with contextlib.ExitStack() as stack:
+
+        def start(module: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+            process = subprocess.Popen([sys.executable, "-m", module, *arguments], env=environment, **options)
+
+            def stop() -> None:
+                process.send_signal(signal.SIGTERM)
+                process.wait(30)
+
+            stack.callback(stop)
+            return process
+
+        master = start(
+            "windrow_master",
+            f"--state={tmp_path / 'state'}",
+            "--listen=127.0.0.1:0",
+            f"--datastore=default={shared}",
+            f"--datastore=lake={job.url}/lake",
+            stdout=subprocess.PIPE,
+        )
+        assert master.stdout is not None
+        with master.stdout:
+            address = json.loads(master.stdout.readline())["address"]
+        config = tmp_path / "agent.json"
+        settings = {"folder": str(tmp_path / "agent"), "master_addresses": [address], "node_id": "one", "slots": 1}
+        config.write_text(json.dumps(settings))
+        start("windrow_agent", "--config", str(config))
+        yield stack.enter_context(windrow.Client(address, patience_s=DEADLINE_S))
+
+
+@pytest.mark.parametrize("form", [SHORT, LONG, "{url}/lake/{path}"], ids=["short", "long", "address"])
+def test_a_datastore_that_is_a_place_in_a_store(job: StorageJob, client: windrow.Client, form: str) -> None:
+    job.put("lake/in/a", "1")
+    job.put("lake/in/b", "2")
+    data = form.format(name="lake", path="in", url=job.url)
+    rows = form.format(name="lake", path="out/rows.txt", url=job.url)
+    job.write(CONTENTS, f"{{type: uri_folder, path: '{data}'}}", rows=f"{{type: uri_file, path: '{rows}'}}")
+    done = client.wait(client.submit(job.folder / "job.yml").job_id, timeout_s=DEADLINE_S)
+    assert done.state is JobState.COMPLETED, done.message
+    assert job.server.get(f"{job.prefix}/lake/out/rows.txt") == b"a=1\nb=2\n"
+    with pytest.raises(RequestRefused, match=f"{job.url}/lake/out/rows.txt"):
+        client.download(done.job_id, job.folder / "results")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("{url}/other", "outside the datastores"),
+        ("{url}/lakeside", "outside the datastores"),
+        (f"s3://{BUCKET}", "outside the datastores"),
+        ("gs://bucket/x", "outside the datastores"),
+        (SHORT.format(name="pond", path="x"), "--datastore pond="),
+    ],
+)
+def test_nothing_else_is_reached(job: StorageJob, client: windrow.Client, path: str, said: str) -> None:
+    job.write(CONTENTS, f"{{type: uri_folder, path: '{path.format(url=job.url)}'}}", rows="{type: uri_file}")
+    with pytest.raises(RequestRefused, match=said):
+        client.submit(job.folder / "job.yml")
+
+
+def test_an_mltable_file_in_a_store_reaches_no_further(job: StorageJob, client: windrow.Client) -> None:
+    """What it names is only known when it is read, by the planner."""
+    job.put("secret/x.csv", "a\n1\n")
+    job.put("lake/t/MLTable", f"paths: [{{file: '{job.url}/secret/x.csv'}}]\ntransformations: [read_delimited]\n")
+    job.write(CONTENTS, f"{{type: mltable, path: '{job.url}/lake/t'}}", rows="{type: uri_file}")
+    done = client.wait(client.submit(job.folder / "job.yml").job_id, timeout_s=DEADLINE_S)
+    assert done.state is JobState.FAILED and "outside the datastores" in done.message
+
+
+def test_the_default_datastore_has_to_be_a_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "windrow_master", f"--state={tmp_path}", "--datastore=default=s3://bucket/x"]
+    run = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ, timeout=DEADLINE_S)
+    assert run.returncode == 2 and "has to be a folder" in run.stderr
