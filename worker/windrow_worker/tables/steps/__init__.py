@@ -85,6 +85,8 @@ def _converted(
         made[column.name] = series
         if count:
             value = rows[column.name].iloc[first]
+            # numpy's own numbers show themselves as such.
+            value = value.item() if isinstance(value, numpy.generic) else value
             example = "%s: row %d: %.200r is no %s" % (_slice(recipe), rows.index[first] + 1, value, column.type)
             misfits.append((column.name, count, example))
     return rows.assign(**made), misfits
