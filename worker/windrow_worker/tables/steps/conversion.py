@@ -164,6 +164,8 @@ def _nanoseconds(value: Any) -> Optional[int]:
         return None
     try:
         time = pandas.Timestamp(value)
-        return int((time if time.tzinfo is None else time.tz_convert(None)).as_unit("ns").value)
+        time = time if time.tzinfo is None else time.tz_convert(None)
+        # Before version 2 there is no unit but nanoseconds.
+        return int(time.as_unit("ns").value if hasattr(time, "as_unit") else time.value)
     except (ValueError, OverflowError):
         return None
