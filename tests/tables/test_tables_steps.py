@@ -250,6 +250,7 @@ NANOSECONDS = {"2020-01-02": 1577923200 * 10**9}
         (["T", "no", "N", "TrUe"], Column("x", "bool", true_words=TRUE_WORDS, false_words=FALSE_WORDS),
          [True, None, False, None], 2),
         ([1, 2], Column("x", "float"), [1.0, 2.0], 0),
+        ([-1, 2**62 + 1], Column("x"), ["-1", str(2**62 + 1)], 0),
         (["1.5", "x"], Column("x", "float"), [1.5, None], 1),
         ([True], Column("x", "float"), [None], 1),
         ([5], Column("x", "datetime", formats=("%Y",)), [None], 1),

@@ -22,6 +22,11 @@ def convert_series(given: pandas.Series, column: Column) -> Tuple[pandas.Series,
     kind = _kind(given)
     if kind == column.type:
         return given, 0, -1
+    if kind == "int" and column.type == "float":
+        return given.astype("float64"), 0, -1
+    if kind == "int" and column.type == "text":
+        # Common, as of identities, and much faster than value by value.
+        return series("text", list(map(str, given.tolist()))).set_axis(given.index), 0, -1
     values = _plain(given)
     if kind == "text":
         converted = convert(column, values)
