@@ -104,7 +104,6 @@ def check_refused(job: CompatibilityJob, said: list[str], *options: str) -> None
     ("table", "said"),
     [
         ("filter: 'a = 1'", ["filter", "(character 3)", 'write "=="']),
-        ("read_delta_lake: {version_as_of: 1}", ["read_delta_lake", "not carried out yet", "read_parquet"]),
         (
             "extract_columns_from_partition_format: {partition_format: '{Store}/{file_name}.{extension}'}",
             ["extract_columns_from_partition_format", "not carried out yet"],

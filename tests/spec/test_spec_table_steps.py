@@ -39,7 +39,6 @@ TABLE = "inputs: {images: {type: mltable, path: ./t}}"
         ("- read_delimited\n  - take: 5\n  - select_partitions: 0", 5, 24, "stands behind take"),
         ("- read_delimited\n  - select_partitions: [3, 4]\n  - select_partitions: 2", 5, 24, "leaves 2, from 0 on"),
         ("- read_delimited\n  - select_partitions: [-1]", 4, 25, "at least 0"),
-        ("- read_delta_lake", 3, 5, "read_delta_lake is not carried out yet"),
     ],
 )
 def test_mistakes_name_their_place(workspace: Workspace, steps: str, line: int, column: int, words: str) -> None:

@@ -49,6 +49,10 @@ def read_table(folder: Path, mini_batch_size: int | None = None) -> Table:
         "partition_keys": [],
         "checkpoint": None,
         "roots": None,
+        "rank_mini_batch_count": 0,
+        "file_format": None,
+        "mini_batch_rows": None,
+        "exact_row_index": False,
     }
     said = step / "said"
     fd = os.open(said, os.O_WRONLY | os.O_CREAT, 0o600)
