@@ -213,14 +213,20 @@ def tidy(draw: st.DrawFn) -> str:
     columns=st.lists(st.sampled_from([INT, FLOAT, TEXT, BOOL, PLAIN_BOOL, DATE]), min_size=1, max_size=4),
     multi_line=st.booleans(),
     empty_as_string=st.booleans(),
+    skip_returns=st.booleans(),
 )
 def test_fast_way_agrees_with_exact_way(
-    tmp_path_factory: pytest.TempPathFactory, data: str, columns: list[Column], multi_line: bool, empty_as_string: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    data: str,
+    columns: list[Column],
+    multi_line: bool,
+    empty_as_string: bool,
+    skip_returns: bool,
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "agree.csv"
     file.write_bytes(data.encode())
     named = [column._replace(name=f"{column.name}{at}") for at, column in enumerate(columns)]
-    text = Text(",", multi_line, empty_as_string)
+    text = Text(",", multi_line, empty_as_string, skip_returns)
     fast = loader(named, text)
     exact = loader(named, text, fast=False).load(recipe(file))
     same(fast.load(recipe(file)), exact)

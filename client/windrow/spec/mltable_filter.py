@@ -40,9 +40,11 @@ _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|(?P<text>'[^']+'|\"[^\"]+\")"
+    r"|(?P<text>'(?:[^'\\]|\\.)+'|\"(?:[^\"\\]|\\.)+\")"
     r"|(?P<sign>==|!=|<=|>=|\*\*|//|[<>+\-*/%().,]))"
 )
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[\\'\"nrt])")
+_ESCAPED = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
 _ADVICE = {
     "=": 'write "==" to compare',
     "&": 'write "and"',
@@ -99,6 +101,16 @@ def _tokens(text: str) -> Iterator[_Token]:
 def _near(text: str, at: int) -> str:
     rest = text[at : at + 20].split("\n")[0].rstrip()
     return f'"{rest}" (character {at + 1})' if rest else "its end"
+
+
+def _unescaped(text: str) -> str:
+    """The text between quotes, escapes resolved as Python does it; a backslash before anything else is one."""
+    return _ESCAPE.sub(_character, text[1:-1])
+
+
+def _character(escape: re.Match[str]) -> str:
+    code = escape[1]
+    return chr(int(code[1:], 16)) if code[0] in "xu" else _ESCAPED[code]
 
 
 class _Parser:
@@ -194,7 +206,7 @@ class _Parser:
         if token.kind == "number":
             return ["value", self._number(token)]
         if token.kind == "text":
-            return ["value", token.text[1:-1]]
+            return ["value", _unescaped(token.text)]
         if token.text == "(":
             tree = self._deeper(self._or)
             self._must(")", "to close a parenthesis")
@@ -235,7 +247,7 @@ class _Parser:
         if token.kind not in ("text", "name"):
             raise FilterSyntaxError(f'{_near(self._text, token.at)} is no name of a column; write col("name").')
         self._at += 1
-        return self._column(token.text[1:-1] if token.kind == "text" else token.text)
+        return self._column(_unescaped(token.text) if token.kind == "text" else token.text)
 
     def _datetime(self, token: _Token) -> Tree:
         parts = list[int]()

@@ -17,9 +17,13 @@ class SteppedLoader:
         """``loader``: of a table, with exact integers."""
         self._loader = loader
         self._steps = steps
-        converted = [step["columns"] for step in steps if step["step"] == "convert_column_types"]
-        made = {column["name"] for columns in converted for column in columns if column["type"] == "int"}
-        self._integers = loader.integers | made
+        self._integers = set(loader.integers)
+        for step in steps:
+            for column in step["columns"] if step["step"] == "convert_column_types" else ():
+                if column["type"] == "int":
+                    self._integers.add(column["name"])
+                else:
+                    self._integers.discard(column["name"])
 
     def load(self, recipe: bytes, passing_range: Optional[Callable[[int], Tuple[int, int]]] = None) -> Loaded:
         """One mini-batch; ``passing_range`` as in :func:`~windrow_worker.tables.steps.apply`.

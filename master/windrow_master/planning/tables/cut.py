@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
+from windrow_worker.loaded import InputChanged
+
 from windrow_master.planning.counts import Counts
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.errors import PlanningError
@@ -164,7 +166,7 @@ class RowSteps:
         try:
             with readable(recipe) as here:
                 left: int = self._loader.load(json.dumps(here).encode(), passing).item_count
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, InputChanged) as error:
             raise PlanningError(f"The rows that the steps leave cannot be counted: {error}.") from error
         return left
 
@@ -175,5 +177,5 @@ class RowSteps:
         try:
             with readable(recipe) as here:
                 return count_records(self._reader, here)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, InputChanged) as error:
             raise PlanningError(f"The records of the input cannot be counted: {error}.") from error

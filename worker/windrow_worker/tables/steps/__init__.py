@@ -47,9 +47,9 @@ def apply(
     """
     misfits: List[Misfit] = []
     ranges = iter(recipe.get("ranges", ()))
-    read = len(rows)
+    given = rows
     # The index tells which row as read each one is.
-    rows.index = pandas.RangeIndex(read)
+    rows.index = pandas.RangeIndex(len(rows))
     for step in steps:
         kind = step["step"]
         if kind == "filter":
@@ -69,7 +69,8 @@ def apply(
             rows = rows.iloc[first:behind]
         else:
             raise ValueError("unknown step %r of a table" % kind)
-    if len(rows) != read:
+    if rows is not given:
+        # Also so that older versions of pandas do not warn a script that adds a column to a part of a frame.
         rows = rows.reset_index(drop=True)
     return rows, misfits
 
@@ -85,6 +86,8 @@ def _converted(
         made[column.name] = series
         if count:
             value = rows[column.name].iloc[first]
+            # numpy's own numbers show themselves as such.
+            value = value.item() if isinstance(value, numpy.generic) else value
             example = "%s: row %d: %.200r is no %s" % (_slice(recipe), rows.index[first] + 1, value, column.type)
             misfits.append((column.name, count, example))
     return rows.assign(**made), misfits

@@ -22,6 +22,11 @@ def convert_series(given: pandas.Series, column: Column) -> Tuple[pandas.Series,
     kind = _kind(given)
     if kind == column.type:
         return given, 0, -1
+    if kind == "int" and column.type == "float":
+        return given.astype("float64"), 0, -1
+    if kind == "int" and column.type == "text":
+        # Common, as of identities, and much faster than value by value.
+        return series("text", list(map(str, given.tolist()))).set_axis(given.index), 0, -1
     values = _plain(given)
     if kind == "text":
         converted = convert(column, values)
@@ -164,6 +169,8 @@ def _nanoseconds(value: Any) -> Optional[int]:
         return None
     try:
         time = pandas.Timestamp(value)
-        return int((time if time.tzinfo is None else time.tz_convert(None)).as_unit("ns").value)
+        time = time if time.tzinfo is None else time.tz_convert(None)
+        # Before version 2 there is no unit but nanoseconds.
+        return int(time.as_unit("ns").value if hasattr(time, "as_unit") else time.value)
     except (ValueError, OverflowError):
         return None

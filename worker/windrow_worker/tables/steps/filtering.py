@@ -2,7 +2,8 @@
 
 Null rules: a comparison or sum with a null is null, and so is ``not`` of it; ``or`` with a true side is true; ``and``
 with a null on its left is null, whatever the right. What is null does not pass. The right side of ``and`` and ``or`` is
-evaluated only for rows that need it. Values of different kinds are unequal, and ordered bool < number < text < time.
+evaluated only for rows that need it; what cannot be judged on the left of ``or`` does no harm where the right is true.
+Values of different kinds are unequal, and ordered bool < number < text < time.
 NaN counts as null: pandas does not tell the two apart. Source: mltable.md, section 7.
 """
 
@@ -47,7 +48,7 @@ def _evaluate(tree: List[Any], rows: pandas.DataFrame) -> Values:
     if head == "datetime":
         return _literal(numpy.datetime64(tree[1], "ns"), len(rows))
     if head in ("and", "or"):
-        return _logical(head == "or", tree, rows)
+        return (_or if head == "or" else _and)(tree, rows)
     left = _evaluate(tree[1], rows)
     if head == "not":
         _must_be(BOOL, left, "what stands behind `not`")
@@ -120,21 +121,53 @@ def _must_be(kind: str, values: Values, what: str) -> None:
         raise FilterFailed("%s is %s, where %s is needed" % (what, _WORDS[values.kind], _WORDS[kind]))
 
 
-def _logical(is_or: bool, tree: List[Any], rows: pandas.DataFrame) -> Values:
-    word = "or" if is_or else "and"
+def _and(tree: List[Any], rows: pandas.DataFrame) -> Values:
     left = _evaluate(tree[1], rows)
-    _must_be(BOOL, left, "what stands before `%s`" % word)
-    truth = _truth(left)
-    # True settles `or`; false and null settle `and`.
-    needed = ~truth if is_or else truth
-    data, null = truth.copy(), left.null.copy()
+    _must_be(BOOL, left, "what stands before `and`")
+    # False and null settle it.
+    needed = _truth(left)
+    data, null = needed.copy(), left.null.copy()
     if needed.any():
         right = _evaluate(tree[2], rows if needed.all() else rows[needed])
-        _must_be(BOOL, right, "what stands behind `%s`" % word)
-        right_truth = _truth(right)
-        null[needed] = (null[needed] | right.null) & ~right_truth if is_or else right.null
-        data[needed] = right_truth
+        _must_be(BOOL, right, "what stands behind `and`")
+        data[needed], null[needed] = _truth(right), right.null
     return Values(BOOL, data, null)
+
+
+def _or(tree: List[Any], rows: pandas.DataFrame) -> Values:
+    data, null = numpy.zeros(len(rows), dtype=bool), numpy.zeros(len(rows), dtype=bool)
+    undecided = ~data
+    failed: List[Tuple[List[Any], int, FilterFailed]] = []
+
+    def decide(part: List[Any]) -> None:
+        found = _evaluate(part, rows if undecided.all() else rows[undecided])
+        _must_be(BOOL, found, "what stands beside `or`")
+        null[undecided] |= found.null
+        data[undecided] = _truth(found)
+        undecided[data] = False
+
+    for part in _alternatives(tree):
+        if not undecided.any():
+            break
+        try:
+            decide(part)
+        except FilterFailed as error:
+            failed.append((part, int(undecided.sum()), error))
+    for part, rows_then, why in failed:
+        if undecided.sum() == rows_then:
+            raise why
+        if undecided.any():
+            decide(part)
+    return Values(BOOL, data, null & ~data)
+
+
+def _alternatives(tree: List[Any]) -> List[List[Any]]:
+    """What a chain of `or` joins, from left to right."""
+    parts = []
+    while tree[0] == "or":
+        parts.append(tree[2])
+        tree = tree[1]
+    return [tree, *reversed(parts)]
 
 
 def _truth(values: Values) -> numpy.ndarray:
