@@ -132,7 +132,7 @@ class Submissions:
     def _check_partition(self, step: EffectiveStep) -> None:
         """Raises SubmissionInvalid where rows would have to be sorted, and cannot be, or not so that agents read
         them."""
-        given = step.inputs.get(step.input_data)
+        given = step.inputs.get(step.input_data) if step.input_data is not None else None
         if not step.partition_keys or not isinstance(given, DataInput) or given.type != "mltable":
             return
         definition = definition_of(os.fsencode(given.path))

@@ -163,6 +163,7 @@ def _shuffle(
         "categories": [field.name for field in row_schema.schema if pyarrow.types.is_dictionary(field.type)],
         "json_columns": row_schema.json_columns,
         "partition": {"keys": keys},
+        "row_index_exact": True,
     }
 
 
