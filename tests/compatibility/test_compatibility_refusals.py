@@ -103,9 +103,7 @@ def check_refused(job: CompatibilityJob, said: list[str], *options: str) -> None
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ("filter: 'col(\"a\") > 1'", ["filter", "not carried out yet", "run()"]),
-        ("keep_columns: [a]", ["keep_columns", "not carried out yet", "run()"]),
-        ("take: 3", ["take", "not carried out yet"]),
+        ("filter: 'a = 1'", ["filter", "(character 3)", 'write "=="']),
         (
             "extract_columns_from_partition_format: {partition_format: '{Store/{file_name}.{extension}'}",
             ["extract_columns_from_partition_format", '"{" at character 1 is not closed'],
