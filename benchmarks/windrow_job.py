@@ -103,6 +103,14 @@ def table_job(folder: Path, *, input_path: Path, mini_batch_size: str) -> Job:
     return _job(folder, "mltable", input_path, mini_batch_size, "table_entry.py", arguments)
 
 
+def partition_job(folder: Path, *, input_path: Path, key: str) -> Job:
+    """A line a group of a table (`work/group_entry.py`)."""
+    job = _job(folder, "mltable", input_path, "1", "group_entry.py", f"--stamps {folder / 'stamps'}")
+    file = folder / "job.yml"
+    file.write_text(file.read_text().replace('mini_batch_size: "1"', f"partition_keys: [{key}]"))
+    return job
+
+
 def _job(
     folder: Path, input_type: str, input_path: Path, mini_batch_size: str, entry_script: str, arguments: str
 ) -> Job:

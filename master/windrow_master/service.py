@@ -97,12 +97,12 @@ class MasterService:
         datastores = Roots(places.places.values())
         # What the steps of a job read may be an output of another one, too.
         readable = None if config.embedded else Roots([*places.places.values(), config.outputs])
-        carrier = Carrier(core, config.state, config.outputs, places, readable, finisher, watchers)
+        default = config.datastores.get("default")
+        carrier = Carrier(core, config.state, config.outputs, places, readable, finisher, watchers, default)
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
         artifacts = ArtifactFolder(config.state / "artifacts")
-        default = config.datastores.get("default")
         uploads = ArtifactService(artifacts, PlacedData(artifacts, default), datastores)
         submissions = Submissions(
             jobs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import time
@@ -18,7 +19,7 @@ from windrow_master.core.ids import JobKey
 from windrow_master.core.settings import StepSettings
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.jobs import Jobs
-from windrow_master.planning.table_paths import definition_of, places_in
+from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
 from windrow_master.roots import Roots
 from windrow_master.rpc.threads import in_thread
 from windrow_master.shell.preparation import resolved
@@ -127,6 +128,7 @@ class Submissions:
                         f"absolute path names data in a datastore of the master ({datastores}); data of the machine "
                         "that submits is named by a relative path, and goes along.",
                     )
+            self._check_partition(step)
             for name, output in step.outputs.items():
                 if output.path is not None and is_remote(output.path):
                     if name != step.append_row_to:
@@ -151,6 +153,30 @@ class Submissions:
                         f"Step {step.name!r}, output {name!r}: the master cannot write to {place}: {why}. Give the "
                         "output another path, or let the user that the master runs as write there.",
                     )
+
+    def _check_partition(self, step: EffectiveStep) -> None:
+        """Raises SubmissionInvalid where rows would have to be sorted, and cannot be, or not so that agents read
+        them."""
+        given = step.inputs.get(step.input_data) if step.input_data is not None else None
+        if not step.partition_keys or not isinstance(given, DataInput) or given.type != "mltable":
+            return
+        definition = definition_of(os.fsencode(given.path))
+        in_paths = () if definition is None else keys_in_paths(definition)
+        if in_paths is None or set(step.partition_keys) <= set(in_paths):
+            return
+        what = f"Step {step.name!r}: partition_keys ({', '.join(step.partition_keys)}) are columns of the data. "
+        if self._uploads is None:
+            raise SubmissionInvalid(
+                "JOB_INVALID",
+                what + "The rows, sorted by them, have to lie where the agents can read them, and this master has no "
+                "datastore named default. Start it with --datastore default=PATH for a folder that all nodes see.",
+            )
+        if importlib.util.find_spec("duckdb") is None:
+            raise SubmissionInvalid(
+                "JOB_INVALID",
+                what + "Sorting the rows needs DuckDB, which is not installed where the master runs. Install it there "
+                "with: pip install 'windrow[partition]'.",
+            )
 
 
 def _why_unwritable(path: Path) -> str:

@@ -41,8 +41,8 @@ def write(job: CompatibilityJob, settings: str = "") -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ("partition_keys: [Store, Brand]", ["jobs.score.partition_keys", "Store, Brand", "mini_batch_size"]),
-        ("partition_keys: '[\"Store\"]'", ["jobs.score.partition_keys", "Store", "mini_batch_size"]),
+        ("partition_keys: [Store, Brand]", ["jobs.score.partition_keys", "Store, Brand", "is a uri_folder"]),
+        ("partition_keys: '[\"Store\"]'", ["jobs.score.partition_keys", "Store", "type: mltable"]),
     ],
 )
 def test_of_a_step(job: CompatibilityJob, settings: str, said: list[str]) -> None:
@@ -104,8 +104,8 @@ def check_refused(job: CompatibilityJob, said: list[str], *options: str) -> None
     [
         ("filter: 'a = 1'", ["filter", "(character 3)", 'write "=="']),
         (
-            "extract_columns_from_partition_format: {partition_format: '{Store}/{file_name}.{extension}'}",
-            ["extract_columns_from_partition_format", "not carried out yet"],
+            "extract_columns_from_partition_format: {partition_format: '{Store/{file_name}.{extension}'}",
+            ["extract_columns_from_partition_format", '"{" at character 1 is not closed'],
         ),
     ],
 )

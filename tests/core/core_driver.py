@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from windrow_master.core.commands import HeldLease, Moment
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
-from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import Job, Node, Step, Timing
 from windrow_master.core.states import Cause, Verdict
@@ -114,14 +114,14 @@ class CoreDriver:
         assert isinstance(key, int)
         return JobKey(key)
 
-    def plan(self, step_id: int, item_counts: list[int], done: bool = True) -> bool:
+    def plan(self, step_id: int, item_counts: list[int], done: bool = True, ranks: Sequence[int] = ()) -> bool:
         """Hand over a group of mini-batches behind those that are there."""
         step = self.step(step_id)
         first = len(step.mini_batches)
         taken = self.do(
             commands.PlanGroup(
                 StepId(step_id), step.checkpoint, checkpoint(first + len(item_counts), done), first,
-                records(first, item_counts), done, b"{}",
+                records(first, item_counts), done, b"{}", ranks=b"".join(map(RANK.pack, ranks)),
             )
         )  # fmt: skip
         return bool(taken)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from core_driver import CoreDriver, completion
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,6 +104,7 @@ def test_what_was_asked_back_on_a_broken_stream_is_asked_back_again() -> None:
     st.lists(
         st.one_of(
             st.tuples(st.just("fresh"), st.integers(0, 9)),
+            st.tuples(st.just("ranked"), st.lists(st.integers(0, 3), max_size=9)),
             st.tuples(st.just("take"), st.integers(0, 12)),
             st.tuples(st.just("back"), st.booleans()),
             st.tuples(st.just("remove"), st.integers(0, 60)),
@@ -110,25 +113,39 @@ def test_what_was_asked_back_on_a_broken_stream_is_asked_back_again() -> None:
         max_size=60,
     )
 )
-def test_the_ready_queue_is_a_set_with_an_order(operations: list[tuple[str, int]]) -> None:
+def test_the_ready_queue_is_a_set_with_an_order(operations: list[tuple[str, Any]]) -> None:
     queue, inside, taken, now, planned = ReadyQueue(), set[int](), list[int](), 0.0, 0
+    rank: dict[int, int] = {}
+    came_back: set[int] = set()
+
+    def order(index: int) -> tuple[bool, int, int]:
+        # What came back, then those with ranks, the highest first, then the others.
+        return index not in came_back, 0 if index in came_back else -rank.get(index, -1), index
+
     due: dict[int, float] = {}
     for kind, number in operations:
         if kind == "fresh":
             queue.add_fresh(planned, planned + number)
             inside.update(range(planned, planned + number))
             planned += number
+        elif kind == "ranked":
+            indices = range(planned, planned + len(number))
+            queue.add_ranked(indices, number)
+            rank.update(zip(indices, number, strict=True))
+            inside.update(indices)
+            planned += len(number)
         elif kind == "take":
-            ready = sorted(at for at in inside if due.get(at, 0.0) <= now)
+            ready = sorted((at for at in inside if due.get(at, 0.0) <= now), key=order)
             assert queue.ready_count(now) == len(ready)
             got = queue.take(number, now)
-            assert len(got) == min(number, len(ready)) and set(got) <= set(ready)
+            assert got == ready[:number]
             inside.difference_update(got)
             taken.extend(got)
         elif kind == "back" and taken:
             index = taken.pop()
             due[index] = now + 2.0 if number else 0.0
             queue.put_back(index, due[index])
+            came_back.add(index)
             inside.add(index)
         elif kind == "remove":
             assert queue.remove(number) == (number in inside)
@@ -138,6 +155,22 @@ def test_the_ready_queue_is_a_set_with_an_order(operations: list[tuple[str, int]
         else:
             now += number
         assert len(queue) == len(inside)
+
+
+def test_the_largest_run_first_also_after_a_restart() -> None:
+    driver = CoreDriver()
+    driver.submit()
+    assert driver.plan(1, [1, 5, 3], done=False, ranks=[1, 5, 3])
+    assert driver.plan(1, [4, 2], ranks=[4, 2])
+    driver.join("n1", 2)
+    assert [lease.mini_batch for lease in driver.held("n1")] == [1, 3]
+    driver.complete("n1", *(completion(lease.lease_id, items=5, results=5) for lease in driver.held("n1")))
+    assert [lease.mini_batch for lease in driver.held("n1")] == [2, 4]
+    driver.restart()
+    driver.register("n1", "b", "a")
+    driver.open("n1", "b")
+    driver.capacity("n1", 2)
+    assert [lease.mini_batch for lease in driver.held("n1")] == [2, 4]
 
 
 def test_a_held_core_plans_and_admits_but_leases_nothing_before_it_is_told_to_begin() -> None:

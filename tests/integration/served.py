@@ -27,6 +27,7 @@ class Served:
     def __init__(self, folder: Path, datastore: Path | None = None) -> None:
         self.folder = folder
         self.datastore = datastore
+        self.datastore_name = "default"
         self.state = folder / "state"
         self.sockets = Path(tempfile.mkdtemp(prefix="windrow-test-"))
         self.address = f"unix:{self.sockets}/master" if datastore is None else "127.0.0.1:0"
@@ -36,7 +37,7 @@ class Served:
     def start_master(self, **environment: str) -> subprocess.Popen[bytes]:
         """Start a master and wait until it serves (or is dead: a crash point may lie before that)."""
         log = (self.folder / "master.stderr").open("ab")
-        kind = "--embedded" if self.datastore is None else f"--datastore=default={self.datastore}"
+        kind = "--embedded" if self.datastore is None else f"--datastore={self.datastore_name}={self.datastore}"
         self.master = subprocess.Popen(
             [sys.executable, "-m", "windrow_master", kind, f"--state={self.state}", f"--listen={self.address}"],
             stdin=subprocess.DEVNULL,

@@ -21,6 +21,7 @@ class MiniBatch(NamedTuple):
     item_count: int
     recipe_offset: int
     recipe_length: int
+    rank: int | None = None
 
 
 class Planner:
@@ -52,6 +53,7 @@ class Planner:
             "file_format": None,
             "mini_batch_rows": None,
             "exact_row_index": False,
+            "rows_folder": str(step / "rows"),
             **more,
         }
         assert self.process.stdin is not None
@@ -67,7 +69,10 @@ class Planner:
         json_length, records_length = HEAD.unpack(head)
         message = json.loads(self.process.stdout.read(json_length))
         records = self.process.stdout.read(records_length)
-        return message, [MiniBatch(*values) for values in RECORD.iter_unpack(records)]
+        count = message.get("count", 0)
+        ranks = struct.unpack(f"<{count}Q", records[count * RECORD.size :]) if message.get("ranked") else [None] * count
+        unpacked = RECORD.iter_unpack(records[: count * RECORD.size])
+        return message, [MiniBatch(*values, rank) for values, rank in zip(unpacked, ranks, strict=True)]
 
     def close(self, *, kill: bool = False) -> int:
         """End it; by closing its stdin, or with SIGKILL."""

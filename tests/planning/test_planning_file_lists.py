@@ -108,12 +108,6 @@ def test_errors_of_users(tmp_path: Path, path: str, kind: str, size: int | None,
     assert error is not None and error["category"] == "UserError" and words in error["message"]
 
 
-def test_partition_keys_are_refused_not_ignored(tmp_path: Path) -> None:
-    touch(tmp_path, b"data/a")
-    error = plan(tmp_path / "step", tmp_path / "data", partition_keys=["x"]).error
-    assert error is not None and "partition_keys" in error["message"]
-
-
 def test_an_unreadable_folder_ends_the_step_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     touch(tmp_path, b"data/a", b"data/closed/b")
     real = os.scandir

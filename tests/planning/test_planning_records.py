@@ -42,7 +42,7 @@ class TestRank:
 
     def test_so_many_mini_batches_of_nothing(self, tmp_path: Path) -> None:
         found = plan(tmp_path / "step", b"/", rank_mini_batch_count=70, input=None)
-        assert [tuple(one) for one in found.mini_batches] == [(0, 0, 0, 0)] * 70
+        assert [one[:4] for one in found.mini_batches] == [(0, 0, 0, 0)] * 70
         assert found.reader == {"kind": "none"}
         assert loaded(found) == [[]] * 70
         assert describe_items(found.reader, b"") == ["(no input)"]

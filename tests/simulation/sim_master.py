@@ -17,7 +17,7 @@ from windrow_master.core import effects as fx
 from windrow_master.core.commands import HeldLease, PlanGroup, Refused
 from windrow_master.core.core import Core
 from windrow_master.core.ids import NodeId, StepId
-from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.state import Step
 from windrow_master.core.states import StepState
 
@@ -220,6 +220,8 @@ class SimPlanner:
             b"".join(PLAN_RECORD.pack((first + at) * 10, items, 0, 0) for at, items in enumerate(counts)),
             done,
             b"{}" if start is None else None,
+            # Every other step runs its largest first.
+            ranks=b"".join(RANK.pack(items) for items in counts) if step.step_id % 2 else b"",
         )
         self._master.submit(group, lambda taken: self._go_on(number))
         if world.chance(self._master.config.planner_kills):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import NamedTuple
 
 from windrow_master.core.commands import LostRows
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import LeaseId, StepId
-from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.records import (
     AttemptRow,
     Dirty,
@@ -57,6 +58,7 @@ class MiniBatchRow:
     recipe_offset: int
     recipe_length: int
     generation: int
+    rank: int | None = None
     state: int = MiniBatchState.QUEUED
     items_counted: int = 0
     ok_count: int = 0
@@ -127,8 +129,9 @@ class MemoryTables:
                 raise ConstraintViolated(
                     f"step {planned.step_id}: mini-batch {planned.first_index} planned, {len(table)} exist"
                 )
-            for first, count, offset, length in PLAN_RECORD.iter_unpack(planned.records):
-                table.append(MiniBatchRow(first, count, offset, length, planned.generation))
+            ranks = [rank for (rank,) in RANK.iter_unpack(planned.ranks)] or repeat(None)
+            for record, rank in zip(PLAN_RECORD.iter_unpack(planned.records), ranks, strict=False):
+                table.append(MiniBatchRow(*record, planned.generation, rank))
         for outcome in dirty.outcomes:
             row = self.mini_batches[outcome.step_id][outcome.mini_batch]
             row.state, row.generation = outcome.state, outcome.generation
@@ -189,6 +192,7 @@ class MemoryTables:
                     array("Q", (row.recipe_offset for row in rows)),
                     array("I", (row.recipe_length for row in rows)),
                     array("Q", (row.lease_id for row in rows)),
+                    array("Q", (row.rank for row in rows if row.rank is not None)),
                     attempts.get(step.step_id, []) if rows else [],
                 )
             )

@@ -81,7 +81,7 @@ def test_a_bad_one_is_an_error_that_shows_it(workspace: Workspace, text: str, sa
 
 def test_elements_of_lists_go_by_number(workspace: Workspace) -> None:
     changes = "partition_keys: [a, b]"
-    assert "a, c" in workspace.only_problem(changes, "jobs.score.partition_keys.1=c").message
+    assert "is a, c," in workspace.only_problem(changes, "jobs.score.partition_keys.1=c").message
     problems = workspace.step_problems(changes, "jobs.score.partition_keys.2=c")
     assert "is a list of 2" in problems[0].message
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 from spec_workspace import Workspace
+from windrow.spec.mltable import read_mltable
+from windrow.spec.mltable_partition_format import columns_of
+from windrow.spec.problems import Problems
 
 TABLE = "inputs: {images: {type: mltable, path: %s}}"
 
@@ -133,3 +136,92 @@ def test_on_other_machines_only_what_is_here_is_judged(workspace: Workspace) -> 
     text = workspace.job_of().replace("uri_folder, path: ./images", f"mltable, path: {workspace.folder}/t")
     (problem,) = workspace.problems(text, embedded=False)
     assert problem.key == "paths[1].file"
+
+
+FILES = "paths: [{folder: .}]\ntransformations:\n"
+EXTRACT = "  - extract_columns_from_partition_format: "
+
+
+@pytest.mark.parametrize(
+    ("step", "names"),
+    [
+        ("{partition_format: '/{store}/{day:yyyy-MM-dd}/{brand}.csv'}", ("store", "brand", "day")),
+        ("'/{store}/{brand}.csv'", ("store", "brand")),
+        # The form of the vendor's page: without quotes, braces make a mapping.
+        ("{day: yyyy/MM/dd}", ("day",)),
+        ("{day:yyyy/MM/dd}", ("day",)),
+        ("{store}", ("store",)),
+    ],
+)
+def test_every_spelling_of_a_partition_format_is_read(tmp_path: Path, step: str, names: tuple[str, ...]) -> None:
+    problems = Problems()
+    (tmp_path / "MLTable").write_text(FILES + EXTRACT + step + "\n  - read_parquet\n" + EXTRACT + step + "\n")
+    table = read_mltable(tmp_path / "MLTable", problems)
+    assert table is not None, problems.errors
+    assert [one.format.names for one in (*table.before, *table.after)] == [names, names]
+    assert columns_of(table.before) == names
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ("", "has no value"),
+        ("[a]", "takes a format such as"),
+        ("{partition_fromat: '/{a}/{b}'}", "takes a format such as"),
+        ("{partition_format: }", "takes a format such as"),
+        ("{partition_format: /data/x.csv}", '"/data/x.csv" is no partition format: it names no column'),
+        ("{partition_format: '/{a'}", "is not closed"),
+        ("{partition_format: '/{d:MM}'}", "has no year"),
+    ],
+)
+def test_a_bad_partition_format_is_told_with_its_line(workspace: Workspace, step: str, words: str) -> None:
+    file = workspace.write("t/MLTable", FILES + EXTRACT + step + "\n")
+    problem = workspace.only_problem(TABLE % "./t")
+    assert (problem.file, problem.line) == (str(file), 3)
+    assert words in problem.message
+
+
+def test_keys_that_a_list_of_files_does_not_have_are_told_with_those_it_has(workspace: Workspace) -> None:
+    workspace.write("t/a/b", "")
+    workspace.write("t/MLTable", FILES + EXTRACT + "'/{user}/{season}'\n")
+    keys = "\npartition_keys: [user, sesaon]"
+    problem = workspace.only_problem(TABLE % "./t" + keys)
+    assert problem.key == "jobs.score.partition_keys"
+    assert "names sesaon" in problem.message and "its keys are user, season" in problem.message
+    workspace.write("t/MLTable", FILES.removesuffix("transformations:\n"))
+    assert "it has no keys" in workspace.only_problem(TABLE % "./t" + keys).message
+
+
+def test_dividing_by_columns_needs_duckdb_here_and_pyarrow_there(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write("t/b.csv", "a,b\n1,2\n")
+    workspace.write(
+        "t/MLTable", "paths: [{file: b.csv}]\ntransformations:\n  - read_delimited\n" + EXTRACT + "'{f}.csv'\n"
+    )
+    by = "\npartition_keys: [%s]"
+    assert workspace.loaded(TABLE % "./t" + by % "f").libraries == {"score": ("pandas",)}
+    assert workspace.loaded(TABLE % "./t" + by % "f, a").libraries == {"score": ("pandas", "pyarrow")}
+    assert workspace.loaded(TABLE % "./t/b.csv" + by % "a").libraries == {"score": ("pandas", "pyarrow")}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for path in ("./t", "./t/b.csv"):
+        problem = workspace.only_problem(TABLE % path + by % "a")
+        assert problem.key == "jobs.score.partition_keys" and "pip install 'windrow[partition]'" in problem.message
+
+
+def test_keys_come_as_a_list_as_text_and_as_an_argument_and_win_over_a_size(workspace: Workspace) -> None:
+    workspace.write("t/a/b", "")
+    workspace.write("t/MLTable", FILES + EXTRACT + "'/{user}/{season}'\n")
+    workspace.write("src/score.py", "parser.add_argument('--partition_keys')\n")
+    for given in ("partition_keys: [season, user]", 'partition_keys: \'["season", "user"]\''):
+        loaded = workspace.loaded(f"{TABLE % './t'}\n{given}\n")
+        assert loaded.job.steps[0].partition_keys == ("season", "user")
+        assert loaded.job.steps[0].arguments[-1] == '--partition_keys=["season", "user"]'
+        loaded = workspace.loaded(f"{TABLE % './t'}\n{given}\nmini_batch_size: 3\n")
+        (warning,) = [one for one in loaded.warnings if "win over mini_batch_size" in one.message]
+        assert "season, user" in warning.message
+    task = "\ntask: {type: run_function, code: ./src, entry_script: score.py, program_arguments: %s}\n"
+    step = workspace.loaded(TABLE % "./t" + task % '"--partition_keys \'[\\"user\\"]\'"').job.steps[0]
+    assert (step.partition_keys, step.arguments) == (("user",), ("--partition_keys", '["user"]'))
+    problem = workspace.only_problem(TABLE % "./t" + task % "--partition_keys user")
+    assert 'is "user"; allowed is a list of text' in problem.message

@@ -32,6 +32,24 @@ class FileLoader:
         return Loaded(names, len(names))
 
 
+class FileGroupLoader(FileLoader):
+    """Files that have the values of the partition keys in common, which stand in their paths."""
+
+    def __init__(self, root: str, partition: Dict[str, Any]) -> None:
+        """``partition``: its ``keys``, and the ``formats`` of paths that they are found by."""
+        from windrow_worker.tables.partition_format import PathColumns, compile_format
+
+        super().__init__(root)
+        self._columns = PathColumns([compile_format(text) for text in partition["formats"]])
+        self._keys: List[str] = partition["keys"]
+
+    def load(self, recipe: bytes) -> Loaded:
+        """The paths of one mini-batch, and its partition."""
+        loaded = super().load(recipe)
+        loaded.partition_key_value = self._columns.key_value(loaded.value[0], self._keys)
+        return loaded
+
+
 class NothingLoader:
     """Mini-batches without any input (reference 2.2, ``--rank_mini_batch_count``): an empty list."""
 
@@ -48,7 +66,8 @@ def make_loader(reader: Dict[str, Any]) -> Loader:
     """
     kind = reader.get("kind")
     if kind == "files":
-        return FileLoader(reader.get("root") or "")
+        root, partition = reader.get("root") or "", reader.get("partition")
+        return FileLoader(root) if partition is None else FileGroupLoader(root, partition)
     if kind == "none":
         return NothingLoader()
     if kind == "records":

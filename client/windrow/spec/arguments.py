@@ -5,6 +5,7 @@ They are read here and stay visible to the script. Reference: parallel-job.md, s
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -68,7 +69,7 @@ EXACT_ONLY: dict[str, RuntimeArgument] = {
     # Reserved in v1 (2.1): a script of today may use these names for itself, so only a full match is even remarked on.
     "output": RuntimeArgument(Field("text")),
     "output_action": RuntimeArgument(Field("text", effect=_TO_SCRIPT)),
-    "partition_keys": RuntimeArgument(Field("text", effect=_TO_SCRIPT)),
+    "partition_keys": RuntimeArgument(Field("text"), "partition_keys"),
     # Seen in shipped components (2.3).
     "resume_from": RuntimeArgument(
         Field("text", effect="earlier results of another job are not taken over; all mini-batches run")
@@ -146,4 +147,29 @@ def runtime_values(script: bytes, arguments: Sequence[str], settings: Mapping[st
         for name, argument in RUNTIME_ARGUMENTS.items()
         if name in named - given and argument.sets
     }
+    keys = settings.get("partition_keys")
+    if keys and "partition_keys" in named - given:
+        values["partition_keys"] = json.dumps(keys, ensure_ascii=False)
     return [f"--{name}={value}" for name, value in values.items() if value is not None]
+
+
+def parse_partition_keys(text: str) -> tuple[str, ...]:
+    """Partition keys given as JSON text. Raises ValueError, saying what is allowed."""
+    allowed = 'allowed is a list of text, also as JSON text such as ["store", "brand"]'
+    try:
+        keys = json.loads(text)
+    except json.JSONDecodeError:
+        raise ValueError(allowed) from None
+    if not isinstance(keys, list) or not all(isinstance(name, str) for name in keys):
+        raise ValueError(allowed)
+    return checked_partition_keys(keys)
+
+
+def checked_partition_keys(keys: Sequence[str]) -> tuple[str, ...]:
+    """Partition keys, each a name, and named once. Raises ValueError."""
+    repeated = sorted({name for name in keys if keys.count(name) > 1})
+    if repeated:
+        raise ValueError(f"{', '.join(repeated)} is named more than once")
+    if "" in keys:
+        raise ValueError("a key without a name is no column")
+    return tuple(keys)

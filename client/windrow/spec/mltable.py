@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeAlias
 from windrow.spec.locations import datastore_path
 from windrow.spec.mltable_delta import DELTA_KEYS, ReadDelta, read_delta
 from windrow.spec.mltable_file_steps import check_file_step, check_partition_steps
-from windrow.spec.mltable_refused import STEPS_NOT_CARRIED_OUT, check_step_not_carried_out
 from windrow.spec.mltable_steps import STEPS, Step, read_step, unknown_step
 from windrow.spec.mltable_types import Override, read_overrides
 from windrow.spec.mltable_values import ValueChecks
@@ -245,10 +244,8 @@ def _read_transformations(
                 before.append((f"{key}.{name}", step))
             elif step is not None:
                 after.append((f"{key}.{name}", step))
-        elif name in STEPS_NOT_CARRIED_OUT:
-            check_step_not_carried_out(name, value, item, f"{key}.{name}", checks)
         elif name:
-            checks.error(item, key, unknown_step(name, (*_READS, *STEPS_NOT_CARRIED_OUT)))
+            checks.error(item, key, unknown_step(name, tuple(_READS)))
     for place, step in before:
         check_file_step(checks, place, step)
     check_partition_steps(checks, after)

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from windrow.spec.mltable_columns import ColumnChoice, read_columns
 from windrow.spec.mltable_filter import Expression, FilterSyntaxError, parse_filter
+from windrow.spec.mltable_partition_format import ExtractColumns, read_extract_columns
 from windrow.spec.mltable_types import Conversion, read_conversions
 from windrow.spec.mltable_values import ValueChecks
 from windrow.spec.nodes import Node, Place, Sequence, is_null, shown
@@ -78,7 +79,9 @@ class SelectPartitions(NamedTuple):
     place: Place
 
 
-Step: TypeAlias = Take | Skip | Sample | Filter | KeepColumns | DropColumns | ConvertColumnTypes | SelectPartitions
+Step: TypeAlias = (
+    Take | Skip | Sample | Filter | KeepColumns | DropColumns | ConvertColumnTypes | SelectPartitions | ExtractColumns
+)
 
 
 def read_step(name: str, value: Node | None, item: Node, key: str, checks: ValueChecks) -> Step | None:
@@ -183,5 +186,6 @@ _STEPS: dict[str, Callable[[ValueChecks, Node, str], Step | None]] = {
     "drop_columns": _drop_columns,
     "convert_column_types": _convert_column_types,
     "select_partitions": _select_partitions,
+    "extract_columns_from_partition_format": read_extract_columns,
 }
 STEPS = tuple(_STEPS)

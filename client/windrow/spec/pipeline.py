@@ -19,7 +19,7 @@ from windrow.spec.expressions import Reference, whole_reference
 from windrow.spec.graph import find_cycle
 from windrow.spec.names import JOB_NAME
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
-from windrow.spec.problems import Problem
+from windrow.spec.problems import Problem, listed
 from windrow.spec.reading import (
     Context,
     Origin,
@@ -343,12 +343,27 @@ def _check_table(step: EffectiveStep, bindings: Bindings, context: Context) -> t
     if step.input_data is None:
         return ()
     given, resolved = step.inputs.get(step.input_data), bindings.resolved(step.name, step.input_data)
-    if resolved is None or not isinstance(given, DataInput) or given.type != "mltable":
+    if resolved is None or not isinstance(given, DataInput | OutputInput):
+        return ()
+    key = f"jobs.{step.name}"
+    if step.partition_keys and given.type != "mltable":
+        context.problems.error(
+            context.partition_places[key],
+            f"{key}.partition_keys",
+            f"is {listed(step.partition_keys)}, but the input {step.input_data} is a {given.type}, which has no keys; "
+            "make it type: mltable, with an MLTable file whose extract_columns_from_partition_format names them.",
+        )
+    if not isinstance(given, DataInput) or given.type != "mltable":
         return ()
     # Most jobs read no table.
-    from windrow.spec.table_files import check_table
+    from windrow.spec.table_files import Partition, check_table
 
-    return check_table(given.path, resolved.place, f"jobs.{step.name}.inputs.{step.input_data}", context)
+    partition = (
+        Partition(step.partition_keys, context.partition_places[key], f"{key}.partition_keys")
+        if step.partition_keys
+        else None
+    )
+    return check_table(given.path, resolved.place, f"{key}.inputs.{step.input_data}", context, partition)
 
 
 def _check_size_unit(node: Node | None, size: int | None, given: object, key: str, context: Context) -> None:

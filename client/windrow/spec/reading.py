@@ -40,6 +40,8 @@ class Context:
         self.job_name: str | None = None
         self.own_outputs: set[str] = set()
         """Keys of outputs at relative paths, which are this machine's."""
+        self.partition_places: dict[str, Place] = {}
+        """Where the partition keys of a step are given."""
 
 
 def origin_of(node: Node | Place) -> Origin:

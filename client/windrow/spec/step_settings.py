@@ -8,7 +8,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from windrow.spec.arguments import ALL_ARGUMENTS, FoundArgument, find_runtime_arguments
+from windrow.spec.arguments import (
+    ALL_ARGUMENTS,
+    FoundArgument,
+    checked_partition_keys,
+    find_runtime_arguments,
+    parse_partition_keys,
+)
 from windrow.spec.expressions import has_expression, substitute
 from windrow.spec.fields import Field
 from windrow.spec.names import ROWS_FILE_NAME_REFUSED, is_rows_file_name
@@ -32,6 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "file_format": None,
     "mini_batch_rows": None,
     "exact_row_index": False,
+    "partition_keys": (),
     "instance_count": 1,
     "max_concurrency_per_instance": None,
     "logging_level": "INFO",
@@ -108,31 +115,28 @@ class StepSettings:
             nested, name = resources.entries.get("max_concurrency_per_instance"), "max_concurrency_per_instance"
             if nested and is_null(entries.get(name)):
                 self._read(nested, RESOURCES[name], f"{resources_key}.{name}", name)
-        keys = self.partition_keys(entries.get("partition_keys"))
-        if keys:
-            problems.error(
-                entries["partition_keys"],
-                f"{self._key}.partition_keys",
-                f"is {', '.join(keys)}: dividing by partition keys is not carried out yet; remove it and "
-                "divide by mini_batch_size.",
-            )
+        self._read_partition_keys(entries.get("partition_keys"))
 
-    def partition_keys(self, node: Node | None) -> list[str]:
+    def _read_partition_keys(self, node: Node | None) -> None:
         """The keys, given as a list, as JSON text or by an expression."""
-        key = f"{self._key}.partition_keys"
-        if not isinstance(node, Scalar) or is_null(node):
-            return read_texts(node, key, self._context)
+        if node is None or is_null(node):
+            return
+        key, problems = f"{self._key}.partition_keys", self._context.problems
         try:
-            keys = json.loads(substitute(node.text, self._resolve))
-            if isinstance(keys, list) and all(isinstance(name, str) for name in keys):
-                return keys
-            reason = 'allowed is a list of text, also as JSON text such as ["store", "brand"]'
-        except json.JSONDecodeError:
-            reason = 'allowed is a list of text, also as JSON text such as ["store", "brand"]'
+            if isinstance(node, Scalar):
+                keys = parse_partition_keys(substitute(node.text, self._resolve))
+            else:
+                before = len(problems.errors)
+                keys = checked_partition_keys(read_texts(node, key, self._context))
+                if len(problems.errors) > before:
+                    return
         except ValueError as error:
-            reason = str(error)
-        self._context.problems.error(node, key, f"is {shown(node)}; {reason}.")
-        return []
+            problems.error(node, key, f"is {shown(node)}; {error}.")
+            return
+        if keys:
+            self.values["partition_keys"] = keys
+            self._origins["partition_keys"] = origin_of(node)
+            self._context.partition_places[self._key] = node.place
 
     def read_arguments(self, arguments: list[str], place: Place) -> None:
         """Reads the runtime arguments among the program arguments; they stay in the arguments."""
@@ -146,6 +150,14 @@ class StepSettings:
             self.values["mini_batch_size"] = None
         for name, origin in self._origins.items():
             self._context.origins[f"{self._key}.{name}"] = origin
+        keys, size = self.values["partition_keys"], self._origins["mini_batch_size"]
+        if keys and self.values["mini_batch_size"] is not None:
+            self._context.problems.warn(
+                self._context.partition_places[self._key],
+                f"{self._key}.partition_keys",
+                f"{', '.join(keys)} win over mini_batch_size, given by {size}: each combination of their values is one "
+                "mini-batch.",
+            )
         return self.values
 
     def _read(self, node: Node | None, field: Field, key: str, name: str) -> None:
@@ -188,7 +200,7 @@ class StepSettings:
         elif argument.sets:
             self._set(argument.sets, value, means, place)
 
-    def _set(self, name: str, value: int | float | bool | str, means: str, place: Place) -> None:
+    def _set(self, name: str, value: Any, means: str, place: Place) -> None:
         problems, key = self._context.problems, f"{self._key}.task.program_arguments"
         match name:
             case "run_max_try":
@@ -214,6 +226,13 @@ class StepSettings:
                 return
             case "allowed_failed_percent":
                 value = float(value)
+            case "partition_keys":
+                try:
+                    value = parse_partition_keys(str(value))
+                except ValueError as error:
+                    problems.error(place, key, f"{means} is {json.dumps(value)}; {error}.")
+                    return
+                self._context.partition_places[self._key] = place
         before = self._origins[name]
         if before.kind != "default" and self.values[name] != value:
             problems.warn(place, key, f"{means} {value} wins over {self.values[name]}, given by {before}.")

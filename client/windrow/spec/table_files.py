@@ -5,7 +5,9 @@ Source: reference/mltable.md, rule 9.
 
 from __future__ import annotations
 
+import importlib.util
 import os
+from typing import NamedTuple
 
 from windrow.spec.locations import is_elsewhere
 from windrow.spec.mltable import (
@@ -18,7 +20,9 @@ from windrow.spec.mltable import (
     read_mltable,
 )
 from windrow.spec.mltable_delta import ReadDelta
+from windrow.spec.mltable_partition_format import columns_of
 from windrow.spec.nodes import Place, Source, source_label
+from windrow.spec.problems import listed
 from windrow.spec.reading import Context
 
 PLAIN_READS: dict[str, Read] = {
@@ -61,31 +65,42 @@ def is_marker(name: str) -> bool:
     )
 
 
-def check_table(path: str, place: Place, key: str, context: Context) -> tuple[str, ...]:
-    """Notes what is wrong with a local table, as far as it can be seen from here.
+class Partition(NamedTuple):
+    """By which keys a table is divided; the place of the setting and its key, for messages."""
+
+    keys: tuple[str, ...]
+    place: Place
+    key: str
+
+
+def check_table(
+    path: str, place: Place, key: str, context: Context, partition: Partition | None = None
+) -> tuple[str, ...]:
+    """Notes what is wrong with a local table, and with the keys it is divided by, as far as it can be seen from here.
 
     `path` is absolute. Returns the libraries that reading it needs: none for a list of files, and none where another
     machine's path cannot be looked at.
     """
     if is_elsewhere(path):
         read = plain_read(path)
-        return () if read is None else _libraries(read)
+        return () if read is None else _libraries(read, partition is not None)
     if os.path.basename(path) == FILE_NAME and os.path.isfile(path):
         path = os.path.dirname(path)
     definition = os.path.join(path, FILE_NAME)
     if os.path.isfile(definition):
-        return _check_definition(definition, context)
+        return _check_definition(definition, context, partition)
+    columns = partition is not None and _check_columns(partition, context)
     if os.path.isdir(path):
-        return _check_folder(path, place, key, context)
+        return _check_folder(path, place, key, context, columns)
     if os.path.isfile(path):
         read = plain_read(path)
         if read is not None:
-            return _libraries(read)
+            return _libraries(read, columns)
         context.problems.error(place, key, f'"{path}" {_why_no_table(path)}; {_advice("uri_file")}')
     return ()
 
 
-def _check_definition(definition: str, context: Context) -> tuple[str, ...]:
+def _check_definition(definition: str, context: Context, partition: Partition | None) -> tuple[str, ...]:
     table = read_mltable(definition, context.problems)
     if table is None:
         return ()
@@ -95,7 +110,33 @@ def _check_definition(definition: str, context: Context) -> tuple[str, ...]:
             _check_entry(entry, f"paths[{index}].{entry.kind}", os.path.dirname(definition), context)
     if isinstance(table.read, ReadDelta) and context.embedded:
         _check_delta_package(definition, context)
-    return _libraries(table.read) if table.read is not None else ()
+    columns = False
+    if partition is not None:
+        names = columns_of((*table.before, *table.after))
+        unknown = [name for name in partition.keys if name not in names]
+        if unknown and table.read is None:
+            known = f"its keys are {listed(names)}" if names else "it has no keys"
+            context.problems.error(
+                partition.place,
+                partition.key,
+                f"names {listed(unknown)}, but the input is a list of files, and {known}: those that "
+                f"extract_columns_from_partition_format names in {definition}.",
+            )
+        elif unknown:
+            columns = _check_columns(partition, context)
+    return _libraries(table.read, columns) if table.read is not None else ()
+
+
+def _check_columns(partition: Partition, context: Context) -> bool:
+    """Whether the keys are columns of the data: always. Notes where such a table cannot be divided here."""
+    if context.embedded and importlib.util.find_spec("duckdb") is None:
+        context.problems.error(
+            partition.place,
+            partition.key,
+            f"{listed(partition.keys)}: dividing by columns of the data needs DuckDB, which is not installed here. "
+            "Install it with: pip install 'windrow[partition]'.",
+        )
+    return True
 
 
 def _check_delta_package(definition: str, context: Context) -> None:
@@ -120,7 +161,7 @@ def _check_entry(entry: PathEntry, key: str, folder: str, context: Context) -> N
         context.problems.error(entry.place, key, f'"{entry.text}" is a file; write `file:` instead of `folder:`.')
 
 
-def _check_folder(path: str, place: Place, key: str, context: Context) -> tuple[str, ...]:
+def _check_folder(path: str, place: Place, key: str, context: Context, columns: bool) -> tuple[str, ...]:
     other, looked_at = "", 0
     unreadable: list[OSError] = []
     for folder, folders, names in os.walk(path, onerror=unreadable.append, followlinks=True):
@@ -129,7 +170,7 @@ def _check_folder(path: str, place: Place, key: str, context: Context) -> tuple[
         for name in sorted(names):
             read = plain_read(name)
             if read is not None:
-                return _libraries(read)
+                return _libraries(read, columns)
             if not other and not name.startswith((".", "_")) and not is_marker(name):
                 other = os.path.join(folder, name)
         if looked_at > _LOOKED_AT_MAX:
@@ -147,8 +188,9 @@ def _extension(name: str) -> str:
     return os.path.splitext(os.path.basename(name).lower())[1]
 
 
-def _libraries(read: Read) -> tuple[str, ...]:
-    return ("pandas", "pyarrow") if isinstance(read, ReadParquet | ReadDelta) else ("pandas",)
+def _libraries(read: Read, columns: bool) -> tuple[str, ...]:
+    """`columns`: divided by columns of the data, which workers get as Arrow files."""
+    return ("pandas", "pyarrow") if columns or isinstance(read, ReadParquet | ReadDelta) else ("pandas",)
 
 
 def _why_no_table(name: str) -> str:

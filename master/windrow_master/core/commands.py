@@ -233,6 +233,8 @@ class PlanGroup(NamedTuple):
     done: bool
     reader: bytes | None = None
     warnings: tuple[str, ...] = ()
+    ranks: bytes = b""
+    """n x `<Q`: the higher, the sooner it runs; empty: in their order."""
 
 
 class FailStep(NamedTuple):

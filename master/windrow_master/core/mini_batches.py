@@ -27,6 +27,9 @@ from windrow_master.core.states import MiniBatchState
 PLAN_RECORD = struct.Struct("<QIQI")
 """item_first, item_count, recipe_offset, recipe_length: as in docs/contracts.md, section 3."""
 
+RANK = struct.Struct("<Q")
+"""queue_rank: the higher, the sooner it runs."""
+
 QUEUED_RUN = re.compile(re.escape(bytes([MiniBatchState.QUEUED])) + b"+")
 
 

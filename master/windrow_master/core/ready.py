@@ -1,22 +1,34 @@
-"""The ready queue of one step: ranges of mini-batches never leased, and those that came back."""
+"""The ready queue of one step: mini-batches never leased, as ranges or by their rank, and those that came back."""
 
 from __future__ import annotations
 
 import bisect
 import heapq
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
+
+RANK_MAX = 2**63 - 1
+_INDEX_BITS = 32
+_INDEX_MASK = (1 << _INDEX_BITS) - 1
 
 
 @dataclass(slots=True)
 class ReadyQueue:
-    """Indices of QUEUED mini-batches. What came back goes first; the fresh ones follow in order."""
+    """Indices of QUEUED mini-batches.
+
+    What came back goes first; then those with ranks, the highest first; the fresh ones without follow in order.
+    """
 
     fresh: deque[tuple[int, int]] = field(default_factory=deque)
     """Runs [start, stop), ascending."""
     returned: list[int] = field(default_factory=list)
     """Heap of indices that may run at once."""
+    ranked: list[int] = field(default_factory=list)
+    """Heap of ranks, turned around, each with its index in the low bits; what was removed stays until it comes up."""
+    in_ranked: bytearray = field(default_factory=bytearray)
+    """By index: 1 while it waits in `ranked`."""
     delayed: list[tuple[float, int]] = field(default_factory=list)
     """Heap of (not before, index)."""
     size: int = 0
@@ -32,6 +44,15 @@ class ReadyQueue:
             else:
                 self.fresh.append((start, stop))
             self.size += stop - start
+
+    def add_ranked(self, indices: Iterable[int], ranks: Iterable[int]) -> None:
+        """Add mini-batches with their ranks, from 0 to `RANK_MAX`: the higher, the sooner; equal ones by index."""
+        for index, rank in zip(indices, ranks, strict=True):
+            if index >= len(self.in_ranked):
+                self.in_ranked.extend(bytes(max(index + 1 - len(self.in_ranked), len(self.in_ranked))))
+            self.in_ranked[index] = 1
+            heapq.heappush(self.ranked, (RANK_MAX - rank) << _INDEX_BITS | index)
+            self.size += 1
 
     def put_back(self, index: int, not_before: float = 0.0) -> None:
         """Add one that was leased before."""
@@ -52,6 +73,11 @@ class ReadyQueue:
         taken: list[int] = []
         while self.returned and len(taken) < count:
             taken.append(heapq.heappop(self.returned))
+        while self.ranked and len(taken) < count:
+            index = heapq.heappop(self.ranked) & _INDEX_MASK
+            if self.in_ranked[index]:
+                self.in_ranked[index] = 0
+                taken.append(index)
         while self.fresh and len(taken) < count:
             start, stop = self.fresh.popleft()
             middle = min(stop, start + count - len(taken))
@@ -73,6 +99,10 @@ class ReadyQueue:
                     self.fresh.insert(at, part)
             self.size -= 1
             return True
+        if index < len(self.in_ranked) and self.in_ranked[index]:
+            self.in_ranked[index] = 0
+            self.size -= 1
+            return True
         if index in self.returned:
             self.returned.remove(index)
             heapq.heapify(self.returned)
@@ -90,6 +120,8 @@ class ReadyQueue:
         """Forget all."""
         self.fresh.clear()
         self.returned.clear()
+        self.ranked.clear()
+        self.in_ranked.clear()
         self.delayed.clear()
         self.size = 0
 

@@ -74,6 +74,8 @@ class PlannedRows(NamedTuple):
     generation: int
     records: bytes
     """n x `<QIQI`: item_first, item_count, recipe_offset, recipe_length."""
+    ranks: bytes = b""
+    """n x `<Q`: the higher, the sooner it runs; empty: in their order."""
 
 
 class OutcomeRow(NamedTuple):
@@ -229,6 +231,8 @@ class StepSnapshot:
     """'I'."""
     lease_ids: array[int]
     """'Q': the attempt whose outcome counts, 0 while there is none."""
+    ranks: array[int] = field(default_factory=lambda: array("Q"))
+    """'Q': the higher, the sooner it runs; empty: the mini-batches of this step have none."""
     attempts: list[tuple[int, LeaseId, int, int, str]] = field(default_factory=list)
     """(mini_batch, lease_id, AttemptState, Cause, node_id) of the attempts of QUEUED mini-batches, oldest first."""
 

@@ -127,7 +127,10 @@ def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapsh
             lease.stored = True
             state.add_leases([lease], state.nodes[lease.node_id], step)
     for start, stop in table.queued_ranges():
-        step.ready.add_fresh(start, stop)
+        if loaded.ranks:
+            step.ready.add_ranked(range(start, stop), loaded.ranks[start:stop])
+        else:
+            step.ready.add_fresh(start, stop)
 
 
 def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:

@@ -43,6 +43,7 @@ from windrow_master.core.commands import (
     SubmitJob,
 )
 from windrow_master.core.ids import JobKey, LeaseId, StepId
+from windrow_master.core.mini_batches import RANK
 from windrow_master.core.records import AttemptRow, OutcomeRow, PlannedRows
 from windrow_master.core.settings import ROWS_LOSSES_MAX
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
@@ -126,14 +127,20 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
     step.planned = command.done
     step.counters.planned += count
     step.counters.items_total += items
-    step.ready.add_fresh(command.first_mini_batch, command.first_mini_batch + count)
+    if command.ranks:
+        ranks = (rank for (rank,) in RANK.iter_unpack(command.ranks))
+        step.ready.add_ranked(range(command.first_mini_batch, len(step.mini_batches)), ranks)
+    else:
+        step.ready.add_fresh(command.first_mini_batch, len(step.mini_batches))
     step.progress_s = now.monotonic_s
     if count and not command.first_mini_batch:
         state.add_event(now, job.job_key, "first_task_scheduled", step.settings.name)
     if command.done:
         state.add_event(now, job.job_key, "all_tasks_scheduled", step.settings.name)
     if count:
-        state.dirty.planned.append(PlannedRows(step.step_id, command.first_mini_batch, job.generation, command.records))
+        state.dirty.planned.append(
+            PlannedRows(step.step_id, command.first_mini_batch, job.generation, command.records, command.ranks)
+        )
     for warning in command.warnings:
         if warning not in job.warnings:
             job.warnings.append(warning)

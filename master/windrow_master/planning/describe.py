@@ -1,4 +1,4 @@
-"""The items of a mini-batch in words, for reports such as failed_items.csv."""
+"""The items of a mini-batch in words, and its partition, for reports such as failed_items.csv."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def describe_items(reader: dict[str, Any], recipe: bytes) -> list[str]:
     """The items of a mini-batch, one text an item where items have names: file lists.
 
     A mini-batch of a table, or of records, is one text: `file:bytes a-b` (last byte included), or `file:row group n`
-    for Parquet.
+    for Parquet; of a table that is divided by keys in its paths, one such text a part.
     Bytes of names that are no UTF-8 and control characters are escaped.
     """
     if reader["kind"] == "files":
@@ -26,7 +26,30 @@ def describe_items(reader: dict[str, Any], recipe: bytes) -> list[str]:
     if reader["kind"] == "none":
         return ["(no input)"]
     value = json.loads(recipe)
-    file = shown(os.fsencode(value["file"]))
-    if "row_group" in value:
-        return [f"{file}:row group {value['row_group']}"]
-    return [f"{file}:bytes {value['begin']}-{value['end'] - 1}"]
+    if reader.get("format") == "sorted_rows":
+        return [f"{value['rows']} rows of {describe_partition(reader, recipe)}"]
+    return [_part(part) for part in value.get("parts", (value,))]
+
+
+def describe_partition(reader: dict[str, Any], recipe: bytes) -> str:
+    """The values of the partition keys of a mini-batch as a JSON object; "" where the input has no keys."""
+    if "partition" not in reader:
+        return ""
+    # Only reports of inputs with keys need it.
+    from windrow_worker.tables.partition_format import PathColumns, compile_format, key_value
+
+    partition = reader["partition"]
+    if reader["kind"] == "files":
+        columns = PathColumns([compile_format(text) for text in partition["formats"]])
+        first = os.path.join(os.fsencode(reader["root"]), recipe.split(b"\0", 1)[0])
+        told = columns.key_value(os.fsdecode(first), partition["keys"])
+    else:
+        told = key_value(partition["keys"], json.loads(recipe)["key"])
+    return json.dumps(told, default=str, ensure_ascii=False)
+
+
+def _part(part: dict[str, Any]) -> str:
+    file = shown(os.fsencode(part["file"]))
+    if "row_group" in part:
+        return f"{file}:row group {part['row_group']}"
+    return f"{file}:bytes {part['begin']}-{part['end'] - 1}"

@@ -20,6 +20,7 @@ from windrow_master.planning.journal import Journal
 
 HEAD = struct.Struct("<II")
 RECORD = struct.Struct("<QIQI")
+RANK = struct.Struct("<Q")
 
 GROUP_FIRST = 16
 GROUP_GROWTH = 4
@@ -62,6 +63,7 @@ class Emitter:
         is sent."""
         self._reader: dict[str, Any] | None = None
         self._records: list[bytes] = []
+        self._ranks: list[bytes] = []
         self._size = GROUP_FIRST
         self._since = time.monotonic()
         self._warnings: list[str] = []
@@ -83,29 +85,32 @@ class Emitter:
         """How many there are so far, those of earlier planners included."""
         return self._mini_batches
 
-    def add(self, items: int, offset: int, length: int, position: Any) -> None:
+    def add(self, items: int, offset: int, length: int, position: Any, rank: int | None = None) -> None:
         """Add the mini-batch whose recipe is `length` bytes at `offset`, written already.
 
-        `position` is where planning goes on after it. `items` 0: only loading tells.
+        `position` is where planning goes on after it. `items` 0: only loading tells. `rank`: the higher, the sooner it
+        runs; a step's mini-batches have one all, or none has.
         """
         self._make_room()
-        self._add(items, offset, length, position)
+        self._add(items, offset, length, position, rank)
 
-    def add_recipe(self, items: int, recipe: bytes, position: Any) -> None:
+    def add_recipe(self, items: int, recipe: bytes, position: Any, rank: int | None = None) -> None:
         """Write the recipe of a mini-batch, and add it; what is sent before has no part of it."""
         self._make_room()
-        self._add(items, self._journal.recipes.append(recipe), len(recipe), position)
+        self._add(items, self._journal.recipes.append(recipe), len(recipe), position, rank)
 
     def _make_room(self) -> None:
         if len(self._records) >= self._size or (self._records and time.monotonic() - self._since > GROUP_S):
             self._send(done=False)
 
-    def _add(self, items: int, offset: int, length: int, position: Any) -> None:
+    def _add(self, items: int, offset: int, length: int, position: Any, rank: int | None) -> None:
         if length > RECIPE_BYTES_MAX or items > ITEMS_MAX:
             raise PlanningError(f"A mini-batch of {items} items is too large; make mini_batch_size smaller.")
         if not self._records:
             self._since = time.monotonic()
         self._records.append(RECORD.pack(self.items, items, offset, length))
+        if rank is not None:
+            self._ranks.append(RANK.pack(rank))
         self._mini_batches += 1
         self.items += items
         self._position = position
@@ -129,9 +134,12 @@ class Emitter:
         }
         if self._sent is None:
             message["reader"] = self._reader
-        self._output.send(message, b"".join(self._records))
+        if self._ranks:
+            message["ranked"] = True
+        self._output.send(message, b"".join(self._records + self._ranks))
         self._sent = end
         self._records.clear()
+        self._ranks.clear()
         self._size = min(self._size * GROUP_GROWTH, GROUP_MAX)
 
     def _take_warnings(self) -> list[str]:

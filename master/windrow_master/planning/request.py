@@ -20,7 +20,8 @@ class Request(NamedTuple):
     """A step to plan. `input_type` None: so many mini-batches as `rank_mini_batch_count` says, without input.
     `mini_batch_size`: files for a file list, bytes for a table; `mini_batch_rows`: records, where `file_format` is
     jsonl; `exact_row_index`: count the records of tables; `roots`: where everything that is read must lie, None:
-    anywhere; `datastores`: what their addresses in MLTable files mean. Source: docs/contracts.md, section 3."""
+    anywhere; `datastores`: what their addresses in MLTable files mean; `mode`: of the input; `rows_folder`: where
+    sorted rows go, so that agents can read them, None: there is no such place. Source: docs/contracts.md, section 3."""
 
     step_folder: bytes
     input_type: str | None
@@ -35,6 +36,7 @@ class Request(NamedTuple):
     exact_row_index: bool
     datastores: Datastores
     mode: str
+    rows_folder: bytes | None
 
     @property
     def copies(self) -> bool:
@@ -67,6 +69,7 @@ def parse_request(line: bytes) -> Request:
             value["exact_row_index"],
             Datastores(value["datastores"]),
             "" if given is None else given["mode"],
+            None if value["rows_folder"] is None else os.fsencode(value["rows_folder"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise PlanningError(f"The request to the planner is not understood: {error!r}.", SYSTEM_ERROR) from error
@@ -78,8 +81,12 @@ def parse_request(line: bytes) -> Request:
         )
     if size is not None and (type(size) is not int or size < 1):
         raise PlanningError(f"mini_batch_size is {size}; it must be at least 1.")
-    if request.partition_keys:
-        raise PlanningError("partition_keys are not carried out yet. Remove them and give mini_batch_size.")
+    if request.partition_keys and request.input_type != "mltable":
+        raise PlanningError(
+            f"The input is divided by the partition keys {', '.join(request.partition_keys)}, but is a "
+            f"{request.input_type}, which has none. Make it type: mltable, with an MLTable file whose "
+            "extract_columns_from_partition_format names them."
+        )
     if not os.path.isabs(request.path) and not request.is_remote:
         raise PlanningError(f"The path of the input must be absolute, not {os.fsdecode(request.path)!r}.", SYSTEM_ERROR)
     return request

@@ -1,4 +1,4 @@
-"""Which places the MLTable file of an input names, found without reading any data."""
+"""Which places, and which columns in paths, the MLTable file of an input names, found without reading any data."""
 
 from __future__ import annotations
 
@@ -40,3 +40,16 @@ def places_in(definition: bytes) -> Iterator[tuple[str, bytes]]:
         if entry.kind == "pattern" and is_wild(text):
             text = compile_pattern(text).base
         yield f"paths[{index}].{entry.kind}", os.path.normpath(os.path.join(os.path.dirname(definition), text))
+
+
+def keys_in_paths(definition: bytes) -> tuple[str, ...] | None:
+    """The columns that it takes from the paths of files, by which input can be divided without sorting its rows.
+
+    None when the file has errors, or where it names a list of files: planning tells what there is to tell.
+    """
+    from windrow.spec.mltable import read_mltable
+    from windrow.spec.mltable_partition_format import columns_of
+    from windrow.spec.problems import Problems
+
+    table = read_mltable(os.fsdecode(definition), Problems())
+    return None if table is None or table.read is None else columns_of((*table.before, *table.after))

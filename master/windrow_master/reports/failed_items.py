@@ -1,4 +1,5 @@
-"""`failed_items.csv`: every item without a result, with its cause, its tries and its node. Rows are streamed."""
+"""`failed_items.csv`: every item without a result, with its cause, its tries and its node, and its partition where the
+input is divided by keys. Rows are streamed."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import csv
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import AttemptRow, ItemOutcomeRow
@@ -16,13 +17,18 @@ from windrow_master.store.protocol import StoreReader
 COLUMNS = ("item", "cause", "tries", "node", "message", "mini_batch")
 FILE_NAME = "failed_items.csv"
 
-DescribeItems = Callable[[bytes], list[str]]
-"""The names of the items of one recipe, or what can be said of them."""
+PARTITION_COLUMN = "partition"
 
 
-def write_failed_items(
-    reader: StoreReader, step_id: StepId, recipes: Path, describe: DescribeItems, target: Path
-) -> int:
+class Describer(NamedTuple):
+    """What can be said of a recipe. `items`: the names of its items; `partition`: the values of its keys as a JSON
+    object, None where the input is not divided by keys."""
+
+    items: Callable[[bytes], list[str]]
+    partition: Callable[[bytes], str] | None = None
+
+
+def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, describe: Describer, target: Path) -> int:
     """Write the file, whole or not at all; return the number of its rows (0: no file is left there).
 
     Raises OSError.
@@ -36,14 +42,16 @@ def write_failed_items(
             recipes.open("rb") as source,
         ):
             writer = csv.writer(file)
-            writer.writerow(COLUMNS)
+            writer.writerow(COLUMNS if describe.partition is None else (*COLUMNS, PARTITION_COLUMN))
             for outcome, offset, length in _with_recipes(reader, step_id):
                 attempts = reader.attempts_of_mini_batch(step_id, outcome.mini_batch)
                 tries = sum(attempt.state in (AttemptState.FAILED, AttemptState.SUCCEEDED) for attempt in attempts)
                 node = _last_node(attempts)
-                for item in _items(outcome, describe(os.pread(source.fileno(), length, offset))):
+                recipe = os.pread(source.fileno(), length, offset)
+                more = () if describe.partition is None else (describe.partition(recipe),)
+                for item in _items(outcome, describe.items(recipe)):
                     cause = Cause(outcome.cause).name.lower() if outcome.cause else "no_result"
-                    writer.writerow((item, cause, tries, node, outcome.message, outcome.mini_batch))
+                    writer.writerow((item, cause, tries, node, outcome.message, outcome.mini_batch, *more))
                     count += 1
             file.flush()
             os.fsync(file.fileno())
@@ -56,11 +64,14 @@ def write_failed_items(
     return count
 
 
-def describer(reader: dict[str, Any]) -> DescribeItems:
+def describer(reader: dict[str, Any]) -> Describer:
     """How to name the items of recipes that this reader reads."""
-    from windrow_master.planning.describe import describe_items
+    from windrow_master.planning.describe import describe_items, describe_partition
 
-    return lambda recipe: describe_items(reader, recipe)
+    return Describer(
+        lambda recipe: describe_items(reader, recipe),
+        (lambda recipe: describe_partition(reader, recipe)) if "partition" in reader else None,
+    )
 
 
 def _with_recipes(reader: StoreReader, step_id: StepId) -> Iterator[tuple[ItemOutcomeRow, int, int]]:

@@ -31,11 +31,14 @@ from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.planning_driver import PlanningDriver
 from windrow_master.shell.preparation import (
+    PARTITIONS,
+    ROWS,
     PreparationFailed,
     StepPaths,
     logs_folder,
     make_folders,
     planning_request,
+    remove_rows_folders,
     resolve,
     resolved,
     step_folder,
@@ -58,9 +61,11 @@ class Carrier:
         readable: Roots | None,
         finisher: Finisher,
         watchers: Watchers,
+        shared: Path | None = None,
     ) -> None:
         """`places`: what addresses of datastores mean; `readable`: where everything must lie that planners read;
-        None: anywhere."""
+        None: anywhere, since master and agent are one user's. `shared`: the default datastore, which all agents read.
+        """
         self._core = core
         self._state_folder = state_folder
         self._outputs_root = outputs_root
@@ -68,6 +73,7 @@ class Carrier:
         self._readable = readable
         self._finisher = finisher
         self._watchers = watchers
+        self._shared = shared
         self._submit: Submit
         self._on_fatal: Callable[[BaseException], None]
         self._sessions: dict[NodeId, WorkSession] = {}
@@ -281,7 +287,9 @@ class Carrier:
         if not step.planned:
             driver = PlanningDriver(
                 step.step_id,
-                planning_request(effective, paths, folder, self._places, self._readable),
+                planning_request(
+                    effective, paths, folder, self._places, self._readable, self._rows_folder_of(job, step)
+                ),
                 lambda: step.checkpoint,
                 self._submit,
             )
@@ -345,6 +353,14 @@ class Carrier:
         self._watchers.notify(effect.job_key, ended=effect.ended)
         if effect.ended:
             self._documents.pop(effect.job_key, None)
+            job = self._core.state.jobs.get(effect.job_key)
+            if job is not None:
+                self._keep(asyncio.create_task(self._remove_sorted_rows(job)))
+
+    async def _remove_sorted_rows(self, job: Job) -> None:
+        """What was sorted for a job that has ended, and whose end is durable, is not read again."""
+        folders = [folder for step in job.steps if (folder := self._rows_folder_of(job, step)) is not None]
+        await asyncio.get_running_loop().run_in_executor(None, remove_rows_folders, folders)
 
     def _keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
@@ -364,6 +380,12 @@ class Carrier:
     def _effective(self, job: Job, step: Step) -> EffectiveStep:
         # Whoever submitted it heard of datastores that are not there; since then the master may have lost one.
         return resolved(self._document(job).steps[step.ordinal], self._places, lenient=self._readable is None)
+
+    def _rows_folder_of(self, job: Job, step: Step) -> Path | None:
+        """Where a planner puts sorted rows, so that agents can read them; None: there is no such place."""
+        if self._readable is None:
+            return step_folder(self._state_folder, job.job_id, step.step_id) / ROWS
+        return None if self._shared is None else self._shared / PARTITIONS / job.job_id / str(step.step_id)
 
     def _folder_of(self, step: Step) -> Path:
         job = self._core.state.jobs[step.job_key]

@@ -14,6 +14,7 @@ from windrow.journal import log, say
 
 from windrow_master.core.commands import FailStep, PlanGroup
 from windrow_master.core.ids import StepId
+from windrow_master.core.mini_batches import PLAN_RECORD
 from windrow_master.crash_points import reach
 from windrow_master.shell.errors import CommandFailed
 
@@ -134,16 +135,18 @@ class PlanningDriver:
                 return True
             reach("planning.checkpoint_received")
             start, end = message["from"], message["to"]
+            ranks = message["count"] * PLAN_RECORD.size
             taken = await self._submit(
                 PlanGroup(
                     self._step_id,
                     None if start is None else canonical(start),
                     canonical(end),
                     0 if start is None else start["mini_batches"],
-                    records,
+                    records[:ranks],
                     bool(end["done"]),
                     canonical(message["reader"]) if message.get("reader") is not None else None,
                     tuple(message.get("warnings", ())),
+                    records[ranks:],
                 )
             )
             if not taken or end["done"]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,12 @@ from windrow.storage.urls import is_remote, parse_url
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.folders import make_durable
 from windrow_master.roots import Roots
+
+ROWS = "rows"
+"""In the folder of a step: the rows of its input, sorted by partition keys (embedded mode)."""
+
+PARTITIONS = "partitions"
+"""In the default datastore: `<job_id>/<step_id>` holds the rows of a step's input, sorted by partition keys."""
 
 
 class PreparationFailed(Exception):
@@ -157,8 +166,22 @@ def make_folders(step: EffectiveStep, paths: StepPaths, folder: Path, roots: Roo
             raise PreparationFailed(f"Output {name!r} should be the file {path}, but that is a folder.")
 
 
+def remove_rows_folders(folders: Sequence[Path]) -> None:
+    """Remove sorted rows, and the folders of their jobs that are empty then. What cannot be removed stays."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.parent.parent.name == PARTITIONS:
+            with contextlib.suppress(OSError):
+                folder.parent.rmdir()
+
+
 def planning_request(
-    step: EffectiveStep, paths: StepPaths, folder: Path, places: Datastores, roots: Roots | None
+    step: EffectiveStep,
+    paths: StepPaths,
+    folder: Path,
+    places: Datastores,
+    roots: Roots | None,
+    rows_folder: Path | None,
 ) -> dict[str, Any]:
     """What the planner is asked, without the checkpoint (docs/contracts.md, section 3)."""
     given = None
@@ -177,4 +200,5 @@ def planning_request(
         "partition_keys": list(step.partition_keys),
         "datastores": places.places,
         "roots": None if roots is None else roots.folders,
+        "rows_folder": None if rows_folder is None else str(rows_folder),
     }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from windrow_master.core.ids import JobKey, StepId, mini_batch_key
-from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.records import Dirty, JobRow, OutcomeRow, PlannedRows, StepRow
 from windrow_master.store import statements as sql
 from windrow_master.store.rows import RowRange, SegmentRow
@@ -44,7 +44,7 @@ def writes_of(
         Write(sql.JOB_DOCUMENTS, _job_documents(dirty.jobs, written)),
         Write(sql.STEPS, [_step(row) for row in dirty.steps]),
         Write(sql.STEP_DOCUMENTS, _step_documents(dirty.steps, written)),
-        *(Write(sql.PLANNED, _planned(group)) for group in dirty.planned),
+        *(Write(sql.PLANNED_RANKED if group.ranks else sql.PLANNED, _planned(group)) for group in dirty.planned),
         Write(sql.SEGMENTS, segments),
         Write(sql.OUTCOMES, outcomes, len(outcomes)),
         Write(sql.CANCELLED_STEPS, [_keys_of(step_id) for step_id in dirty.cancelled_steps]),
@@ -79,6 +79,9 @@ def _keys_of(step_id: StepId) -> Row:
 def _planned(group: PlannedRows) -> list[Row]:
     first = mini_batch_key(group.step_id, group.first_index)
     generation = group.generation
+    if group.ranks:
+        both = zip(PLAN_RECORD.iter_unpack(group.records), RANK.iter_unpack(group.ranks), strict=True)
+        return [(key, *record, generation, rank) for key, (record, (rank,)) in enumerate(both, first)]
     return [(key, *record, generation) for key, record in enumerate(PLAN_RECORD.iter_unpack(group.records), first)]
 
 

@@ -56,14 +56,14 @@ def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
         return step
     first, stop = row.step_id << MINI_BATCH_SHIFT, (row.step_id + 1) << MINI_BATCH_SHIFT
     cursor = connection.execute(
-        "SELECT key, state, item_first, item_count, recipe_offset, recipe_length, lease_id FROM mini_batch "
+        "SELECT key, state, item_first, item_count, recipe_offset, recipe_length, lease_id, queue_rank FROM mini_batch "
         "WHERE key >= ? AND key < ? ORDER BY key",
         (first, stop),
     )
     cursor.arraysize = FETCH_ROWS
     key_last = first - 1
     while rows := cursor.fetchmany():
-        keys, states, item_firsts, item_counts, offsets, lengths, lease_ids = zip(*rows, strict=True)
+        keys, states, item_firsts, item_counts, offsets, lengths, lease_ids, ranks = zip(*rows, strict=True)
         key_last = keys[-1]
         step.states.extend(states)
         step.item_firsts.extend(item_firsts)
@@ -71,6 +71,8 @@ def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
         step.recipe_offsets.extend(offsets)
         step.recipe_lengths.extend(lengths)
         step.lease_ids.extend(lease_ids)
+        if ranks[0] is not None:  # a step's mini-batches have ranks all, or none has
+            step.ranks.extend(ranks)
     if key_last - first + 1 != len(step.states):
         raise StoreBroken(
             f"step {row.step_id}: {len(step.states)} mini-batches are stored, but the last one has index "

@@ -100,6 +100,9 @@ STEPS = _upsert(
 )
 STEP_DOCUMENTS = _upsert("step_document", "step_id", "step_id, paths, reader, header")
 PLANNED = _insert("mini_batch", "key, item_first, item_count, recipe_offset, recipe_length, generation")
+PLANNED_RANKED = _insert(
+    "mini_batch", "key, item_first, item_count, recipe_offset, recipe_length, generation, queue_rank"
+)
 OUTCOMES = BulkStatement(
     "UPDATE mini_batch SET state = new.column2, generation = new.column3, items_counted = new.column4, "
     "ok_count = new.column5, lease_id = new.column6, segment_id = new.column7, segment_offset = new.column8, "

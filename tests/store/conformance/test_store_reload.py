@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_groups import StoreHarness, attempt_row, job_row, memory_harness, outcome_row, planned, step_row
 from windrow_master.core.ids import StepId
+from windrow_master.core.mini_batches import RANK
+from windrow_master.core.ready import RANK_MAX
 from windrow_master.core.records import AttemptRow, Dirty, ItemOutcomeRow, RowBlock
 from windrow_master.core.states import AttemptState, MiniBatchState
 from windrow_master.store.rows import CommittedRange, RowRange
@@ -24,6 +26,8 @@ class Model:
 
     states: dict[int, list[int]] = field(default_factory=lambda: {step_id: [] for step_id in STEPS})
     lease_ids: dict[int, list[int]] = field(default_factory=lambda: {step_id: [] for step_id in STEPS})
+    ranks: dict[int, list[int]] = field(default_factory=lambda: {step_id: [] for step_id in STEPS})
+    """Only the mini-batches of the second step have some."""
     ranges: dict[tuple[int, int], CommittedRange] = field(default_factory=dict)
     attempts: dict[int, AttemptRow] = field(default_factory=dict)
     item_outcomes: list[ItemOutcomeRow] = field(default_factory=list)
@@ -45,7 +49,9 @@ def apply(
     kind, step_id, which, how = operation
     states, lease_ids = model.states[step_id], model.lease_ids[step_id]
     if kind == "plan":
-        dirty.planned.append(planned(step_id, len(states), how))
+        ranks = [(at * 7919) << 40 & RANK_MAX for at in range(len(states), len(states) + how)] if step_id == 2 else []
+        dirty.planned.append(planned(step_id, len(states), how, b"".join(map(RANK.pack, ranks))))
+        model.ranks[step_id].extend(ranks)
         states.extend([0] * how)
         lease_ids.extend([0] * how)
         return
@@ -115,6 +121,7 @@ def compare(store: SqliteStore, model: Model) -> None:
         assert loaded.step == step_row(step_id, counters=b"%d" % model.seq)
         assert list(loaded.states) == model.states[step_id]
         assert list(loaded.lease_ids) == model.lease_ids[step_id]
+        assert list(loaded.ranks) == model.ranks[step_id]
         of_step = [row for row in model.attempts.values() if row.step_id == step_id]
         queued = {
             (row.mini_batch, row.lease_id, row.state, row.cause, row.node_id)

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from windrow_worker.loaded import Loader
 
 
-def make_loader(reader: Dict[str, Any]) -> Loader:
-    """The loader for a reader document of kind ``table``.
+def make_loader(reader: Dict[str, Any], exact_integers: bool = False) -> Loader:
+    """The loader for a reader document of kind ``table``. ``exact_integers``: whole numbers stay such also beside
+    nulls, as objects.
 
     Raises MissingLibrary where pandas (for Parquet: also pyarrow) is not installed, what the import raises where it
     does not work, ValueError for a format that is not known.
@@ -28,11 +29,26 @@ def make_loader(reader: Dict[str, Any]) -> Loader:
         import pandas  # noqa: F401
     except ModuleNotFoundError as error:
         raise _missing("pandas", "A table", error) from error
-    if not reader.get("steps"):
-        return _make_reading_loader(reader, False)
-    from windrow_worker.tables.stepped import SteppedLoader
+    if reader["format"] == "sorted_rows":
+        try:
+            from windrow_worker.tables.sorted_rows import SortedRowsLoader
+        except ModuleNotFoundError as error:
+            raise _missing("pyarrow", "A table that is divided by columns of its data", error) from error
+        return SortedRowsLoader(reader)
+    loader: Loader = _make_reading_loader(reader, exact_integers or bool(reader.get("steps")))
+    if "path_columns" in reader:
+        from windrow_worker.tables.path_columns import PathColumnsLoader
 
-    return SteppedLoader(_make_reading_loader(reader, True), reader["steps"])
+        loader = PathColumnsLoader(loader, reader["path_columns"])
+    if reader.get("steps"):
+        from windrow_worker.tables.stepped import SteppedLoader
+
+        loader = SteppedLoader(loader, reader["steps"], exact_integers)
+    if "partition" in reader:
+        from windrow_worker.tables.partitions import FileGroupTableLoader
+
+        return FileGroupTableLoader(loader, reader["partition"]["keys"])
+    return loader
 
 
 def _make_reading_loader(reader: Dict[str, Any], exact_integers: bool) -> Loader:

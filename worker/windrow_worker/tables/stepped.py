@@ -13,8 +13,8 @@ from windrow_worker.tables.steps import Step, apply
 class SteppedLoader:
     """Reads as another loader does, and carries the steps out. A mini-batch may be left without rows."""
 
-    def __init__(self, loader: Any, steps: Sequence[Step]) -> None:
-        """``loader``: of a table, with exact integers."""
+    def __init__(self, loader: Any, steps: Sequence[Step], exact_integers: bool = False) -> None:
+        """``loader``: of a table, with exact integers, which come out as such where ``exact_integers`` is True."""
         self._loader = loader
         self._steps = steps
         self._integers = set(loader.integers)
@@ -24,6 +24,7 @@ class SteppedLoader:
                     self._integers.add(column["name"])
                 else:
                     self._integers.discard(column["name"])
+        self._exact_integers = exact_integers
 
     def load(self, recipe: bytes, passing_range: Optional[Callable[[int], Tuple[int, int]]] = None) -> Loaded:
         """One mini-batch; ``passing_range`` as in :func:`~windrow_worker.tables.steps.apply`.
@@ -32,6 +33,7 @@ class SteppedLoader:
         """
         loaded = self._loader.load(recipe)
         rows, misfits = apply(self._steps, loaded.value, json.loads(recipe), loaded.positions, passing_range)
-        rows = settle_integers(rows, self._integers)
+        if not self._exact_integers:
+            rows = settle_integers(rows, self._integers)
         found = [*loaded.misfits, *misfits]
         return Loaded(rows, len(rows), found, loaded.partition_key_value, is_void=not len(rows))

@@ -40,6 +40,15 @@ class Slice(NamedTuple):
 
 def cut(pinned: dict[str, Any], position: dict[str, Any], journal: Journal, emitter: Emitter) -> None:
     """Emit the mini-batches from a position on. Raises PlanningError."""
+    for recipe, items, following in recipes(pinned, position, journal):
+        emitter.add_recipe(items, json.dumps(recipe, separators=(",", ":")).encode(), following)
+
+
+def recipes(
+    pinned: dict[str, Any], position: dict[str, Any], journal: Journal
+) -> Iterator[tuple[dict[str, Any], int, dict[str, Any]]]:
+    """The recipes of all slices from a position on, with their items (0: unknown) and the position behind them. Raises
+    PlanningError."""
     files_end, begin = position["files_end"], position["begin"]
     steps = RowSteps(pinned, position.get("seen"))
     for file_at, file in listing.files(journal.listing, position["file_at"], files_end):
@@ -50,10 +59,31 @@ def cut(pinned: dict[str, Any], position: dict[str, Any], journal: Journal, emit
             recipe, items = steps.apply(part.recipe, part.items)
             if recipe is None:
                 continue
-            data = json.dumps(recipe, separators=(",", ":")).encode()
-            following = {"files_end": files_end, "file_at": file_at, "begin": part.following, **steps.position}
-            emitter.add_recipe(items, data, following)
+            yield (
+                recipe,
+                items,
+                {"files_end": files_end, "file_at": file_at, "begin": part.following, **steps.position},
+            )
         begin = None
+
+
+class WholeFiles:
+    """Recipes of whole files, in any order: no step counts rows."""
+
+    def __init__(self, pinned: dict[str, Any]) -> None:
+        self._pinned = pinned
+        self._steps = RowSteps(pinned, None)
+
+    def recipes(self, file_at: int, file: TableFile) -> Iterator[tuple[dict[str, Any], int]]:
+        """The recipes of a file, with their items (0: unknown); none where it holds no record. Raises PlanningError."""
+        if "how" in self._pinned:
+            parts = _text_slices({**self._pinned, "slice_bytes": max(1, file.size)}, file_at, file, None)
+        else:
+            parts = _row_groups(file, 0)
+        for part in parts:
+            recipe, items = self._steps.apply(part.recipe, part.items)
+            if recipe is not None:
+                yield recipe, items
 
 
 def _text_slices(pinned: dict[str, Any], file_at: int, file: TableFile, begin: int | None) -> Iterator[Slice]:

@@ -5,6 +5,7 @@ Source: reference/mltable.md, rules 3, 4 and 9, sections 3 and 4.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -12,11 +13,13 @@ from windrow.spec.mltable import ReadDelimited
 from windrow_worker.tables.columns import Column, infer
 from windrow_worker.tables.delimited_text import Record, Text, distinct, widened
 from windrow_worker.tables.encodings import ENCODINGS
+from windrow_worker.tables.partition_format import PathColumns
 
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.tables.column_types import column_of
 from windrow_master.planning.tables.delimited_files import Format, Head, read_head, sample_records
 from windrow_master.planning.tables.files import TableFile, opened
+from windrow_master.planning.tables.pin_paths import check_names, path_columns_json
 from windrow_master.planning.walk import Warn
 
 PATH = "Path"
@@ -34,8 +37,12 @@ class PinnedDelimited(NamedTuple):
 class DelimitedPinning:
     """One table's pinning: `look_at` each file while listing, then `pin`."""
 
-    def __init__(self, read: ReadDelimited, warn: Warn, *, plain: bool) -> None:
+    def __init__(self, read: ReadDelimited, warn: Warn, paths: PathColumns, *, plain: bool) -> None:
+        """`paths`: columns that a step before the reading takes from paths; their types are inferred, too."""
         self._read = read
+        self._paths = paths
+        self._path_texts: dict[str, list[str | None]] = {name: [] for name in paths.names if name not in paths.dates}
+        """Those that are text, with their values in the sample."""
         self._warn = warn
         self._plain = plain
         # Seen of the vendor's reader: in other encodings a blank line with CRLF is skipped too.
@@ -83,15 +90,21 @@ class DelimitedPinning:
                 f'include_path_column adds the column "{PATH}", but the data has one of that name. '
                 "Set include_path_column: false, or rename the column."
             )
-        columns = self._types(list(self._rows(sample)))
+        check_names(self._paths, [*self._columns, PATH] if self._read.include_path_column else self._columns)
+        rows = list(self._rows(sample))
+        values = {name: [row[at] for row in rows] for at, name in enumerate(self._columns)}
+        types = self._types({**self._path_texts, **values})
         reader = {
             "kind": "table",
             "format": "delimited",
-            "columns": [column.to_json() for column in columns],
+            "columns": [types[name].to_json() for name in self._columns],
             "layouts": self._layouts,
             **self.how.to_json(),
             "path_column": self._read.include_path_column,
         }
+        if self._paths.names:
+            # Behind `Path`, before the data.
+            reader["path_columns"] = path_columns_json(self._paths, int(self._read.include_path_column), types)
         return PinnedDelimited(reader, self._read.header, header_at)
 
     def _free_column(self, name: str, taken: list[int]) -> int:
@@ -114,6 +127,9 @@ class DelimitedPinning:
                 if head.first_record is not None and len(sample) < wanted:
                     found = sample_records(window, file, self.how, head.first_record, wanted - len(sample))
                     sample += [(file.layout, record) for record in found]
+                    in_path = self._paths.values(os.fsdecode(file.name))
+                    for name, texts in self._path_texts.items():
+                        texts.extend([in_path[name]] * len(found))
             if len(sample) >= wanted:
                 break
         return header_at, sample
@@ -129,28 +145,28 @@ class DelimitedPinning:
                 row[at] = value
             yield row
 
-    def _types(self, rows: list[list[str | None]]) -> list[Column]:
-        columns = []
-        for at, name in enumerate(self._columns):
+    def _types(self, sample: dict[str, list[str | None]]) -> dict[str, Column]:
+        columns = {}
+        for name, values in sample.items():
             column, undecidable = Column(name), False
             if self._read.infer:
-                column, undecidable = infer(name, [row[at] for row in rows], self._plain)
+                column, undecidable = infer(name, values, self._plain)
             if undecidable and not any(name in override.columns for override in self._read.overrides):
                 self._warn(
-                    f'The column "{name}" holds dates, but no value among the first {len(rows)} rows tells '
+                    f'The column "{name}" holds dates, but no value among the first {len(values)} rows tells '
                     "whether the day or the month comes first; it stays text. "
                     "Give its type in column_type_overrides of an MLTable file."
                 )
-            columns.append(column)
+            columns[name] = column
         for override in self._read.overrides:
             for name in override.columns:
-                if name not in self._columns:
-                    known = ", ".join(self._columns[:50]) or "none"
+                if name not in columns:
+                    known = ", ".join(list(columns)[:50]) or "none"
                     raise PlanningError(
                         f'{override.place}: column_type_overrides names the column "{name}", which the data does not '
                         f"have. Its columns: {known}."
                     )
-                columns[self._columns.index(name)] = column_of(name, override.type)
+                columns[name] = column_of(name, override.type)
         return columns
 
 

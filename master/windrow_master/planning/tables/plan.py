@@ -15,7 +15,8 @@ from typing import Any
 
 from windrow.spec.mltable import Read, ReadDelimited, ReadJsonLines, ReadParquet
 from windrow.spec.mltable_delta import ReadDelta
-from windrow.spec.mltable_steps import SelectPartitions
+from windrow.spec.mltable_steps import SelectPartitions, Step
+from windrow_worker.tables.partition_format import PathColumns
 
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter
@@ -24,6 +25,10 @@ from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.file_lists import plan_file_list
 from windrow_master.planning.file_steps import FileSteps
 from windrow_master.planning.journal import Journal
+from windrow_master.planning.partitions.file_groups import plan_file_groups, resume_file_groups
+from windrow_master.planning.partitions.keys import Unmatched, check_keys, counts_rows, path_columns, refuse_remote_keys
+from windrow_master.planning.partitions.row_groups import plan_row_groups, resume_row_groups
+from windrow_master.planning.partitions.table_groups import emit_table_groups
 from windrow_master.planning.remote import name_of, remote_file, remote_folder, stamp_of, through
 from windrow_master.planning.request import Request
 from windrow_master.planning.tables import listing
@@ -32,7 +37,8 @@ from windrow_master.planning.tables.files import TableFile, stat_file
 from windrow_master.planning.tables.partitions import Partitions
 from windrow_master.planning.tables.pin_delimited import DelimitedPinning
 from windrow_master.planning.tables.pin_json_lines import JsonLinesPinning
-from windrow_master.planning.tables.row_steps import column_names, drops_rows, resolve
+from windrow_master.planning.tables.pin_paths import check_names, path_columns_json
+from windrow_master.planning.tables.row_steps import column_names, columns_after, drops_rows, resolve
 from windrow_master.planning.tables.source import Source, is_marker, open_source, plain_read
 from windrow_master.roots import Roots
 
@@ -44,10 +50,28 @@ def plan_mltable(request: Request, journal: Journal, emitter: Emitter) -> None:
     """Plan the whole step. Raises PlanningError."""
     start = request.checkpoint
     position = None if start is None else start.position["next"]
+    if start is not None and isinstance(position, dict) and "file_group" in position:
+        resume_file_groups(start, journal, emitter)
+        return
+    if start is not None and isinstance(position, dict) and "recipe" in position:
+        resume_row_groups(start, journal, emitter)
+        emitter.finish()
+        return
     if not isinstance(position, dict):
         source = open_source(request.path, emitter.warn, request.roots, request.datastores)
         if source.read is None and not source.plain:
             steps = _file_steps(source, start)
+            if request.partition_keys:
+                refuse_remote_keys(source.entries, request.partition_keys)
+                if request.copies:
+                    raise PlanningError(
+                        f"Files that are divided by partition_keys are read where they lie, and mode {request.mode} asks "
+                        "for copies of them. Give the input mode: direct (or ro_mount)."
+                    )
+                columns = path_columns(_steps(source))
+                check_keys(request.path, request.partition_keys, columns.names)
+                plan_file_groups(source.path, source.entries, columns, request.partition_keys, journal, emitter, steps)
+                return
             plan_file_list(source.path, source.entries, request, start, journal, emitter, steps)
             return
         position = {"files_end": _list_and_pin(source, request, journal, emitter), "file_at": 0, "begin": None}
@@ -73,7 +97,13 @@ def plan_records(request: Request, journal: Journal, emitter: Emitter) -> None:
 def _cut_all(request: Request, position: dict[str, Any], journal: Journal, emitter: Emitter) -> None:
     pinned = listing.read_pinned(journal.listing, position["files_end"])
     emitter.set_reader(pinned["reader"] | ({"remote": True} if pinned.get("remote") else {}))
-    cut(pinned, position, journal, emitter)
+    keys = request.partition_keys
+    if keys and "partition" not in pinned["reader"]:
+        plan_row_groups(pinned, keys, position, request.rows_folder, journal, emitter)
+    elif keys:
+        emit_table_groups(pinned, position, journal, emitter)
+    else:
+        cut(pinned, position, journal, emitter)
     if emitter.mini_batches == 0 and "base" in pinned:
         raise PlanningError(f"The steps in the MLTable file of the input {shown(request.path)} leave no rows.")
     if emitter.mini_batches == 0:
@@ -83,19 +113,26 @@ def _cut_all(request: Request, position: dict[str, Any], journal: Journal, emitt
     emitter.finish()
 
 
+def _steps(source: Source) -> tuple[Step, ...]:
+    return () if source.mltable is None else (*source.mltable.before, *source.mltable.after)
+
+
 def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: Emitter) -> int:
     """Write the listing; return the offset of its last line."""
     if isinstance(source.read, ReadDelta):
         return _list_delta(source, source.read, request, journal, emitter)
+    refuse_remote_keys(source.entries, request.partition_keys)
     read: Read | None = source.read
     size = request.mini_batch_size
+    before = path_columns(source.mltable.before if source.mltable is not None else ())
+    unmatched = Unmatched(path_columns(_steps(source)))
     pinning: Any = None
     partitions: Partitions | None = None
     file_steps = _file_steps(source)
     for name, stamp in _names(source, read, file_steps, emitter):
         if pinning is None:
             read = read or plain_read(name, source.path)
-            pinning = _pinning(read, emitter, plain=source.plain)
+            pinning = _pinning(read, emitter, before, plain=source.plain)
             partitions = _partitions(source, read)
         if source.plain and plain_read(name, source.path) != read:
             raise PlanningError(
@@ -105,6 +142,7 @@ def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: E
         file = TableFile(name, stamp[0], 0, etag=stamp[1]) if stamp is not None else stat_file(name)
         file = pinning.look_at(file)
         journal.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
+        unmatched.look_at(name)
     if read is None or pinning is None:
         raise nothing_found(source.path, source.entries) if file_steps is None else file_steps.nothing_left()
     if partitions is not None:
@@ -131,6 +169,7 @@ def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: E
             told = {name: pinned["reader"][name] for name in ("format", "encoding", "drop_invalid")}
             pinned["reader"] = {"kind": "records", **told}
         pinned["slice_rows"] = request.mini_batch_rows
+    unmatched.tell(emitter.warn)
     # Footers tell rows, and so does cutting by rows.
     known = isinstance(read, ReadParquet) or request.mini_batch_rows is not None
     _pin_steps(source, request, pinned, counts_known=known)
@@ -172,15 +211,34 @@ def _partitions(source: Source, read: Read) -> Partitions | None:
 
 
 def _pin_steps(source: Source, request: Request, pinned: dict[str, Any], *, counts_known: bool) -> None:
-    """Add the steps on rows; and whether the index of rows is exact: what such a step leaves is known only by
-    counting."""
+    """Add columns from paths and the steps on rows; whether the index of rows is exact: what such a step leaves is
+    known only by counting; and how partition keys divide the table."""
     steps: list[dict[str, Any]] = []
+    reader = pinned["reader"]
+    before = path_columns(source.mltable.before if source.mltable is not None else ())
+    if before.names and "path_columns" not in reader:
+        # Before JSON lines or Parquet are read, they stand behind the data.
+        check_names(before, column_names(reader))
+        reader["path_columns"] = path_columns_json(before, None)
     if source.mltable is not None and source.mltable.after:
-        steps = resolve(source.mltable.after, column_names(pinned["reader"]))
-        pinned["reader"]["steps"] = steps
+        steps = resolve(source.mltable.after, column_names(reader))
+        reader["steps"] = steps
         pinned["base"] = os.fsdecode(source.path)
+    if request.partition_keys:
+        _pin_partition(source, request, reader)
     pinned["count"] = request.exact_row_index
     pinned["reader"]["row_index_exact"] = request.exact_row_index or (counts_known and not drops_rows(steps))
+
+
+def _pin_partition(source: Source, request: Request, reader: dict[str, Any]) -> None:
+    """Group whole files where the keys are all in their paths; else rows are to be sorted. Raises PlanningError."""
+    paths = path_columns(_steps(source)).names
+    known = columns_after(reader)
+    check_keys(request.path, request.partition_keys, [*paths, *(name for name in known if name not in paths)])
+    if set(request.partition_keys) <= set(paths) and not counts_rows(source.mltable):
+        reader["partition"] = {"keys": list(request.partition_keys)}
+    else:
+        check_keys(request.path, request.partition_keys, known)
 
 
 def _file_steps(source: Source, start: Checkpoint | None = None) -> FileSteps | None:
@@ -235,9 +293,9 @@ def _is_hidden_stranger(name: bytes) -> bool:
     return False
 
 
-def _pinning(read: Read, emitter: Emitter, *, plain: bool) -> Any:
+def _pinning(read: Read, emitter: Emitter, before: PathColumns, *, plain: bool) -> Any:
     if isinstance(read, ReadDelimited):
-        return DelimitedPinning(read, emitter.warn, plain=plain)
+        return DelimitedPinning(read, emitter.warn, before, plain=plain)
     if isinstance(read, ReadJsonLines):
         return JsonLinesPinning(read)
     # Only Parquet needs pyarrow here; text starts without.

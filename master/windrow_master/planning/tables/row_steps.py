@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from windrow.spec.mltable_file_steps import PATH
+from windrow.spec.mltable_partition_format import ExtractColumns
 from windrow.spec.mltable_steps import (
     ConvertColumnTypes,
     DropColumns,
@@ -20,11 +21,13 @@ from windrow.spec.mltable_steps import (
     Step,
     Take,
 )
+from windrow_worker.tables.partition_format import PathColumns
 
 from windrow_master.planning.counts import Bound
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.file_steps import sample_document
 from windrow_master.planning.tables.column_types import column_of
+from windrow_master.planning.tables.pin_paths import check_names, path_columns_json
 
 DROPPING = ("filter", "sample")
 """Steps after which fewer rows may be left, however many there were."""
@@ -39,8 +42,25 @@ def column_names(reader: dict[str, Any]) -> list[str]:
         # Only Parquet needs pyarrow here.
         from windrow_worker.tables.parquet import unpack_schema
 
-        return [*names, *unpack_schema(reader["schema"]).names]
-    return names + [column["name"] for column in reader["columns"]]
+        names += unpack_schema(reader["schema"]).names
+    else:
+        names += [column["name"] for column in reader["columns"]]
+    if "path_columns" in reader:
+        at = reader["path_columns"]["at"]
+        at = len(names) if at is None else at
+        names[at:at] = [column["name"] for column in reader["path_columns"]["columns"]]
+    return names
+
+
+def columns_after(reader: dict[str, Any]) -> list[str]:
+    """The columns of a table after all its steps."""
+    columns = column_names(reader)
+    for step in reader.get("steps", ()):
+        if step["step"] == "keep_columns":
+            columns = step["columns"]
+        elif step["step"] == "extract_columns":
+            columns = [*columns, *(column["name"] for column in step["columns"])]
+    return columns
 
 
 def resolve(steps: Sequence[Step], columns: Sequence[str]) -> list[dict[str, Any]]:
@@ -66,6 +86,11 @@ def resolve(steps: Sequence[Step], columns: Sequence[str]) -> list[dict[str, Any
                 converted = _conversions(step, columns)
                 if converted:
                     documents.append({"step": "convert_column_types", "columns": converted})
+            case ExtractColumns():
+                paths = PathColumns([step.format])
+                check_names(paths, columns)
+                columns = [*columns, *paths.names]
+                documents.append({"step": "extract_columns", **path_columns_json(paths, None)})
             case SelectPartitions():
                 pass  # the planner's own: see partitions.py
     return documents

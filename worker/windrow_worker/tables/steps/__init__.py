@@ -6,6 +6,7 @@ A step is a small JSON document of the reader, in which the planner has resolved
     {"step": "filter", "tree": ..., "text": ...}                       tree: see ``filtering``
     {"step": "sample", "from": 0.0, "to": 0.1, "seed": 1, "number": 0} the n-th sample of the table
     {"step": "convert_column_types", "columns": [column, ...]}         column: as of a delimited table
+    {"step": "extract_columns", ...}                               from the path: see ``path_values``
     {"step": "take" | "skip", "number": n}
 
 What takes counting all rows is in the recipe: ``ranges`` holds, for each take and skip in turn, which of the rows that
@@ -22,6 +23,8 @@ import pandas
 
 from windrow_worker.tables.columns import Column
 from windrow_worker.tables.files import printable
+from windrow_worker.tables.path_columns import with_path_columns
+from windrow_worker.tables.path_values import PathColumnsPlan
 from windrow_worker.tables.steps.conversion import convert_series
 from windrow_worker.tables.steps.filtering import FilterFailed, passing
 from windrow_worker.tables.steps.sampling import sampled
@@ -63,6 +66,9 @@ def apply(
             rows = rows[step["columns"]]
         elif kind == "convert_column_types":
             rows, found = _converted(rows, step["columns"], recipe)
+            misfits += found
+        elif kind == "extract_columns":
+            rows, found = with_path_columns(rows, PathColumnsPlan(step), recipe["file"])
             misfits += found
         elif kind in COUNTING:
             first, behind = passing_range(len(rows)) if passing_range else next(ranges, (0, len(rows)))

@@ -1,0 +1,60 @@
+"""A line a group of a table, by pandas in a pool of processes: `--by pandas` groups in memory, `--by duckdb` has DuckDB
+write a file a group first (`COPY … PARTITION_BY`)."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import shutil
+from collections.abc import Iterator
+
+import pandas as pd
+
+from benchmarks.work import batch_work
+
+CHUNK = 256
+
+
+def line_of(group: tuple[str, pd.DataFrame]) -> str:
+    """Key, rows and sum."""
+    key, rows = group
+    batch_work.stamped(list, [])
+    return f"{key},{len(rows)},{rows['amount'].sum()}"
+
+
+def line_of_folder(folder: str) -> str:
+    """The same for the file that DuckDB wrote into a folder named `key=…`."""
+    (file,) = os.scandir(folder)
+    return line_of((os.path.basename(folder).partition("=")[2], pd.read_parquet(file.path)))
+
+
+def folders(path: str, place: str) -> Iterator[str]:
+    """DuckDB's folders, in the order of their keys."""
+    import duckdb
+
+    copy = f"COPY (FROM read_csv('{path}')) TO '{place}' (FORMAT parquet, PARTITION_BY (key))"
+    duckdb.sql(copy)
+    return iter(sorted(entry.path for entry in os.scandir(place)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name in ("--input", "--output", "--stamps", "--by"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    place = options.output + ".groups"
+    with multiprocessing.Pool(options.workers, batch_work.stamp_into, (options.stamps,)) as pool:
+        if options.by == "duckdb":
+            lines = pool.imap(line_of_folder, folders(options.input, place), CHUNK)
+        else:
+            lines = pool.imap(line_of, pd.read_csv(options.input).groupby("key"), CHUNK)
+        with open(options.output + ".partial", "w") as file:
+            file.writelines(line + "\n" for line in lines)
+    shutil.rmtree(place, ignore_errors=True)
+    os.rename(options.output + ".partial", options.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""File lists by keys in their paths: each group is the list of its files.
+
+The whole input is listed first, into `listing`: a line with what all groups have in common, then the names, each
+followed by NUL. Then the names are written into `recipes` once more, group by group. `file_group` of a position is the
+number of the next group: a planner that is started again reads the listing, neither folders nor the MLTable file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from windrow_worker.tables.partition_format import PathColumns, compile_format
+
+from windrow_master.planning.checkpoint import Checkpoint
+from windrow_master.planning.emitter import Emitter
+from windrow_master.planning.entries import AnyEntry, common_root, nothing_found
+from windrow_master.planning.file_steps import FileSteps
+from windrow_master.planning.journal import AppendFile, Journal
+from windrow_master.planning.partitions.grouping import Grouping
+from windrow_master.planning.partitions.keys import Unmatched
+
+_READ_BYTES = 1024 * 1024
+
+
+def plan_file_groups(
+    path: bytes,
+    entries: Sequence[AnyEntry],
+    columns: PathColumns,
+    keys: Sequence[str],
+    journal: Journal,
+    emitter: Emitter,
+    steps: FileSteps | None = None,
+) -> None:
+    """Plan the whole step. Raises PlanningError when a folder cannot be read or there is no file at all."""
+    root = common_root(entries)
+    partition = {"keys": list(keys), "formats": [one.text for one in columns.formats]}
+    reader = {"kind": "files", "root": os.fsdecode(root), "partition": partition}
+    journal.listing.append(json.dumps(reader, separators=(",", ":")).encode() + b"\n")
+    unmatched, files = Unmatched(columns), 0
+    for entry in entries:
+        for chunk in entry.names(emitter.warn):
+            names = chunk if steps is None else steps.apply(entry.folder, chunk)
+            if not names:
+                continue
+            names = names if root else [os.path.join(entry.folder, name) for name in names]
+            journal.listing.append(b"\0".join(names) + b"\0")
+            files += len(names)
+            for name in names:
+                unmatched.look_at(os.path.join(root, name))
+    if not files:
+        raise nothing_found(path, entries) if steps is None else steps.nothing_left()
+    unmatched.tell(emitter.warn)
+    _emit(0, journal, emitter)
+
+
+def resume_file_groups(start: Checkpoint, journal: Journal, emitter: Emitter) -> None:
+    """Go on from a checkpoint."""
+    _emit(start.position["next"]["file_group"], journal, emitter)
+
+
+def _emit(first: int, journal: Journal, emitter: Emitter) -> None:
+    reader, names_at = _reader(journal.listing)
+    emitter.set_reader(reader)
+    root, keys = os.fsencode(reader["root"]), reader["partition"]["keys"]
+    columns = PathColumns([compile_format(text) for text in reader["partition"]["formats"]])
+    grouping = Grouping()
+    for begin, name in _names(journal.listing, names_at):
+        grouping.add(columns.values_of(os.fsdecode(os.path.join(root, name)), keys), begin, 1)
+    for number, group in enumerate(grouping.in_order(journal.listing.length, first), first + 1):
+        names = b"".join(journal.listing.read(*run) for run in group.runs)[:-1]
+        emitter.add_recipe(group.files, names, {"file_group": number}, rank=group.size)
+    emitter.finish()
+
+
+def _reader(listing: AppendFile) -> tuple[dict[str, Any], int]:
+    """The first line, and where the names begin."""
+    line, size = b"", 4096
+    while b"\n" not in line:
+        line = listing.read(0, min(size, listing.length))
+        size *= 4
+    line = line[: line.index(b"\n") + 1]
+    return json.loads(line), len(line)
+
+
+def _names(listing: AppendFile, at: int) -> Iterator[tuple[int, bytes]]:
+    """Each name with the offset at which it begins."""
+    rest, offset = b"", at
+    while at < listing.length:
+        part = listing.read(at, min(listing.length, at + _READ_BYTES))
+        at += len(part)
+        *names, rest = (rest + part).split(b"\0")
+        for name in names:
+            yield offset, name
+            offset += len(name) + 1

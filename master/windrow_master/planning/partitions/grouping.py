@@ -1,0 +1,69 @@
+"""Which files belong together: key values as text that sorts as they do, and runs of the listing."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+_SIGN = 1 << 63
+
+
+class Group(NamedTuple):
+    """Files with the same key values: runs [begin, end) of bytes of the listing, the number of files, and their
+    size."""
+
+    runs: list[tuple[int, int]]
+    files: int
+    size: int
+
+
+class Grouping:
+    """Gathers files in listing order, some 30 bytes a file and the text of its values a group."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._sizes = array("Q")
+        self._groups = array("I")
+        self._begins = array("Q")
+
+    def add(self, values: Sequence[Any], begin: int, size: int) -> None:
+        """Add a file whose line begins at `begin` of the listing. `values`: text, bool, int, float, or None."""
+        number = self._numbers.setdefault("\0".join(map(_sortable, values)), len(self._numbers))
+        if number == len(self._sizes):
+            self._sizes.append(0)
+        self._sizes[number] += size
+        self._groups.append(number)
+        self._begins.append(begin)
+
+    def in_order(self, end: int, first: int = 0) -> Iterator[Group]:
+        """The groups in the order of their values, from the one numbered `first` on. `end`: that of the last line."""
+        begins, sizes = self._begins, self._sizes
+        begins.append(end)
+        members = [array("I") for _ in sizes]
+        for at, number in enumerate(self._groups):
+            members[number].append(at)
+        order = [number for _, number in sorted(self._numbers.items())]
+        self._numbers.clear()
+        for number in order[first:]:
+            runs: list[tuple[int, int]] = []
+            for at in members[number]:
+                if runs and runs[-1][1] == begins[at]:
+                    runs[-1] = (runs[-1][0], begins[at + 1])
+                else:
+                    runs.append((begins[at], begins[at + 1]))
+            yield Group(runs, len(members[number]), sizes[number])
+            members[number] = array("I")
+
+
+def _sortable(value: Any) -> str:
+    """A value as text without NUL that sorts as the value does, null last."""
+    if value is None or value != value:
+        return "2"
+    if isinstance(value, str):
+        return "1" + value
+    if isinstance(value, float):
+        (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))
+        return f"1{bits ^ (2**64 - 1) if bits & _SIGN else bits | _SIGN:016x}"
+    return f"1{value + _SIGN:020d}"

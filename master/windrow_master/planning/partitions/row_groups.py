@@ -1,0 +1,211 @@
+"""Tables by columns of the data: all rows are sorted by the keys, out of core, and each group is a run of rows.
+
+    slices ──► the worker's own reader, steps ──► DuckDB's sort (by keys, then input order) ──► file of sorted rows
+                                                                                         └──► recipes, a line a group
+
+Before the first mini-batch is sent, the file of sorted rows stands whole and synced where agents read it, and all
+recipes are written. `recipe` of a position is where the next one begins. A planner that ends before that begins again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from windrow_master.folders import sync_folder
+from windrow_master.planning.checkpoint import Checkpoint
+from windrow_master.planning.emitter import Emitter
+from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
+from windrow_master.planning.journal import Journal
+from windrow_master.planning.tables.cut import recipes
+
+FILE = "rows.arrow"
+MEMORY_BYTES = 512 * 1024 * 1024
+"""What DuckDB may use before it sorts on disk."""
+
+SLICE_BYTES = 4 * 1024 * 1024
+READ_BYTES = 1024 * 1024
+FOR_ALL = 0o755
+"""Agents may run as another user."""
+
+
+def plan_row_groups(
+    pinned: dict[str, Any],
+    keys: Sequence[str],
+    position: dict[str, Any],
+    folder: bytes | None,
+    journal: Journal,
+    emitter: Emitter,
+) -> None:
+    """Sort the rows into `folder`, write all recipes, and emit them. Raises PlanningError."""
+    if folder is None:
+        raise PlanningError(
+            f"The input is divided by columns of the data ({', '.join(keys)}), and the sorted rows have to lie where "
+            "the agents can read them: this master has no datastore named default. Start it with --datastore "
+            "default=PATH for a folder that all nodes see."
+        )
+    gc.enable()  # DataFrames come and go, some in cycles
+    with _scratch(Path(os.fsdecode(folder))) as place:
+        reader = _shuffle({**pinned, "slice_bytes": SLICE_BYTES}, list(keys), position, place, journal, emitter)
+    emitter.set_reader(reader)
+    _emit(0, journal, emitter)
+
+
+def resume_row_groups(start: Checkpoint, journal: Journal, emitter: Emitter) -> None:
+    """Go on from a checkpoint: all recipes are there."""
+    _emit(start.position["next"]["recipe"], journal, emitter)
+
+
+def _emit(at: int, journal: Journal, emitter: Emitter) -> None:
+    rest, end = b"", journal.recipes.length
+    offset = at
+    while at < end:
+        part = journal.recipes.read(at, min(end, at + READ_BYTES))
+        at += len(part)
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            # {"rows":121,…
+            rows = int(line[8 : line.index(b",")])
+            following = offset + len(line) + 1
+            emitter.add(rows, offset, len(line), {"recipe": following}, rank=rows)
+            offset = following
+
+
+@contextlib.contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """The folder, empty but for what the sort leaves in it. What an earlier planner left is taken away."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, mode=FOR_ALL)
+        folder.chmod(FOR_ALL)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder / "sort", ignore_errors=True)
+    except OSError as error:
+        raise PlanningError(
+            f"The rows of the input cannot be sorted into {folder}: {error.strerror or error}. Make room there, or let "
+            "the user that the master runs as write there, and submit the job again.",
+            SYSTEM_ERROR,
+        ) from error
+
+
+def _shuffle(
+    pinned: dict[str, Any],
+    keys: list[str],
+    position: dict[str, Any],
+    folder: Path,
+    journal: Journal,
+    emitter: Emitter,
+) -> dict[str, Any]:
+    """Write the sorted rows and all recipes; return the reader document."""
+    duckdb = _duckdb()
+    # pyarrow and pandas, only where rows are read.
+    import pyarrow
+
+    from windrow_master.planning.partitions.carried import ROW, Carried
+    from windrow_master.planning.partitions.row_schema import RowSchema
+    from windrow_master.planning.partitions.rows import Rows
+    from windrow_master.planning.partitions.sorted_rows import BATCH_ROWS, SortedRows
+
+    row_schema = RowSchema(pinned["reader"])
+    carried = Carried(row_schema.schema, row_schema.json_columns, keys)
+    rows = Rows(pinned["reader"], recipes(pinned, position, journal), row_schema, carried)
+    order = ", ".join([*(f"{name} NULLS LAST" for name in carried.key_columns), ROW])
+    config = {
+        "memory_limit": f"{MEMORY_BYTES // 1024**2}MiB",
+        "temp_directory": str(folder / "sort"),
+        "threads": str(min(os.cpu_count() or 1, 4)),
+        "preserve_insertion_order": "false",
+    }
+    path = folder / FILE
+    output = SortedRows(str(path), carried.written, keys)
+    lines = _RecipeLines(keys, journal)
+    try:
+        with duckdb.connect(config=config) as connection:
+            connection.register("input", rows.reader())
+            columns = ", ".join(name for name in carried.schema.names if name != ROW)
+            found = connection.sql(f"SELECT {columns} FROM input ORDER BY {order}").to_arrow_reader(BATCH_ROWS)
+            for batch in found:
+                if batch.num_rows:
+                    for begin, values in output.append(carried.unpack(batch)):
+                        lines.begin(begin, values)
+    except duckdb.Error as error:
+        # What the reading of the input raised comes back as an error of DuckDB's, as text.
+        raise rows.error or PlanningError(
+            f"The rows of the input could not be sorted in {folder}: {error}. Make room there, and submit the job "
+            "again.",
+            SYSTEM_ERROR,
+        ) from error
+    lines.finish(output.rows)
+    output.finish()
+    path.chmod(0o644)
+    sync_folder(folder)
+    sync_folder(folder.parent)
+    for column, number, example in rows.misfits:
+        emitter.warn(
+            f'The column "{column}": {number} values do not fit its type, and are null or cut. First {example}.'
+        )
+    now = path.stat()
+    return {
+        "kind": "table",
+        "format": "sorted_rows",
+        "file": str(path),
+        "size": now.st_size,
+        "mtime_ns": now.st_mtime_ns,
+        "batch_rows": BATCH_ROWS,
+        "categories": [field.name for field in row_schema.schema if pyarrow.types.is_dictionary(field.type)],
+        "json_columns": row_schema.json_columns,
+        "partition": {"keys": keys},
+        "row_index_exact": True,
+    }
+
+
+class _RecipeLines:
+    """Writes the recipe of each group when the next one begins."""
+
+    def __init__(self, keys: list[str], journal: Journal) -> None:
+        self._keys = keys
+        self._recipes = journal.recipes
+        self._open: tuple[int, list[Any]] | None = None
+        self._lines: list[bytes] = []
+
+    def begin(self, row: int, values: list[Any]) -> None:
+        """A group with these values of the keys begins at a row."""
+        self._close(row)
+        self._open = row, values
+
+    def finish(self, rows: int) -> None:
+        """All rows have been told."""
+        self._close(rows)
+        self._write()
+
+    def _close(self, end: int) -> None:
+        if self._open is None:
+            return
+        begin, values = self._open
+        recipe = {"rows": end - begin, "begin": begin, "key": values}
+        self._lines.append(json.dumps(recipe, separators=(",", ":"), default=str).encode() + b"\n")
+        if len(self._lines) >= 10_000:
+            self._write()
+
+    def _write(self) -> None:
+        self._recipes.append(b"".join(self._lines))
+        self._lines.clear()
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ModuleNotFoundError as error:
+        raise PlanningError(
+            "The input is divided by columns of the data, which needs DuckDB where the master runs. Install it there "
+            "with: pip install 'windrow[partition]'."
+        ) from error
+    return duckdb

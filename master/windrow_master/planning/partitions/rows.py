@@ -1,0 +1,61 @@
+"""The rows of a table on their way to the sort, read slice by slice as workers read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow
+from windrow_worker.tables import make_loader
+
+from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.partitions.carried import Carried
+from windrow_master.planning.partitions.row_schema import RowSchema
+
+
+class Rows:
+    """All rows, once. `error`: what ended the reading; `misfits`: [column, count, example] of what did not fit."""
+
+    def __init__(
+        self,
+        reader: dict[str, Any],
+        slices: Iterable[tuple[dict[str, Any], int, dict[str, Any]]],
+        row_schema: RowSchema,
+        carried: Carried,
+    ) -> None:
+        self._reader = reader
+        self._slices = slices
+        self._row_schema = row_schema
+        self._carried = carried
+        self._misfits: dict[str, tuple[int, str]] = {}
+        self.error: PlanningError | None = None
+
+    @property
+    def misfits(self) -> list[tuple[str, int, str]]:
+        """By column, in the order in which they came."""
+        return [(column, number, example) for column, (number, example) in self._misfits.items()]
+
+    def reader(self) -> pyarrow.RecordBatchReader:
+        """A stream of batches, for one reader."""
+        return pyarrow.RecordBatchReader.from_batches(self._carried.schema, self._batches())
+
+    def _batches(self) -> Iterator[pyarrow.RecordBatch]:
+        try:
+            loader, row = make_loader(self._reader, exact_integers=True), 0
+            for recipe, _, _ in self._slices:
+                loaded = loader.load(json.dumps(recipe).encode())
+                for column, number, example in loaded.misfits:
+                    before, first = self._misfits.get(column, (0, example))
+                    self._misfits[column] = before + number, first
+                if not loaded.item_count:
+                    continue
+                table = self._carried.pack(self._row_schema.batch(loaded.value), row)
+                row += loaded.item_count
+                yield from table.combine_chunks().to_batches()
+        except PlanningError as error:
+            self.error = error
+            raise
+        except Exception as error:
+            self.error = PlanningError(f"The rows of the input cannot be read: {error}")
+            raise

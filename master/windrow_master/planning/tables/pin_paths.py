@@ -1,0 +1,34 @@
+"""Columns of a table that stand in the paths of its files: their names and types, as the reader document has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windrow_worker.tables.columns import Column
+from windrow_worker.tables.partition_format import PathColumns
+
+from windrow_master.planning.errors import PlanningError
+
+_NO_TYPES: Mapping[str, Column] = {}
+
+
+def path_columns_json(paths: PathColumns, at: int | None, types: Mapping[str, Column] = _NO_TYPES) -> dict[str, Any]:
+    """Their part of the reader document. `at`: position of the first one, None: behind all; `types`: of those that are
+    not text as they stand."""
+    columns = [
+        Column(name, "datetime") if name in paths.dates else types.get(name, Column(name)) for name in paths.names
+    ]
+    return {"formats": [one.text for one in paths.formats], "columns": [one.to_json() for one in columns], "at": at}
+
+
+def check_names(paths: PathColumns, others: Sequence[str]) -> None:
+    """Raise PlanningError where two columns would have one name."""
+    seen = set(others)
+    for name in paths.names:
+        if name in seen:
+            raise PlanningError(
+                f'extract_columns_from_partition_format adds the column "{name}", but there is one of that name '
+                "already. Give one of them another name."
+            )
+        seen.add(name)

@@ -1,0 +1,75 @@
+"""Tables divided by columns of their data on a served master: sorted rows lie where agents read them, and go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from embedded_run import DEADLINE_S
+from served import Served
+from upload_bench import fill
+from windrow.errors import RequestRefused
+from windrow.job import JobState
+from windrow.spec import load_job
+
+JOB = """\
+type: pipeline
+jobs:
+  score:
+    type: parallel
+    partition_keys: [{keys}]
+    inputs: {{data: {{type: mltable, path: {path}}}}}
+    input_data: ${{{{inputs.data}}}}
+    outputs: {{rows: {{type: uri_file}}}}
+    task:
+      type: run_function
+      code: ./code
+      entry_script: score.py
+      append_row_to: ${{{{outputs.rows}}}}
+"""
+SCRIPT = "def run(rows, context):\n    return [f\"{context.partition_key_value['k']},{n}\" for n in rows['n']]\n"
+ROWS = 4000
+TABLE = ("k,n\n" + "".join(f"g{at * 7919 % 1000:03},{at}\n" for at in range(ROWS))).encode()
+
+
+def job_of(folder: Path, path: Path, keys: str = "k") -> str:
+    """A job file that divides a table in the datastore."""
+    fill(folder, {"job.yml": JOB.format(path=path, keys=keys).encode(), "code/score.py": SCRIPT.encode()})
+    return str(folder / "job.yml")
+
+
+def test_a_master_killed_after_the_first_group_divides_each_row_once(served: Served, tmp_path: Path) -> None:
+    assert served.datastore is not None
+    data = fill(served.datastore / "table", {"a.csv": TABLE})
+    served.kill_master()
+    served.start_master(WINDROW_CRASH_POINT="planning.checkpoint_received:2")
+    with served.client() as client:
+        job_id = client.submit(load_job(job_of(tmp_path / "laptop", data), embedded=False)).job_id
+        served.wait_master_killed()
+        assert [path.name for path in served.datastore.glob("partitions/*/*/*")] == ["rows.arrow"]
+        served.start_master()
+        served.start_agent("one")
+        job = client.wait(job_id, timeout_s=DEADLINE_S)
+        assert job.state is JobState.COMPLETED, job.message
+        (output,) = served.datastore.rglob("parallel_run_step.txt")
+    expected = sorted((f"g{at * 7919 % 1000:03}", at) for at in range(ROWS))
+    assert output.read_text().splitlines() == [f"{key},{at}" for key, at in expected]
+    assert not list(served.datastore.glob("partitions/*"))
+
+
+def test_where_agents_could_not_read_sorted_rows_the_job_is_refused_when_it_is_submitted(tmp_path: Path) -> None:
+    table = "paths: [{pattern: ./*.csv}]\ntransformations: [read_delimited, %s]\n"
+    extract = "{extract_columns_from_partition_format: '{f}.csv'}"
+    datastore = fill(tmp_path / "data", {"t/a.csv": b"k,n\nx,1\n", "t/MLTable": (table % extract).encode()})
+    served = Served(tmp_path, datastore)
+    served.datastore_name = "other"
+    try:
+        served.start_master()
+        with served.client() as client:
+            job = load_job(job_of(tmp_path / "laptop", datastore / "t"), embedded=False)
+            with pytest.raises(RequestRefused, match=r"partition_keys \(k\) are columns .* no datastore named default"):
+                client.submit(job)
+            # Files need not be sorted.
+            client.submit(load_job(job_of(tmp_path / "laptop", datastore / "t", "f"), embedded=False))
+    finally:
+        served.close()

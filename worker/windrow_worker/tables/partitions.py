@@ -1,0 +1,58 @@
+"""Mini-batches of tables that are divided by keys in the paths of their files: all files of a group, one after the
+other."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Tuple
+
+import pandas
+
+from windrow_worker.loaded import Loaded
+from windrow_worker.tables.partition_format import key_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from windrow_worker.loaded import Loader
+
+
+class FileGroupTableLoader:
+    """Reads the parts of a group by another loader. A recipe: ``key`` (values of the partition keys), ``parts``."""
+
+    def __init__(self, loader: Loader, keys: List[str]) -> None:
+        self._loader = loader
+        self._keys = keys
+
+    def load(self, recipe: bytes) -> Loaded:
+        """One mini-batch. Raises what the other loader raises."""
+        where = json.loads(recipe)
+        frames: List[pandas.DataFrame] = []
+        misfits: Dict[str, Tuple[int, str]] = {}
+        for part in where["parts"]:
+            loaded = self._loader.load(json.dumps(part).encode())
+            if loaded.item_count or not frames:
+                frames.append(loaded.value)
+            for column, number, example in loaded.misfits:
+                before, first = misfits.get(column, (0, example))
+                misfits[column] = (before + number, first)
+        value = concatenated(frames if len(frames) == 1 or len(frames[0]) else frames[1:])
+        told = [(column, number, example) for column, (number, example) in misfits.items()]
+        key = key_value(self._keys, where["key"])
+        # Only steps leave none of the rows of a group.
+        return Loaded(value, len(value), told, key, is_void=not len(value))
+
+
+def concatenated(frames: List[pandas.DataFrame]) -> pandas.DataFrame:
+    """Frames with the same columns as one, as if their rows had been read at once."""
+    if len(frames) == 1:
+        return frames[0]
+    # Column by column: joined as whole frames, columns that are null in one part would change the types of others.
+    columns: Dict[str, Any] = {}
+    for name in frames[0].columns:
+        parts = [frame[name] for frame in frames]
+        if all(isinstance(part.dtype, pandas.CategoricalDtype) for part in parts):
+            joined = pandas.api.types.union_categoricals(parts, ignore_order=True)
+            columns[name] = pandas.Series(joined)
+        else:
+            columns[name] = pandas.concat(parts, ignore_index=True)
+    return pandas.DataFrame(columns, copy=False)

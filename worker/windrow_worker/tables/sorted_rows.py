@@ -1,0 +1,116 @@
+"""Mini-batches of a table that is divided by columns of its data: runs of a file of sorted rows, which is mapped.
+
+Making a DataFrame costs as much for ten rows as for ten thousand. So when one mini-batch after the other comes from
+one batch of the file, the batch is made a DataFrame once, and cut; but for columns of which a part would come out
+otherwise than the whole (whole numbers and booleans beside nulls), or would share values that can be changed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List
+
+import pandas
+import pyarrow
+
+from windrow_worker.loaded import Loaded
+from windrow_worker.tables.files import check_unchanged, open_listed
+
+_COPIES_ON_WRITE = int(pandas.__version__.split(".")[0]) >= 3
+
+
+class SortedRowsLoader:
+    """Reads runs of rows. ``reader``: ``file``, ``size``, ``mtime_ns``, ``batch_rows``, ``json_columns``,
+    ``categories``, ``partition``.
+
+    A recipe: ``rows``, ``begin`` (the first one's number in the file), ``key`` (for reports).
+    """
+
+    def __init__(self, reader: Dict[str, Any]) -> None:
+        self._reader = reader
+        self._batch_rows: int = reader["batch_rows"]
+        self._json_columns: List[str] = reader["json_columns"]
+        self._categories: List[str] = reader["categories"]
+        self._keys: List[str] = reader["partition"]["keys"]
+        self._file: Any = None
+        self._batch_number = -1
+        self._batch: Any = None
+        self._frame: Any = None
+
+    def load(self, recipe: bytes) -> Loaded:
+        """One mini-batch. Raises InputChanged, OSError, and pyarrow's errors for a damaged file."""
+        where = json.loads(recipe)
+        begin, end = where["begin"], where["begin"] + where["rows"]
+        number = begin // self._batch_rows
+        again = number == self._batch_number
+        first = number * self._batch_rows
+        batch = self._batch_of(number)
+        key = {name: batch.column(name)[begin - first].as_py() for name in self._keys}
+        if again and end - first <= batch.num_rows:
+            value = self._cut(batch, begin - first, end - first)
+        else:
+            value = self._made(self._rows(begin, end))
+        return Loaded(value, len(value), (), key)
+
+    def _cut(self, batch: Any, begin: int, end: int) -> pandas.DataFrame:
+        """A run of rows of a batch, cut from its DataFrame."""
+        if self._frame is None:
+            alike = [column.name for column in batch.schema if _cuts_alike(batch.column(column.name))]
+            own = [name for name in batch.schema.names if name not in alike or name in self._json_columns]
+            own += [name for name in self._categories if name not in own]
+            shared = batch.select([name for name in batch.schema.names if name not in own])
+            self._frame = shared.to_pandas(), own
+        shared, own = self._frame
+        value = shared.iloc[begin:end]
+        if not _COPIES_ON_WRITE:
+            value = value.copy()
+        value.index = pandas.RangeIndex(end - begin)
+        if own:
+            made = self._made(pyarrow.Table.from_batches([batch.slice(begin, end - begin)]).select(own))
+            value = pandas.concat([value, made], axis=1)[batch.schema.names]
+        return value
+
+    def _rows(self, begin: int, end: int) -> Any:
+        parts = []
+        while begin < end:
+            number = begin // self._batch_rows
+            first = number * self._batch_rows
+            part = self._batch_of(number).slice(begin - first, end - begin)
+            parts.append(part)
+            begin += part.num_rows
+        return pyarrow.Table.from_batches(parts)
+
+    def _made(self, table: Any) -> pandas.DataFrame:
+        value = table.to_pandas()
+        for name in self._categories:
+            if name in value:
+                value[name] = value[name].astype("category")
+        for name in self._json_columns:
+            if name in value:
+                texts = table.column(name).to_pylist()
+                value[name] = pandas.Series(
+                    [None if text is None else json.loads(text) for text in texts], dtype=object
+                )
+        return value
+
+    def _batch_of(self, number: int) -> Any:
+        if self._file is None:
+            self._file = self._opened()
+        if number != self._batch_number:
+            self._batch, self._frame = self._file.get_batch(number), None
+            self._batch_number = number
+        return self._batch
+
+    def _opened(self) -> Any:
+        name = self._reader["file"]
+        with open_listed(name) as file:
+            check_unchanged(file, name, self._reader["size"], self._reader["mtime_ns"])
+        return pyarrow.ipc.open_file(pyarrow.memory_map(name))
+
+
+def _cuts_alike(column: Any) -> bool:
+    """Whether a part of a column comes out as the same part of the whole, and shares nothing that can be changed."""
+    kind, types = column.type, pyarrow.types
+    if types.is_integer(kind) or types.is_boolean(kind):
+        return bool(column.null_count == 0)
+    return bool(types.is_floating(kind) or types.is_string(kind) or types.is_timestamp(kind))
