@@ -39,6 +39,11 @@ class Planner:
             "checkpoint": checkpoint,
             "datastores": {},
             "roots": None,
+            "rank_mini_batch_count": 0,
+            "file_format": None,
+            "mini_batch_rows": None,
+            "exact_row_index": False,
+            "rows_folder": None,
         }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "windrow_master.planning"],

@@ -44,11 +44,13 @@ def read_table(folder: Path, mini_batch_size: int | None = None) -> Table:
     step.mkdir()
     request = {
         "step_folder": str(step),
-        "input": {"type": "mltable", "path": str(folder)},
+        "input": {"type": "mltable", "path": str(folder), "mode": "ro_mount"},
         "mini_batch_size": mini_batch_size,
         "partition_keys": [],
         "checkpoint": None,
+        "datastores": {},
         "roots": None,
+        "rows_folder": None,
         "rank_mini_batch_count": 0,
         "file_format": None,
         "mini_batch_rows": None,

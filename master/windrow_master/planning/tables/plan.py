@@ -65,8 +65,8 @@ def plan_mltable(request: Request, journal: Journal, emitter: Emitter) -> None:
                 refuse_remote_keys(source.entries, request.partition_keys)
                 if request.copies:
                     raise PlanningError(
-                        f"Files that are divided by partition_keys are read where they lie, and mode {request.mode} asks "
-                        "for copies of them. Give the input mode: direct (or ro_mount)."
+                        f"Files that are divided by partition_keys are read where they lie; mode {request.mode} asks "
+                        "for copies. Give the input mode: direct (or ro_mount)."
                     )
                 columns = path_columns(_steps(source))
                 check_keys(request.path, request.partition_keys, columns.names)
