@@ -42,8 +42,8 @@ def served(tmp_path: Path) -> Iterator[Served]:
     processes.close()
 
 
-# Clients bring no data to an embedded master: see test_integration_uploads.py.
-@pytest.mark.parametrize("point", sorted(point for point in POINTS if not point.startswith("place.")))
+# Clients bring no data to an embedded master (test_integration_uploads.py), and rows go to no store (tests/storage).
+@pytest.mark.parametrize("point", sorted(point for point in POINTS if not point.startswith(("place.", "upload."))))
 def test_killed_at_a_named_point(served: Served, tmp_path: Path, point: str) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "entry.py").write_text(SCRIPT)

@@ -134,6 +134,17 @@ def document(workspace: Workspace) -> dict[str, Any]:
     return document
 
 
+def test_what_came_later_is_written_where_it_is_used_so_that_earlier_documents_are_read(
+    document: dict[str, Any],
+) -> None:
+    later = {"rank_mini_batch_count", "file_format", "mini_batch_rows", "exact_row_index"}
+    assert not any(later & step.keys() or "format" in step["rows"] for step in document["steps"])
+    job = EffectiveJob.from_json(json.dumps(document))
+    step = job.steps[0]._replace(exact_row_index=True, rows=job.steps[0].rows._replace(format="jsonl"))
+    (written, _) = json.loads(job._replace(steps=(step, job.steps[1])).to_json())["steps"]
+    assert written["exact_row_index"] is True and written["rows"]["format"] == "jsonl"
+
+
 def put(path: str, value: object) -> Change:
     def change(document: dict[str, Any]) -> None:
         *way, last = [int(name) if name.isdigit() else name for name in path.split("/")]

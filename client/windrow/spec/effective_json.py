@@ -61,6 +61,14 @@ TO_CSV_KNOWN = (
 )
 """The others, of all versions of pandas."""
 
+_LATER: dict[str, dict[str, Any]] = {
+    "step": {"rank_mini_batch_count": 0, "file_format": None, "mini_batch_rows": None, "exact_row_index": False},
+    "rows": {"format": "text"},
+}
+"""Fields that came after the first documents, each with the value that those mean. They are written where they differ
+from it, so that the jobs of an earlier version can be read, and have the digests that they had.
+"""
+
 _KINDS: dict[type, str] = {LiteralInput: "literal", DataInput: "data", OutputInput: "output"}
 _LABELS = (
     "name",
@@ -133,11 +141,16 @@ def _plain_document(job: EffectiveJob) -> dict[str, Any]:
 
 def _plain_step(step: EffectiveStep) -> dict[str, Any]:
     return {
-        **step._asdict(),
+        **_written(step._asdict(), "step"),
         "inputs": {name: {"kind": _KINDS[type(given)], **given._asdict()} for name, given in step.inputs.items()},
         "outputs": {name: output._asdict() for name, output in step.outputs.items()},
-        "rows": step.rows._asdict(),
+        "rows": _written(step.rows._asdict(), "rows"),
     }
+
+
+def _written(fields: dict[str, Any], what: str) -> dict[str, Any]:
+    later = _LATER[what]
+    return {name: value for name, value in fields.items() if name not in later or value != later[name]}
 
 
 def _canonical(document: Mapping[str, Any]) -> str:
@@ -255,7 +268,7 @@ class _Reader(ValueReader):
         seconds = self.whole(1, TIMEOUT_S_MAX)
         threshold = self.whole(-1, INT_MAX)
         fields = self.fields(
-            value,
+            {**_LATER["step"], **value} if isinstance(value, dict) else value,
             key,
             {
                 "name": lambda name, at: self.matching(name, at, NAME, "a step name"),
@@ -333,7 +346,7 @@ class _Reader(ValueReader):
             "dataframe_header": self.flag,
             "format": self.one_of(*ROW_FORMATS),
         }
-        fields = self.fields(value, key, readers)
+        fields = self.fields({**_LATER["rows"], **value} if isinstance(value, dict) else value, key, readers)
         return Rows(**fields) if fields else None
 
     def _to_csv(self, value: object, key: str) -> dict[str, Any]:
