@@ -68,20 +68,10 @@ def plan(request: Request, output: Output) -> None:
 
         plan_mltable(request, journal, emitter)
         return
-    from windrow_master.planning.entries import file_entry, folder_entry
     from windrow_master.planning.file_lists import plan_file_list
+    from windrow_master.planning.inputs import input_entry
 
-    if request.is_remote:
-        from windrow_master.planning.remote import remote_file, remote_folder
-
-        far = remote_folder if request.input_type == "uri_folder" else remote_file
-        entries = [far(request.path, os.fsdecode(request.path), request.roots)]
-        plan_file_list(request.path, entries, request, start, journal, emitter)
-        return
-    entry = (folder_entry if request.input_type == "uri_folder" else file_entry)(
-        request.path, os.fsdecode(request.path), request.roots
-    )
-    plan_file_list(request.path, [entry], request, start, journal, emitter)
+    plan_file_list(request.path, [input_entry(request)], request, start, journal, emitter)
 
 
 def plan_without_input(count: int, emitter: Emitter) -> None:

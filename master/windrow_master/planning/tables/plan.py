@@ -10,7 +10,7 @@ the third.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from windrow.spec.mltable import Read, ReadDelimited, ReadJsonLines, ReadParquet
@@ -20,16 +20,17 @@ from windrow_worker.tables.partition_format import PathColumns
 
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter
-from windrow_master.planning.entries import AnyEntry, file_entry, folder_entry, nothing_found
+from windrow_master.planning.entries import nothing_found
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.file_lists import plan_file_list
 from windrow_master.planning.file_steps import FileSteps
+from windrow_master.planning.inputs import input_entry
 from windrow_master.planning.journal import Journal
 from windrow_master.planning.partitions.file_groups import plan_file_groups, resume_file_groups
 from windrow_master.planning.partitions.keys import Unmatched, check_keys, counts_rows, path_columns, refuse_remote_keys
 from windrow_master.planning.partitions.row_groups import plan_row_groups, resume_row_groups
 from windrow_master.planning.partitions.table_groups import emit_table_groups
-from windrow_master.planning.remote import name_of, remote_file, remote_folder, stamp_of, through
+from windrow_master.planning.remote import name_of, stamp_of, through
 from windrow_master.planning.request import Request
 from windrow_master.planning.tables import listing
 from windrow_master.planning.tables.cut import cut
@@ -40,7 +41,6 @@ from windrow_master.planning.tables.pin_json_lines import JsonLinesPinning
 from windrow_master.planning.tables.pin_paths import check_names, path_columns_json
 from windrow_master.planning.tables.row_steps import column_names, columns_after, drops_rows, resolve
 from windrow_master.planning.tables.source import Source, is_marker, open_source, plain_read
-from windrow_master.roots import Roots
 
 BYTES_DEFAULT = 1024 * 1024
 """Bytes of a mini-batch where none are given. Source: reference/parallel-job.md, section 4.1."""
@@ -86,10 +86,7 @@ def plan_records(request: Request, journal: Journal, emitter: Emitter) -> None:
     start = request.checkpoint
     position = None if start is None else start.position["next"]
     if position is None:
-        makers = (remote_folder, remote_file) if request.is_remote else (folder_entry, file_entry)
-        make: Callable[[bytes, str, Roots | None], AnyEntry] = makers[request.input_type != "uri_folder"]
-        entry = make(request.path, os.fsdecode(request.path), request.roots)
-        source = Source(request.path, [entry], ReadJsonLines(), plain=False)
+        source = Source(request.path, [input_entry(request)], ReadJsonLines(), plain=False)
         position = {"files_end": _list_and_pin(source, request, journal, emitter), "file_at": 0, "begin": None}
     _cut_all(request, position, journal, emitter)
 
