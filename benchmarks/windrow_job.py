@@ -97,15 +97,15 @@ def files_job(folder: Path, *, work: str, input_path: Path, mini_batch_size: int
     return _job(folder, "uri_folder", input_path, str(mini_batch_size), "entry.py", arguments)
 
 
-def table_job(folder: Path, *, input_path: Path, mini_batch_size: str) -> Job:
-    """The table through DataFrames (`work/table_entry.py`)."""
-    arguments = f"--stamps {folder / 'stamps'} --append_row_dataframe_header True"
+def table_job(folder: Path, *, input_path: Path, mini_batch_size: str, give: str = "frame") -> Job:
+    """The table through DataFrames (`work/table_entry.py`), which come back (`frame`) or are counted (`count`)."""
+    arguments = f"--stamps {folder / 'stamps'} --give {give} --append_row_dataframe_header True"
     return _job(folder, "mltable", input_path, mini_batch_size, "table_entry.py", arguments)
 
 
 def partition_job(folder: Path, *, input_path: Path, key: str) -> Job:
-    """A line a group of a table (`work/group_entry.py`)."""
-    job = _job(folder, "mltable", input_path, "1", "group_entry.py", f"--stamps {folder / 'stamps'}")
+    """A line a group of a table."""
+    job = table_job(folder, input_path=input_path, mini_batch_size="1", give="group")
     file = folder / "job.yml"
     file.write_text(file.read_text().replace('mini_batch_size: "1"', f"partition_keys: [{key}]"))
     return job

@@ -27,12 +27,14 @@ class CsvRange:
     types: dict[str, object]
 
 
-def parse() -> argparse.Namespace:
-    """`--input`, `--output`, `--stamps`, `--workers`."""
+def parse(by: Iterable[str] = ()) -> argparse.Namespace:
+    """`--input`, `--output`, `--stamps`, `--workers`, and `--by` one of the ways, where there are several."""
     parser = argparse.ArgumentParser()
     for name in ("--input", "--output", "--stamps"):
         parser.add_argument(name, required=True)
     parser.add_argument("--workers", type=int, default=2)
+    if by:
+        parser.add_argument("--by", choices=list(by), required=True)
     return parser.parse_args()
 
 
@@ -50,7 +52,8 @@ def ranges(path: str) -> Iterator[CsvRange]:
             start = file.tell()
 
 
-def _frame(part: CsvRange) -> pd.DataFrame:
+def frame(part: CsvRange) -> pd.DataFrame:
+    """The rows of the range."""
     with open(part.path, "rb") as file:
         file.seek(part.start)
         content = file.read(part.end - part.start)
@@ -60,7 +63,7 @@ def _frame(part: CsvRange) -> pd.DataFrame:
 def rewritten(part: CsvRange) -> str:
     """The range as CSV text, after a DataFrame."""
     batch_work.stamped(list, [])
-    return str(_frame(part).to_csv(index=False, header=False))
+    return str(frame(part).to_csv(index=False, header=False))
 
 
 def rewrite(

@@ -3,7 +3,6 @@ write a file a group first (`COPY … PARTITION_BY`)."""
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import shutil
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from benchmarks.peers import csv_ranges
 from benchmarks.work import batch_work
 
 CHUNK = 256
@@ -39,11 +39,7 @@ def folders(path: str, place: str) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    for name in ("--input", "--output", "--stamps", "--by"):
-        parser.add_argument(name, required=True)
-    parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args()
+    options = csv_ranges.parse(("pandas", "duckdb"))
     place = options.output + ".groups"
     with multiprocessing.Pool(options.workers, batch_work.stamp_into, (options.stamps,)) as pool:
         if options.by == "duckdb":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.measurement import Row
 from benchmarks.rows import (
     agent_cut_off,
+    big_table,
     cluster,
     cold_start,
     csv_table,
@@ -25,6 +26,7 @@ ROWS: list[Row] = [
         cold_start,
         small_files,
         csv_table,
+        big_table,
         partitions,
         efficiency,
         worker_killed,

@@ -18,8 +18,8 @@ BLOCK_ROWS = 500_000
 CITIES = np.array(["Aachen", "Bern", "Cádiz", "Delft", "Évora", "Faro", "Ghent", "Huelva"])
 
 
-def make_csv(path: Path) -> None:
-    """Whole numbers, floats of all kinds, text: written by pandas, so that it is its own result."""
+def make_csv(path: Path) -> int:
+    """Whole numbers, floats of all kinds, text: written by pandas, so that it is its own result. Returns its rows."""
     random = np.random.default_rng(1)
     first = 1_000_000
     with path.open("w", newline="") as file:
@@ -36,6 +36,7 @@ def make_csv(path: Path) -> None:
             )
             block.to_csv(file, index=False, header=first == 1_000_000)
             first += BLOCK_ROWS
+    return first - 1_000_000
 
 
 PEERS = {
