@@ -7,6 +7,7 @@ cloud's own tools look: variables of the environment, files of the home folder, 
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from datetime import timedelta
@@ -79,7 +80,8 @@ def open_store(root: str) -> Any:
             options["allow_http"] = _plain_endpoint("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
             return stores.S3Store(url.root.partition("://")[2], **common, **_aws_settings())
         if url.scheme == "gs":
-            return stores.GCSStore(url.root.partition("://")[2], **common)
+            options["allow_http"] = _plain_endpoint("STORAGE_EMULATOR_HOST")
+            return stores.GCSStore(url.root.partition("://")[2], **common, **_google_settings())
         options["allow_http"] = _plain_endpoint("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
         return _azure_store(stores, url, common)
     except StorageError:
@@ -105,6 +107,15 @@ def _plain_endpoint(*names: str) -> bool:
     """Whether the operator has chosen an endpoint without TLS."""
     endpoint = next((os.environ[name] for name in names if os.environ.get(name)), "")
     return endpoint.lower().startswith("http://")
+
+
+def _google_settings() -> dict[str, Any]:
+    """Where Google's own tools are told of another server, it is asked without credentials, as they do."""
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/")
+    if not emulator:
+        return {}
+    account = {"gcs_base_url": emulator, "disable_oauth": True}
+    return {"service_account_key": json.dumps(account | {"client_email": "", "private_key": "", "private_key_id": ""})}
 
 
 def _aws_settings() -> dict[str, Any]:

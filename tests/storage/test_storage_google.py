@@ -1,0 +1,59 @@
+"""Google's stores, by the API they share with S3 (listings by page, reads by range, uploads in parts). A server of
+Google's own cannot be had here: what signs and authenticates their requests is not tested.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from s3_server import BUCKET, Exchange, Proxy
+from storage_job import CONTENTS, TABLE, StorageJob
+
+SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+
+
+@pytest.fixture
+def google(job: StorageJob, proxy: Proxy) -> StorageJob:
+    """The job's processes know the server as Google's, and have no credentials but these."""
+
+    def as_the_server_reads_it(exchange: Exchange) -> None:
+        # It wants a signature of S3's, which it does not check, and the bucket's name as it is.
+        del exchange.headers["Authorization"]
+        exchange.headers["Authorization"] = SIGNATURE
+        exchange.path = exchange.path.replace(BUCKET.replace("-", "%2D"), BUCKET, 1)
+
+    proxy.fault = as_the_server_reads_it
+    job.environment = {
+        "STORAGE_EMULATOR_HOST": proxy.url,
+        "AWS_ENDPOINT_URL": None, "AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None,
+    }  # fmt: skip
+    return job
+
+
+def gs_url(job: StorageJob) -> str:
+    return f"gs://{BUCKET}/{job.prefix}"
+
+
+def test_files_and_rows_of_a_google_store(google: StorageJob) -> None:
+    for name in ("a.txt", "b/ü 😀.txt", "b-c.txt"):
+        google.put(f"data/{name}", f"content of {name}")
+    google.write(
+        CONTENTS,
+        f"{{type: uri_folder, path: '{gs_url(google)}/data'}}",
+        rows=f"{{type: uri_file, path: '{gs_url(google)}/out/rows.txt'}}",
+    )
+    code, text = google.run()
+    assert code == 0, text + google.agent_log()
+    assert google.server.get(f"{google.prefix}/out/rows.txt").decode().splitlines() == [
+        "a.txt=content of a.txt", "ü 😀.txt=content of b/ü 😀.txt", "b-c.txt=content of b-c.txt",
+    ]  # fmt: skip
+
+
+def test_a_table_of_a_google_store_is_read_by_ranges(google: StorageJob, proxy: Proxy, tmp_path: Path) -> None:
+    lines = "".join(f'{number},"row {number}"\n' for number in range(3000))
+    google.put("data/part.csv", "number,text\n" + lines)
+    google.write(TABLE, f"{{type: mltable, path: '{gs_url(google)}/data'}}", size="10kb")
+    rows = google.run_well().decode().splitlines()
+    assert [row.split()[0] for row in rows] == [str(number) for number in range(3000)]
+    assert proxy.whole_reads == []
