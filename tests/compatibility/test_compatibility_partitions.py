@@ -180,3 +180,19 @@ def test_columns_of_the_data(job: CompatibilityJob) -> None:
     assert job.counters()["planned"] == len(sums) and job.counters()["items_ok"] == 3000
     # What was sorted for the job goes with its end.
     assert not list(job.state.glob("jobs/*/steps/*/rows"))
+
+
+def test_one_row_a_group_is_told_as_what_it_is(job: CompatibilityJob) -> None:
+    """A row a store, not a row an item: the vendor's own sample returns fewer, too (its error_threshold is -1)."""
+    job.write("data.csv", "store,sold\na,1\na,2\nb,3\nb,4\nb,5\n")
+    job.write("code/score.py", "def run(rows, context):\n    return [int(rows['sold'].sum())]\n")
+    job.write_job("mltable", "./data.csv", settings="    partition_keys: [store]\n")
+    text = job.completed()
+    assert (job.folder / "rows.txt").read_text() == "3\n12\n"
+    assert "3 of 5 items failed, since run() returned fewer results than it was given items" in text
+    with (job.folder / "failed_items.csv").open(newline="") as file:
+        found = [(row["item"], row["cause"], row["tries"]) for row in csv.DictReader(file)]
+    assert found == [
+        ('1 of the 2 items of the group {"store": "a"}', "no_result", "1"),
+        ('2 of the 3 items of the group {"store": "b"}', "no_result", "1"),
+    ]

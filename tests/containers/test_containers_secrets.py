@@ -54,19 +54,22 @@ def test_no_process_has_rights_that_it_does_not_need(cluster: Cluster) -> None:
     uid = cluster.user
     work = Work(cluster, "rights").submit().wait_done(0.1)
     seen = 0
-    for container in [cluster.master, *cluster.agents]:
-        for number, line in processes(container):
-            try:
-                text = Path(f"/proc/{number}/status").read_text()
-            except FileNotFoundError:
-                continue
-            status = dict(pair.split(":\t", 1) for pair in text.splitlines() if ":\t" in pair)
-            assert status["NoNewPrivs"] == "1", line
-            if "docker-init" in line or "windrow health" in line:
-                continue
-            seen += 1
-            assert {int(status[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {0}, line
-            assert set(status["Uid"].split()) == set(status["Gid"].split()) == {str(uid)}, line
+    containers = [cluster.master, *cluster.agents]
+    # All of them while the work runs, before anything that takes time.
+    for number, line in [process for container in containers for process in processes(container)]:
+        try:
+            text = Path(f"/proc/{number}/status").read_text()
+        except FileNotFoundError:
+            continue
+        status = dict(pair.split(":\t", 1) for pair in text.splitlines() if ":\t" in pair)
+        assert status["NoNewPrivs"] == "1", line
+        if "docker-init" in line or "windrow health" in line:
+            continue
+        seen += 1
+        assert {int(status[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {0}, line
+        assert set(status["Uid"].split()) == set(status["Gid"].split()) == {str(uid)}, line
+    assert seen > 1 + 4 * 2, "master, agents, and workers among them"
+    for container in containers:
         host = json.loads(docker("inspect", container))[0]["HostConfig"]
         assert host["ReadonlyRootfs"] and not host["Privileged"] and host["CapDrop"] == ["ALL"]
         for place in ("/usr", "/etc", "/opt/windrow", "/"):
@@ -74,7 +77,6 @@ def test_no_process_has_rights_that_it_does_not_need(cluster: Cluster) -> None:
                 ["docker", "exec", "-u", "0", container, "touch", f"{place}/x"], capture_output=True, check=False
             )
             assert b"Read-only file system" in done.stderr
-    assert seen > 1 + 4 * 2, "master, agents, and workers among them"
     work.check()
 
 

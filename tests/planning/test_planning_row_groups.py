@@ -86,7 +86,7 @@ def test_types_are_those_of_the_whole_input_and_numbers_are_exact(tmp_path: Path
     assert y.value["id"].to_list() == [9007199254740993] and y.value["late"].dtype == "int64"
     assert x.value["late"].dtype == "float64" and x.value["late"].isna().to_list() == [False, True]
     assert describe_partition(found.reader, found.recipes[1]) == '{"k": "y"}'
-    assert describe_items(found.reader, found.recipes[1]) == ['1 rows of {"k": "y"}']
+    assert describe_items(found.reader, found.recipes[1]) == ['the group {"k": "y"}']
 
 
 @pytest.mark.parametrize("steps", [[], ["filter: col('k') != 'z'"]])

@@ -54,7 +54,7 @@ def test_tables_resume_from_every_checkpoint(tmp_path: Path, steps: list[Any]) -
     for at in range(4):
         lines = "".join(f"{row},{row % 2}\n" for row in range(at * 200))
         (folder / f"data/f{at}.csv").write_text(f"a,b\n{lines}")
-    whole = check_resumes(tmp_path, folder, 30)
+    whole = check_resumes(tmp_path, folder, 100)
     loader = make_loader(whole.reader)
     loaded = [loader.load(recipe) for recipe in whole.recipes]
     assert all(record.item_count in (0, one.item_count) for record, one in zip(whole.mini_batches, loaded, strict=True))

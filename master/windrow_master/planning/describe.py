@@ -27,7 +27,7 @@ def describe_items(reader: dict[str, Any], recipe: bytes) -> list[str]:
         return ["(no input)"]
     value = json.loads(recipe)
     if reader.get("format") == "sorted_rows":
-        return [f"{value['rows']} rows of {describe_partition(reader, recipe)}"]
+        return [f"the group {describe_partition(reader, recipe)}"]
     return [_part(part) for part in value.get("parts", (value,))]
 
 

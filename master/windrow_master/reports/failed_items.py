@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from windrow_master.core.ids import StepId
-from windrow_master.core.records import AttemptRow, ItemOutcomeRow
-from windrow_master.core.states import AttemptState, Cause
+from windrow_master.core.states import Cause
 from windrow_master.store.protocol import StoreReader
+from windrow_master.store.rows import FailureRow
 
 COLUMNS = ("item", "cause", "tries", "node", "message", "mini_batch")
 FILE_NAME = "failed_items.csv"
@@ -43,16 +43,16 @@ def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, desc
         ):
             writer = csv.writer(file)
             writer.writerow(COLUMNS if describe.partition is None else (*COLUMNS, PARTITION_COLUMN))
-            for outcome, offset, length in _with_recipes(reader, step_id):
-                attempts = reader.attempts_of_mini_batch(step_id, outcome.mini_batch)
-                tries = sum(attempt.state in (AttemptState.FAILED, AttemptState.SUCCEEDED) for attempt in attempts)
-                node = _last_node(attempts)
-                recipe = os.pread(source.fileno(), length, offset)
-                more = () if describe.partition is None else (describe.partition(recipe),)
-                for item in _items(outcome, describe.items(recipe)):
-                    cause = Cause(outcome.cause).name.lower() if outcome.cause else "no_result"
-                    writer.writerow((item, cause, tries, node, outcome.message, outcome.mini_batch, *more))
-                    count += 1
+            for page in reader.failures_of(step_id):
+                for failure in page:
+                    recipe = os.pread(source.fileno(), failure.recipe_length, failure.recipe_offset)
+                    cause = Cause(failure.cause).name.lower() if failure.cause else "no_result"
+                    rest: list[object] = [cause, failure.tries, failure.node_id, failure.message, failure.mini_batch]
+                    if describe.partition is not None:
+                        rest.append(describe.partition(recipe))
+                    items = _items(failure, describe.items(recipe))
+                    writer.writerows([item, *rest] for item in items)
+                    count += len(items)
             file.flush()
             os.fsync(file.fileno())
         if count:
@@ -74,21 +74,9 @@ def describer(reader: dict[str, Any]) -> Describer:
     )
 
 
-def _with_recipes(reader: StoreReader, step_id: StepId) -> Iterator[tuple[ItemOutcomeRow, int, int]]:
-    """Item outcomes with (offset, length) of their mini-batch's recipe."""
-    for page in reader.item_outcomes_of(step_id):
-        for outcome in page:
-            row = reader.mini_batch(step_id, outcome.mini_batch)
-            if row is not None:
-                yield outcome, row.recipe_offset, row.recipe_length
-
-
-def _items(outcome: ItemOutcomeRow, names: list[str]) -> list[str]:
+def _items(failure: FailureRow, names: list[str]) -> list[str]:
     """What to call the failed items: by name where all of them failed, else by what is known."""
-    if outcome.cause or len(names) == outcome.item_count:
+    if failure.cause or failure.item_count == failure.items:
         return names
-    return [f"{outcome.item_count} of the {len(names)} items of mini-batch {outcome.mini_batch}"]
-
-
-def _last_node(attempts: list[AttemptRow]) -> str:
-    return next((attempt.node_id for attempt in reversed(attempts) if attempt.node_id), "")
+    of = names[0] if len(names) == 1 else f"mini-batch {failure.mini_batch}"
+    return [f"{failure.item_count} of the {failure.items} items of {of}"]

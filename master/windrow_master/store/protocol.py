@@ -29,7 +29,7 @@ from windrow_master.store.errors import (
     StoreUnusable,
 )
 from windrow_master.store.reserve import Reserve
-from windrow_master.store.rows import CommittedRange, MiniBatchRow, OutputRow, RowRange, SegmentRow
+from windrow_master.store.rows import CommittedRange, FailureRow, MiniBatchRow, OutputRow, RowRange, SegmentRow
 
 __all__ = [
     "NetworkFileSystem",
@@ -74,9 +74,6 @@ class StoreReader(Protocol):
     def mini_batches_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[MiniBatchRow]]:
         """All mini-batches of a step, in output order."""
 
-    def mini_batch(self, step_id: StepId, mini_batch: int) -> MiniBatchRow | None:
-        """One mini-batch."""
-
     def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
         """The committed rows of a step, in output order. Mini-batches without rows are left out."""
 
@@ -91,6 +88,9 @@ class StoreReader(Protocol):
 
     def item_outcomes_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[ItemOutcomeRow]]:
         """All items of a step that are not ok, by mini-batch, in the order in which they were written."""
+
+    def failures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[FailureRow]]:
+        """The same, with what their mini-batches and attempts tell of them."""
 
     def events_of(self, job_key: JobKey | None, after: int = 0, limit: int = 1000) -> list[tuple[int, EventRow]]:
         """Events of a job (None: those of no job), oldest first, each with its number; only numbers above `after`."""

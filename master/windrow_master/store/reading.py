@@ -18,7 +18,7 @@ from windrow_master.store.connections import Database
 from windrow_master.store.errors import StoreBroken, StoreError
 from windrow_master.store.loading import JOB_COLUMNS, JOB_FROM, NODE_COLUMNS, STEP_COLUMNS, STEP_FROM
 from windrow_master.store.protocol import PAGE_ROWS
-from windrow_master.store.rows import CommittedRange, MiniBatchRow, OutputRow, SegmentRow
+from windrow_master.store.rows import CommittedRange, FailureRow, MiniBatchRow, OutputRow, SegmentRow
 from windrow_master.store.statements import bindable
 
 OUTPUTS_LOOKED_AT = 16
@@ -35,7 +35,18 @@ ATTEMPT_COLUMNS = (
     "lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number, state, cause, "
     "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail, phase"
 )
-ITEM_OUTCOME_COLUMNS = "step_id, mini_batch, item_first, item_count, cause, message"
+ITEM_OUTCOME_COLUMNS = "o.step_id, o.mini_batch, o.item_first, o.item_count, o.cause, o.message"
+# Two lookups each, since each of the two partial indexes of attempts knows half of the states.
+_OF_OUTCOME = "FROM attempt AS a WHERE a.step_id = o.step_id AND a.mini_batch = o.mini_batch AND a.state"
+TRIES = f"(SELECT count(*) {_OF_OUTCOME} = 2) + (SELECT count(*) {_OF_OUTCOME} <> 2 AND a.state = 3)"
+LAST_NODE = (
+    f"coalesce((SELECT a.node_id {_OF_OUTCOME} = 2), "
+    f"(SELECT a.node_id {_OF_OUTCOME} <> 2 AND a.node_id <> '' ORDER BY a.start_unix_us DESC LIMIT 1), '')"
+)
+FAILURE_COLUMNS = (
+    *("o.mini_batch", "o.item_count", "o.cause", "o.message", "m.items_counted", "m.recipe_offset"),
+    *("m.recipe_length", TRIES, LAST_NODE),
+)
 OUTPUT_COLUMNS = "path, job_key, step_id, generation, incarnation, length, digest, mtime_ns, rows"
 
 Page = list[list[Any]]
@@ -79,12 +90,6 @@ class SqliteReader:
         for page in self._mini_batch_pages(MINI_BATCH_COLUMNS, "", step_id, page_rows):
             yield _typed(MiniBatchRow, page)
 
-    def mini_batch(self, step_id: StepId, mini_batch: int) -> MiniBatchRow | None:
-        """See protocol.StoreReader."""
-        key = mini_batch_key(step_id, mini_batch)
-        rows = self._rows(f"SELECT {MINI_BATCH_COLUMNS} FROM mini_batch WHERE key = ?", (key,))
-        return MiniBatchRow._make(rows[0]) if rows else None
-
     def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
         """See protocol.StoreReader."""
         for page in self._mini_batch_pages(RANGE_COLUMNS, "AND segment_id IS NOT NULL", step_id, page_rows):
@@ -94,7 +99,7 @@ class SqliteReader:
         """See protocol.StoreReader."""
         after = -1
         query = _paged(
-            ATTEMPT_COLUMNS,
+            ATTEMPT_COLUMNS.split(", "),
             "FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? ORDER BY lease_id LIMIT ?",
         )
         while page := self._page(query, (step_id, after, page_rows)):
@@ -122,16 +127,14 @@ class SqliteReader:
 
     def item_outcomes_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[ItemOutcomeRow]]:
         """See protocol.StoreReader."""
-        mini_batch, after = -1, -1
-        query = _paged(
-            f"{ITEM_OUTCOME_COLUMNS}, id",
-            "FROM item_outcome WHERE step_id = ? AND (mini_batch, id) > (?, ?) ORDER BY mini_batch, id LIMIT ?",
-        )
-        while page := self._page(query, (step_id, mini_batch, after, page_rows)):
-            yield [ItemOutcomeRow._make(row[:-1]) for row in page]
-            if len(page) < page_rows:
-                return
-            mini_batch, after = page[-1][1], page[-1][-1]
+        for page in self._item_outcome_pages(ITEM_OUTCOME_COLUMNS.split(", "), "item_outcome AS o", step_id, page_rows):
+            yield _typed(ItemOutcomeRow, page)
+
+    def failures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[FailureRow]]:
+        """See protocol.StoreReader."""
+        joined = f"item_outcome AS o JOIN mini_batch AS m ON m.key = o.step_id << {MINI_BATCH_SHIFT} | o.mini_batch"
+        for page in self._item_outcome_pages(FAILURE_COLUMNS, joined, step_id, page_rows):
+            yield _typed(FailureRow, page)
 
     def events_of(self, job_key: JobKey | None, after: int = 0, limit: int = 1000) -> list[tuple[int, EventRow]]:
         """See protocol.StoreReader."""
@@ -168,12 +171,27 @@ class SqliteReader:
 
     def _mini_batch_pages(self, columns: str, condition: str, step_id: StepId, page_rows: int) -> Iterator[Page]:
         after, stop = mini_batch_key(step_id, 0) - 1, mini_batch_key(StepId(step_id + 1), 0)
-        query = _paged(columns, f"FROM mini_batch WHERE key > ? AND key < ? {condition} ORDER BY key LIMIT ?")
+        rest = f"FROM mini_batch WHERE key > ? AND key < ? {condition} ORDER BY key LIMIT ?"
+        query = _paged(columns.split(", "), rest)
         while page := self._page(query, (after, stop, page_rows)):
             yield page
             if len(page) < page_rows:
                 return
             after = mini_batch_key(step_id, page[-1][0])
+
+    def _item_outcome_pages(
+        self, columns: Sequence[str], source: str, step_id: StepId, page_rows: int
+    ) -> Iterator[Page]:
+        mini_batch, after = -1, -1
+        query = _paged(
+            (*columns, "o.mini_batch", "o.id"),
+            f"FROM {source} WHERE o.step_id = ? AND (o.mini_batch, o.id) > (?, ?) ORDER BY o.mini_batch, o.id LIMIT ?",
+        )
+        while page := self._page(query, (step_id, mini_batch, after, page_rows)):
+            yield [row[:-2] for row in page]
+            if len(page) < page_rows:
+                return
+            mini_batch, after = page[-1][-2:]
 
     def _page(self, query: str, values: Sequence[object]) -> Page:
         page: Page = json.loads(self._rows(query, values)[0][0])
@@ -198,9 +216,8 @@ def _typed(row_type: type[R], page: Page) -> list[R]:
     return list(map(tuple.__new__, repeat(row_type), page))
 
 
-def _paged(columns: str, rest: str) -> str:
+def _paged(columns: Sequence[str], rest: str) -> str:
     """A query whose one row is a JSON array of rows."""
-    count = columns.count(",") + 1
-    names = [f"c{number}" for number in range(count)]
-    aliased = ", ".join(f"{column.strip()} AS {name}" for column, name in zip(columns.split(","), names, strict=True))
+    names = [f"c{number}" for number in range(len(columns))]
+    aliased = ", ".join(f"{column} AS {name}" for column, name in zip(columns, names, strict=True))
     return f"SELECT json_group_array(json_array({', '.join(names)})) FROM (SELECT {aliased} {rest})"

@@ -72,6 +72,24 @@ class MiniBatchRow(NamedTuple):
     row_count: int
 
 
+class FailureRow(NamedTuple):
+    """Items of one mini-batch that are not ok, with what a report says of them."""
+
+    mini_batch: int
+    item_count: int
+    cause: int
+    """core.states.Cause; NONE: `run()` returned, but fewer results than items."""
+    message: str
+    items: int
+    """Items of the whole mini-batch; 0 where nobody knows."""
+    recipe_offset: int
+    recipe_length: int
+    tries: int
+    """Attempts that came to an end of their own: succeeded or failed."""
+    node_id: str
+    """Of the attempt that counts, else of the last one; empty where there was none."""
+
+
 class OutputRow(NamedTuple):
     """A file that Windrow wrote, or was about to rename into place: by this it is known again."""
 

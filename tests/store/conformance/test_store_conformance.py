@@ -300,6 +300,37 @@ def test_item_outcomes_are_cleared_and_listed(harness: StoreHarness, page_rows: 
     assert [row for page in store.reader().item_outcomes_of(StepId(2), page_rows) for row in page] == [first[-1]]
 
 
+@pytest.mark.parametrize("page_rows", [1, 100])
+def test_failures_are_listed_with_their_tries_and_their_node(harness: StoreHarness, page_rows: int) -> None:
+    store = harness.open()
+    store.commit(begun(), [], [])
+    short, tried_twice, never_run = 3, 4, 5
+    attempts = [
+        attempt_row(short, lease(store, 1), AttemptState.ABANDONED, node_id="lost", start_unix_us=1),
+        attempt_row(short, lease(store, 2), AttemptState.SUCCEEDED, node_id="did-it", start_unix_us=2),
+        attempt_row(tried_twice, lease(store, 4), AttemptState.FAILED, node_id="first", start_unix_us=1),
+        attempt_row(tried_twice, lease(store, 3), AttemptState.FAILED, node_id="last", start_unix_us=2),
+    ]
+    failures = [
+        ItemOutcomeRow(STEP, short, 0, 2, Cause.NONE, "short"),
+        ItemOutcomeRow(STEP, tried_twice, 0, 7, Cause.EXCEPTION, "raised"),
+        ItemOutcomeRow(STEP, never_run, 0, 7, Cause.CANCELLED, "cancelled"),
+    ]
+    store.commit(
+        Dirty(outcomes=[outcome_row(short, attempts[1].lease_id)], attempts=attempts, item_outcomes=failures), [], []
+    )
+    found = [row for page in store.reader().failures_of(STEP, page_rows) for row in page]
+    assert [(row.mini_batch, row.item_count, row.cause, row.message, row.tries, row.node_id) for row in found] == [
+        (short, 2, Cause.NONE, "short", 1, "did-it"),
+        (tried_twice, 7, Cause.EXCEPTION, "raised", 2, "last"),
+        (never_run, 7, Cause.CANCELLED, "cancelled", 0, ""),
+    ]
+    rows = {row.mini_batch: row for page in store.reader().mini_batches_of(STEP) for row in page}
+    for row in found:
+        counted = rows[row.mini_batch]
+        assert row[4:7] == (counted.items_counted, counted.recipe_offset, counted.recipe_length)
+
+
 def test_events_and_nodes(harness: StoreHarness) -> None:
     store = harness.open()
     events = [EventRow(float(number), JobKey(1), "kind", f"{number}") for number in range(5)]

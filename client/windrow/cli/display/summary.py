@@ -90,15 +90,11 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "") -
         case JobState.COMPLETED_WITH_FAILURES:
             _out(f"{items.ok:,} of {counted(items.total, 'item')} ok in {counted(batches.total, 'mini-batch')}, {tail}")
             reports = ", ".join(failed_items_files(job, places)) or FAILED_ITEMS
-            _out(
-                coloured(
-                    f"CompletedWithFailures: {items.failed:,} of {counted(items.total, 'item')} failed, listed in "
-                    f"{reports}. "
-                    f"Output: {_where(places, job, options) or '(none)'}",
-                    RED,
-                    sys.stdout,
-                )
-            )
+            what = f"{items.failed:,} of {counted(items.total, 'item')} failed"
+            if not batches.failed:
+                what = f"{what}, since run() returned fewer results than it was given items"
+            output = _where(places, job, options) or "(none)"
+            _out(coloured(f"CompletedWithFailures: {what}; listed in {reports}. Output: {output}", RED, sys.stdout))
         case JobState.CANCELLED:
             ended = (
                 f"Cancelled: of {counted(items.total, 'item')} {items.ok:,} ok, {items.failed:,} failed, "
