@@ -168,6 +168,7 @@ class Agent:
             not self.dispatcher.workers_alive
             and not len(self.outbox)
             and not self.uploads.pending
+            and not self.dispatcher.saving
             and not self.dispatcher.ledger.unfinished
             # Without a master only results are worth waiting for: what else waits, it learns from this node's silence.
             and ((self.upward.empty and self.session.drain_heard) or not self.session.connected)

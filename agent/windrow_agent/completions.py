@@ -144,6 +144,18 @@ def not_fetched(lease: Lease, cause: work.Cause.ValueType, message: str, begun_n
     )
 
 
+def not_saved(done: work.Completion, cause: work.Cause.ValueType, message: str) -> work.Completion:
+    """The completion of an attempt whose ``run()`` returned, but whose files could not be brought to their store."""
+    completion = work.Completion()
+    completion.CopyFrom(done)
+    for name in ("result_count", "row_count", "rows", "rows_length", "rows_crc32", "header", "misfits"):
+        completion.ClearField(name)
+    completion.cause = cause
+    completion.message = shortened(message, _MESSAGE_MAX)
+    completion.phase = node.WORKER_PHASE_RETURNING
+    return completion
+
+
 def worker_failure(
     step_id: int, cause: work.Cause.ValueType, message: str, detail: str, process_number: int
 ) -> rpc.WorkerFailure:

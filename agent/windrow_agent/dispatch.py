@@ -23,6 +23,7 @@ from windrow_agent.leases.holding import worth_telling
 from windrow_agent.leases.lease import Lease, LeaseState
 from windrow_agent.leases.ledger import Ledger
 from windrow_agent.node.resources import UsageMeter
+from windrow_agent.outputs.saver import Saver
 from windrow_agent.pool import Pool, now_ns
 from windrow_agent.session.upward import Upward
 from windrow_agent.steps import BadStep, Step, StepState
@@ -58,7 +59,8 @@ class Dispatcher:
         self._folder = folder
         self._unpack = unpack
         self._flow = Flow(self.ledger, self.steps, pool, upward)
-        self._supervisor = Supervisor(self._flow, pool, upward, folder / "staged", stage, self._changed)
+        self._saver = Saver()
+        self._supervisor = Supervisor(self._flow, pool, upward, folder / "staged", stage, self._saver, self._changed)
         self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched)
         self._last_tick_ns = now_ns()
         self._stalled_ns = 0
@@ -298,12 +300,15 @@ class Dispatcher:
                 self._supervisor.kill_and_release(worker, "the step has ended")
             else:
                 worker.ask_to_stop()
+        # A mini-batch whose completion is still to come does not count any more.
+        for save in list(step.saves if at_once else step.attempt_saves):
+            save.cancel()
         self._flow.release_queued(step.step_id)
         self._settle(step)
 
     def _settle(self, step: Step) -> None:
-        """Drops an ended step whose last worker is gone."""
-        if step.state is StepState.ENDING and not step.workers and step not in self.ended:
+        """Drops an ended step whose last worker is gone, and what it had written saved."""
+        if step.state is StepState.ENDING and not step.workers and not step.saves and step not in self.ended:
             self._next_process[step.step_id] = step.next_process
             if self.steps.get(step.step_id) is step:
                 del self.steps[step.step_id]
@@ -399,6 +404,7 @@ class Dispatcher:
     def kill_all(self) -> None:
         """The agent ends now: no worker may outlive it."""
         self._fetcher.close()
+        self._saver.close()
         workers = list(self._pool.workers.values())
         for worker in workers:
             self._supervisor.forget(worker)
@@ -412,6 +418,11 @@ class Dispatcher:
     def workers_alive(self) -> int:
         """Worker processes that have not ended yet."""
         return len(self._pool.workers)
+
+    @property
+    def saving(self) -> bool:
+        """Whether outputs are on their way to a store."""
+        return any(step.saves for step in self.steps.values())
 
     def _run_aside(self, coroutine: Awaitable[None]) -> None:
         task = asyncio.ensure_future(coroutine)

@@ -40,15 +40,18 @@ class Flow:
         if not queued or step.state is not StepState.SERVING or self._upward.outbox.full:
             return
         live = step.live
-        workers = [worker for worker in live if worker.ready]
+        workers = [worker for worker in live if worker.free]
         if not workers:
+            if step.saves_outputs:
+                # What init() has left is told from what run() leaves only while nothing runs.
+                return
             # One that still starts gets its first lease ahead; more only goes to workers that are known to work.
             for worker in live:
                 if not ledger.of_worker(worker.key):
                     self._hand(step, worker, ledger.give(step.step_id, worker.key, 1))
             return
         loads = [len(ledger.of_worker(worker.key)) for worker in workers]
-        for worker, count in zip(workers, shares(loads, queued, step.pace.depth), strict=True):
+        for worker, count in zip(workers, shares(loads, queued, step.depth), strict=True):
             if count:
                 self._hand(step, worker, ledger.give(step.step_id, worker.key, count))
 
@@ -71,7 +74,7 @@ class Flow:
             if ledger.out:
                 return
         step = self.steps.get(lease.step_id)
-        chosen = next((worker for worker in step.live if worker.ready), None) if step is not None else None
+        chosen = next((worker for worker in step.live if worker.free), None) if step is not None else None
         if step is not None and chosen is not None and (given_ := ledger.give_exclusive(chosen.key)) is not None:
             self._hand(step, chosen, [given_])
 
@@ -81,7 +84,7 @@ class Flow:
         if step.state is not StepState.SERVING or ledger.queued(step.step_id) or ledger.exclusive_waiting is not None:
             return
         live = step.live
-        if not any(worker.ready and not ledger.of_worker(worker.key) for worker in live):
+        if not any(worker.free and not ledger.of_worker(worker.key) for worker in live):
             return
 
         def spare(worker: WorkerProcess) -> int:

@@ -17,6 +17,7 @@ from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow_agent.config import AgentConfig
 from windrow_agent.leases.allot import Demand, allot
 from windrow_agent.node import strays
+from windrow_agent.outputs.folder import OutputFolder
 from windrow_agent.steps import Step, StepState
 from windrow_agent.workers.death import Exit
 from windrow_agent.workers.environment import mark_of, worker_environment
@@ -103,14 +104,22 @@ class Pool:
             scratch.mkdir(parents=True, exist_ok=True)
             script_log = step.log_file(rpc.LOG_KIND_ENTRY_SCRIPT, number).path
             script_log.parent.mkdir(parents=True, exist_ok=True)
-            for folder in (step.spec.output_path, *step.spec.output_folders):
+            outputs = OutputFolder(step.outputs / name, step.spec.stored_outputs) if step.saves_outputs else None
+            places = outputs.places if outputs is not None else {}
+            output_path = step.localised(step.spec.output_path, places)
+            for folder in (output_path, *step.spec.output_folders):
                 if folder:
                     Path(folder).mkdir(parents=True, exist_ok=True)
             channels = Channels.open()
             page = Page(step.scratch / f"{name}.page")
             config = step.scratch / f"{name}.json"
-            config.write_text(json.dumps(self._worker_config(step, number, channels, page, scratch, script_log.parent)))
-            worker = WorkerProcess(key, step.step_id, number, gpu, page, channels, stdout, stderr, scratch)
+            document = self._worker_config(step, number, channels, page, scratch, script_log.parent)
+            document |= {
+                "arguments": [step.localised(argument, places) for argument in step.spec.arguments],
+                "output_path": output_path,
+            }
+            config.write_text(json.dumps(document))
+            worker = WorkerProcess(key, step.step_id, number, gpu, page, channels, stdout, stderr, scratch, outputs)
             environment = worker_environment(
                 self._environment,
                 step.spec.environment_variables,
@@ -119,7 +128,7 @@ class Pool:
                 node_id=self.node.node_id,
                 node_rank=self._config.node_rank,
                 mark=mark_of(self.node.node_incarnation, key),
-                output_path=step.spec.output_path,
+                output_path=output_path,
                 gpu_count=len(self._gpus.devices),
                 gpu_device=self._gpus.device(gpu),
             )
@@ -173,7 +182,6 @@ class Pool:
             "page_path": str(page.path),
             "code_folder": str(step.code),
             "entry_script": spec.entry_script,
-            "arguments": step.arguments,
             "logging_level": spec.logging_level or "INFO",
             "job_id": spec.job_id,
             "step_name": spec.step_name,
@@ -182,7 +190,6 @@ class Pool:
             "process_name": f"process{number:03d}",
             "process_number": number,
             "log_folder": str(log_folder),
-            "output_path": spec.output_path,
             "scratch_folder": str(scratch),
             "inline_rows_bytes_max": self.inline_rows_bytes_max,
             "install_hint": self._environment.get("WINDROW_INSTALL_HINT", ""),

@@ -17,8 +17,10 @@ Invariants:
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -84,6 +86,10 @@ class Step:
     logs: list[LogFile] = field(default_factory=list)
     side_inputs: dict[str, Path] = field(default_factory=dict)
     """Where on this node the side inputs are that had to be brought, by name."""
+    saves: set[asyncio.Task[None]] = field(default_factory=set)
+    """What of its workers' outputs is on its way to a store."""
+    attempt_saves: set[asyncio.Task[None]] = field(default_factory=set)
+    """Those among them that the completion of a mini-batch waits for."""
 
     @classmethod
     def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int) -> Step:
@@ -121,13 +127,28 @@ class Step:
         """The copy of the code; working folder of its workers."""
         return self.folder / "code"
 
-    @property
-    def arguments(self) -> list[str]:
-        """The script's arguments, with the places of side inputs on this node."""
-        made = list(self.spec.arguments)
+    def localised(self, text: str, outputs: Mapping[str, str]) -> str:
+        """A text of the specification with the places of side inputs on this node, and of a worker's stored outputs."""
         for name, place in self.side_inputs.items():
-            made = [argument.replace(f"\0{name}\0", str(place)) for argument in made]
-        return made
+            text = text.replace(f"\0{name}\0", str(place))
+        for name, folder in outputs.items():
+            text = text.replace(f"\0outputs/{name}\0", folder)
+        return text
+
+    @property
+    def saves_outputs(self) -> bool:
+        """Whether its workers write to a store, by way of local folders."""
+        return bool(self.spec.stored_outputs)
+
+    @property
+    def depth(self) -> int:
+        """Leases that a worker may have now: one only, where what it has written is saved before it goes on."""
+        return 1 if self.saves_outputs else self.pace.depth
+
+    @property
+    def outputs(self) -> Path:
+        """What workers have written that goes to a store, a folder for each worker."""
+        return self.folder / "outputs"
 
     @property
     def fetched(self) -> Path:
@@ -200,10 +221,9 @@ class Step:
                 log.file.end()
 
     def drop_work(self) -> None:
-        """Removes code, scratch and fetched data; the logs stay until the master has them."""
-        shutil.rmtree(self.code, ignore_errors=True)
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        shutil.rmtree(self.fetched, ignore_errors=True)
+        """Removes code, scratch, fetched data and outputs; the logs stay until the master has them."""
+        for folder in (self.code, self.scratch, self.fetched, self.outputs):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def drop(self) -> None:
         """Removes the step's folder."""

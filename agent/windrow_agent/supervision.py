@@ -21,7 +21,9 @@ from windrow.rpc.v1 import work_pb2 as work
 from windrow_agent import completions
 from windrow_agent.flow import Flow
 from windrow_agent.leases.lease import Lease
+from windrow_agent.outputs.saver import Saver
 from windrow_agent.pool import Pool, now_ns
+from windrow_agent.saving import Saving
 from windrow_agent.session.upward import Upward
 from windrow_agent.steps import Step, StepState
 from windrow_agent.workers import death, frames
@@ -51,7 +53,14 @@ class Supervisor:
     """``on_change`` is called when a worker has ended or its step's pace has changed: time to share out anew."""
 
     def __init__(
-        self, flow: Flow, pool: Pool, upward: Upward, staged: Path, stage: StageRows, on_change: Callable[[Step], None]
+        self,
+        flow: Flow,
+        pool: Pool,
+        upward: Upward,
+        staged: Path,
+        stage: StageRows,
+        saver: Saver,
+        on_change: Callable[[Step], None],
     ) -> None:
         self._flow = flow
         self._ledger = flow.ledger
@@ -59,6 +68,7 @@ class Supervisor:
         self._upward = upward
         self._staged = staged
         self._stage = stage
+        self._saving = Saving(saver, self._hand_in, flow.pump, on_change)
         self._on_change = on_change
         self._oom = OomCounter()
         self._loop = asyncio.get_running_loop()
@@ -141,8 +151,8 @@ class Supervisor:
                     continue
                 finished += 1
                 elapsed_us += result.elapsed_us
-                if result.flags & frames.ROWS_IN_FILE:
-                    self._stage_result(worker, lease, result)
+                if result.flags & frames.ROWS_IN_FILE or worker.outputs is not None:
+                    self._take_slowly(step, worker, lease, result)
                     continue
                 completion = completions.from_result(result, number)
                 if completion.detail:
@@ -150,11 +160,16 @@ class Supervisor:
                 keep(result.lease_id, completion.SerializeToString())
             elif kind == FrameType.READY:
                 worker.ready = True
+                if worker.outputs is not None:
+                    self._saving.init_done(step, worker, worker.outputs)
             elif kind == FrameType.INIT_FAILED:
                 worker.killed_for = worker.killed_for or _INIT_FAILED
                 self._not_ready(step, *completions.failure_of(completions.side_of(result)), number)
                 worker.kill()
-            elif kind == FrameType.STOPPED and result.side:
+            elif kind == FrameType.STOPPED:
+                worker.stopped = True
+                if not result.side:
+                    continue
                 _, message, detail = completions.failure_of(completions.side_of(result))
                 say(logging.WARNING, "shutdown() failed", step=step.step_id, process=number, why=message)
                 step.log_file(rpc.LOG_KIND_ERROR, number).write(f"{message}\n{detail}\n".encode())
@@ -163,24 +178,41 @@ class Supervisor:
             step.failures = 0
             step.active_ns = now_ns()
             depth = step.pace.depth
-            step.pace.observe(elapsed_us / 1e6, finished)
+            if not step.saves_outputs:
+                step.pace.observe(elapsed_us / 1e6, finished)
             if step.pace.depth != depth:
                 self._on_change(step)
 
-    def _stage_result(self, worker: WorkerProcess, lease: Lease, result: Result) -> None:
-        """Large rows: their file is kept apart from the worker's life, and uploaded before the completion names it."""
-        completion = completions.from_result(result, worker.process_number, rows=b"")
-        kept = self._staged / f"{lease.lease_id:016x}"
-        try:
-            Path(result.rows.decode("utf-8", "surrogateescape")).rename(kept)
-        except OSError as error:
-            failed = completions.failed_here(
-                lease.lease_id, f"The rows of a mini-batch were lost on this node: {error}"
-            )
-            self._upward.complete(lease.lease_id, failed.SerializeToString())
-            return
-        self._upward.outbox.reserve(lease.lease_id, result.rows_length)
-        self._stage(lease, completion, kept)
+    def _take_slowly(self, step: Step, worker: WorkerProcess, lease: Lease, result: Result) -> None:
+        """A result whose rows are large, or whose worker writes to a store: its completion waits for their way there.
+
+        The file of large rows is kept apart from the worker's life.
+        """
+        in_file = bool(result.flags & frames.ROWS_IN_FILE)
+        completion = completions.from_result(result, worker.process_number, rows=b"" if in_file else None)
+        kept = self._staged / f"{lease.lease_id:016x}" if in_file else None
+        if completion.detail:
+            self._note_error(step, worker.process_number, lease, completion)
+        if kept is not None:
+            try:
+                Path(result.rows.decode("utf-8", "surrogateescape")).rename(kept)
+            except OSError as error:
+                kept = None
+                completion = completions.failed_here(
+                    lease.lease_id, f"The rows of a mini-batch were lost on this node: {error}"
+                )
+        if worker.outputs is not None:
+            self._saving.run_done(step, worker, worker.outputs, lease, completion, kept)
+        else:
+            self._hand_in(lease, completion, kept)
+
+    def _hand_in(self, lease: Lease, completion: work.Completion, rows: Path | None) -> None:
+        """``rows``: a file that is uploaded before the completion names it."""
+        if rows is None:
+            self._upward.complete(lease.lease_id, completion.SerializeToString())
+        else:
+            self._upward.outbox.reserve(lease.lease_id, completion.rows_length)
+            self._stage(lease, completion, rows)
 
     @staticmethod
     def _note_error(step: Step, number: int, lease: Lease, completion: work.Completion) -> None:
@@ -287,6 +319,8 @@ class Supervisor:
             script = look.phase >= Phase.INIT and found.cause != work.CAUSE_NODE_FAULT
             cause = work.CAUSE_INIT_FAILED if script else work.CAUSE_NODE_FAULT
             self._not_ready(step, cause, found.message, _stderr_tail(worker), worker.process_number, hopeless=stuck)
+        if worker.outputs is not None:
+            self._saving.worker_gone(step, worker, worker.outputs)
         # Not before: what has just been written about its end is the last of its logs, too.
         step.end_logs(worker.process_number)
         if step.given_up and not step.live:

@@ -78,6 +78,7 @@ _CAUSES = (
     "rows_lost",
     "cancelled",
     "node_killer",
+    "output_failed",
 )
 
 

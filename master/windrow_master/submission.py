@@ -131,13 +131,6 @@ class Submissions:
             self._check_partition(step)
             for name, output in step.outputs.items():
                 if output.path is not None and is_remote(output.path):
-                    if name != step.append_row_to:
-                        raise SubmissionInvalid(
-                            "JOB_INVALID",
-                            f"Step {step.name!r}, output {name!r}: {output.path} is in a store, where scripts cannot "
-                            "write; only the rows of append_row_to go there. Give the output a place in a datastore "
-                            "that is a folder.",
-                        )
                     continue
                 if output.path is not None and self._uploads is not None and self._uploads.hold(output.path):
                     raise SubmissionInvalid(

@@ -104,13 +104,3 @@ def test_a_step_reads_what_another_has_written_to_a_store(job: StorageJob) -> No
         job.server.get(f"{job.prefix}/out/again.csv")
         == b"rows.csv=" + b"".join(b"%02d=x\n" % number for number in range(3)) + b"\n"
     )
-
-
-def test_outputs_that_scripts_write_cannot_be_in_a_store(job: StorageJob) -> None:
-    write(job)
-    text = (job.folder / "job.yml").read_text()
-    place = text.index("    task:")
-    text = text[:place].rstrip() + f"\n      more: {{path: {job.url}/more}}\n" + text[place:]
-    (job.folder / "job.yml").write_text(text)
-    code, said = job.run()
-    assert code == 2 and "jobs.score.outputs.more" in said and "append_row_to" in said, said

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import windrow
-from s3_server import BUCKET, clean_environment
+from s3_server import BUCKET
+from served import Served
 from storage_job import CONTENTS, DEADLINE_S, StorageJob
 from windrow.errors import RequestRefused
 from windrow.job import JobState
@@ -26,37 +23,9 @@ SHORT = "azureml://datastores/{name}/paths/{path}"
 @pytest.fixture
 def client(job: StorageJob, tmp_path: Path) -> Iterator[windrow.Client]:
     """Of a master with a datastore `lake` in the store (the test's own keys below `lake/`), and an agent."""
-    environment = clean_environment(job.server.url, job.home)
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    with contextlib.ExitStack() as stack:
-
-        def start(module: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-            process = subprocess.Popen([sys.executable, "-m", module, *arguments], env=environment, **options)
-
-            def stop() -> None:
-                process.send_signal(signal.SIGTERM)
-                process.wait(30)
-
-            stack.callback(stop)
-            return process
-
-        master = start(
-            "windrow_master",
-            f"--state={tmp_path / 'state'}",
-            "--listen=127.0.0.1:0",
-            f"--datastore=default={shared}",
-            f"--datastore=lake={job.url}/lake",
-            stdout=subprocess.PIPE,
-        )
-        assert master.stdout is not None
-        with master.stdout:
-            address = json.loads(master.stdout.readline())["address"]
-        config = tmp_path / "agent.json"
-        settings = {"folder": str(tmp_path / "agent"), "master_addresses": [address], "node_id": "one", "slots": 1}
-        config.write_text(json.dumps(settings))
-        start("windrow_agent", "--config", str(config))
-        yield stack.enter_context(windrow.Client(address, patience_s=DEADLINE_S))
+    with Served(job, tmp_path) as served, windrow.Client(served.address, patience_s=DEADLINE_S) as client:
+        served.start_agent("one")
+        yield client
 
 
 @pytest.mark.parametrize("form", [SHORT, LONG, "{url}/lake/{path}"], ids=["short", "long", "address"])
@@ -102,3 +71,50 @@ def test_the_default_datastore_has_to_be_a_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "windrow_master", f"--state={tmp_path}", "--datastore=default=s3://bucket/x"]
     run = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ, timeout=DEADLINE_S)
     assert run.returncode == 2 and "has to be a folder" in run.stderr
+
+
+SLOW = """\
+import argparse, os, time
+
+def init():
+    global out
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out")
+    out = parser.parse_known_args()[0].out
+
+def run(mini_batch):
+    (name,) = map(os.path.basename, mini_batch)
+    with open(os.path.join(out, name), "w") as file:
+        file.write("made of " + name)
+        file.flush()
+        time.sleep(0.05)
+        file.write(", whole")
+    return [name]
+"""
+
+
+def test_files_of_several_workers_and_agents_one_of_which_is_killed(job: StorageJob, tmp_path: Path) -> None:
+    names = [f"{number:03d}" for number in range(60)]
+    for name in names:
+        job.put(f"lake/in/{name}", "x")
+    job.write(
+        SLOW,
+        f"{{type: uri_folder, path: '{SHORT.format(name='lake', path='in')}'}}",
+        rows="{type: uri_file}",
+        outputs=f"made: {{path: '{SHORT.format(name='lake', path='out')}'}}",
+        arguments="--out ${{outputs.made}}",
+        settings="retry_settings: {max_retries: 0}",
+    )
+    with Served(job, tmp_path) as served, windrow.Client(served.address, patience_s=DEADLINE_S) as client:
+        killed = served.start_agent("one", slots=2)
+        served.start_agent("two", slots=2)
+        job_id = client.submit(job.folder / "job.yml").job_id
+        for seen in client.progress(job_id):
+            if seen.mini_batches.succeeded >= 15:
+                break
+        killed.kill()
+        done = client.wait(job_id, timeout_s=DEADLINE_S)
+        assert done.state is JobState.COMPLETED, done.message
+    made = {name: job.server.get(f"{job.prefix}/lake/out/{name}").decode() for name in names}
+    assert made == {name: f"made of {name}, whole" for name in names}
+    assert len(job.server.keys(f"{job.prefix}/lake/out/")) == len(names)

@@ -1,5 +1,6 @@
-"""``python -m windrow_agent.fetching FD``: the fetch process. It fetches what it is asked for over the socket FD, until
-that is closed (docs/contracts.md, section 4b). It runs in the agent's environment, with the agent's credentials.
+"""``python -m windrow_agent.fetching FD``: the fetch process. It fetches from stores, and saves there, what it is asked
+for over the socket FD, until that is closed (docs/contracts.md, section 4b). It runs in the agent's environment, with
+the agent's credentials.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from windrow_agent.fetching.messages import Decoder, Part, encode
+from windrow_agent.fetching.messages import Decoder, Part, Save, encode
+from windrow_agent.fetching.saves import Saves, save_failure_of
 from windrow_agent.fetching.transfers import Transfers, failure_of
 from windrow_agent.fetching.trees import parts_below
 from windrow_agent.node import kernel
@@ -31,23 +33,30 @@ async def _serve(channel: socket.socket) -> None:
     channel.setblocking(False)
     loop = asyncio.get_running_loop()
     reader, writer = await asyncio.open_connection(sock=channel)
-    transfers = Transfers()
+    transfers, saves = Transfers(), Saves()
     running: dict[int, asyncio.Task[None]] = {}
     decoder = Decoder()
 
-    async def fetch(request: dict[str, Any]) -> None:
+    async def fetch(request: dict[str, Any], answer: dict[str, Any]) -> None:
+        if "tree" in request:
+            place, parts = await asyncio.to_thread(parts_below, request["tree"])
+            answer["place"] = place
+        else:
+            parts = [Part(*part) for part in request["parts"]]
+        await transfers.fetch(Path(request["folder"]), parts, writable=request["writable"])
+
+    async def carry_out(request: dict[str, Any]) -> None:
         answer: dict[str, Any] = {"id": request["id"]}
+        saving = "saves" in request
         try:
-            if "tree" in request:
-                place, parts = await asyncio.to_thread(parts_below, request["tree"])
-                answer["place"] = place
+            if saving:
+                await saves.save(request["folder"], request["device"], [Save(*one) for one in request["saves"]])
             else:
-                parts = [Part(*part) for part in request["parts"]]
-            await transfers.fetch(Path(request["folder"]), parts, writable=request["writable"])
+                await fetch(request, answer)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            cause, message = failure_of(error)
+            cause, message = save_failure_of(error) if saving else failure_of(error)
             answer |= {"cause": cause, "message": message}
         finally:
             running.pop(request["id"], None)
@@ -60,7 +69,7 @@ async def _serve(channel: socket.socket) -> None:
                 if task := running.pop(message["cancel"], None):
                     task.cancel()
             else:
-                running[message["id"]] = loop.create_task(fetch(message))
+                running[message["id"]] = loop.create_task(carry_out(message))
 
 
 if __name__ == "__main__":

@@ -29,12 +29,11 @@ from typing import Any
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions
-from windrow_agent.fetching.process import FetchProcess
+from windrow_agent.fetching.process import DEATHS_MAX, FetchProcess
 from windrow_agent.fetching.recipes import Fetch, read_recipe
 from windrow_agent.leases.lease import Lease
 from windrow_agent.steps import Step
 
-DEATHS_MAX = 5
 AHEAD_MAX = 64
 """Leases that a step wants beyond those its workers have, so that fetching is ahead of them."""
 _WEIGHT = 0.2

@@ -33,6 +33,18 @@ class Part(NamedTuple):
         return self.size if self.ranges is None else sum(end - begin for begin, end in self.ranges)
 
 
+class Save(NamedTuple):
+    """One local file to be brought to a store. ``name``: below the folder of the request; ``inode``, ``size``,
+    ``ctime_ns``: as it was seen there.
+    """
+
+    name: str
+    address: str
+    inode: int
+    size: int
+    ctime_ns: int
+
+
 def encode(message: dict[str, Any]) -> bytes:
     """A message as it travels."""
     text = json.dumps(message, separators=(",", ":")).encode()

@@ -14,6 +14,8 @@ from windrow.journal import say
 
 from windrow_agent.fetching.messages import Decoder, encode
 
+DEATHS_MAX = 5
+"""So many deaths in a row without any answer, and what was asked for is given up."""
 _READ_BYTES = 1 << 18
 
 

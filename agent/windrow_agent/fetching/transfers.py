@@ -28,7 +28,7 @@ PART_BYTES = 4 << 20
 REQUESTS_MAX = 24
 """Requests on their way at a time; with the parts' size, what bounds the memory of this process."""
 _FILES_AHEAD = 64
-_NODE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE)
+NODE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE)
 
 
 class Failure(NamedTuple):
@@ -45,7 +45,7 @@ def failure_of(error: BaseException) -> Failure:
         return Failure("input_changed" if gone else "load_failed", str(error))
     if isinstance(error, OSError):
         what = f"What a mini-batch needs could not be written on this node: {error}"
-        return Failure("node_fault" if error.errno in _NODE_FAULTS else "load_failed", what)
+        return Failure("node_fault" if error.errno in NODE_FAULTS else "load_failed", what)
     return Failure("load_failed", f"What a mini-batch needs could not be fetched: {error!r}")
 
 
@@ -64,7 +64,7 @@ class Transfers:
             for part in todo:
                 await self._part(folder / part.place, part, writable=writable)
 
-        await _all([work() for _ in range(min(len(parts), _FILES_AHEAD))])
+        await all_of([work() for _ in range(min(len(parts), _FILES_AHEAD))])
 
     async def _part(self, target: Path, part: Part, *, writable: bool) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -81,31 +81,18 @@ class Transfers:
             pieces = list(_pieces(part))
             if url.is_web and part.ranges is None:
                 # Not every web server answers ranges.
-                await self._tried(partial(self._stream, url, part, descriptor))
+                await tried(partial(self._stream, url, part, descriptor), self._requests)
             elif not pieces:
-                await self._tried(partial(self._look, url, part))
+                await tried(partial(self._look, url, part), self._requests)
             else:
-                await _all(
+                await all_of(
                     [
-                        self._tried(partial(self._piece, url, part, begin, end, descriptor, at))
+                        tried(partial(self._piece, url, part, begin, end, descriptor, at), self._requests)
                         for begin, end, at in pieces
                     ]
                 )
         finally:
             os.close(descriptor)
-
-    async def _tried(self, attempt: Callable[[], Awaitable[None]]) -> None:
-        pause = FIRST_PAUSE_S
-        for left in reversed(range(TRIES)):
-            try:
-                async with self._requests:
-                    await attempt()
-                return
-            except StorageError as error:
-                if error.trouble is not Trouble.FAILED or not left:
-                    raise
-            await asyncio.sleep(pause)
-            pause *= 2
 
     async def _piece(self, url: StorageUrl, part: Part, begin: int, end: int, descriptor: int, at: int) -> None:
         with _explaining(url):
@@ -147,7 +134,22 @@ def _explaining(url: StorageUrl) -> Iterator[None]:
         raise explained(error, "cannot be read", str(url)) from error
 
 
-async def _all(attempts: Sequence[Coroutine[Any, Any, None]]) -> None:
+async def tried(attempt: Callable[[], Awaitable[None]], turns: asyncio.Semaphore) -> None:
+    """In one of a few tries with growing pauses, each in its turn. Raises what the last one raised."""
+    pause = FIRST_PAUSE_S
+    for left in reversed(range(TRIES)):
+        try:
+            async with turns:
+                await attempt()
+            return
+        except StorageError as error:
+            if error.trouble is not Trouble.FAILED or not left:
+                raise
+        await asyncio.sleep(pause)
+        pause *= 2
+
+
+async def all_of(attempts: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Waits for all; the first failure ends the others."""
     tasks = [asyncio.ensure_future(attempt) for attempt in attempts]
     try:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from windrow_agent.outputs.folder import OutputFolder
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.death import Exit
@@ -58,9 +59,10 @@ class Channels:
 class WorkerProcess:
     """A running (or just ended) worker. ``key``: the agent's own number of it, never reused.
 
-    ``overrun``/``killed_for``: why the agent has killed it; ``killed_over``: the lease that this was about, 0 where it
-    was about none. ``retiring``: it has been told to shut down. ``stall_mark_ns``: the agent's standstills when the
-    present phase began, -1: not looked at yet.
+    ``outputs``: where it writes what goes to a store, if anything does; ``saving``: it gets nothing to do until that is
+    there. ``overrun``/``killed_for``: why the agent has killed it; ``killed_over``: the lease that this was about, 0
+    where it was about none. ``retiring``: it has been told to shut down; ``stopped``: its ``shutdown()`` is done.
+    ``stall_mark_ns``: the agent's standstills when the present phase began, -1: not looked at yet.
     """
 
     key: int
@@ -72,11 +74,14 @@ class WorkerProcess:
     stdout: CapturedFile
     stderr: CapturedFile
     scratch: Path
+    outputs: OutputFolder | None = None
     pid: int = 0
     pidfd: int = -1
     spawned_ns: int = 0
     ready: bool = False
+    saving: bool = False
     retiring: bool = False
+    stopped: bool = False
     overrun: Overrun | None = None
     killed_for: str | None = None
     killed_over: int = 0
@@ -87,6 +92,11 @@ class WorkerProcess:
     idle_since_ns: int = 0
     stall_mark_ns: int = -1
     _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether it may be given something to do."""
+        return self.ready and not self.saving
 
     def spawn(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
         """Starts the process, as leader of its own process group. Must be called from the main thread: the kernel ties

@@ -30,7 +30,7 @@ from windrow.spec.graph import find_cycle
 from windrow.spec.locations import elsewhere, is_elsewhere, parse_location
 from windrow.spec.names import JOB_NAME, NAME, is_entry_script, is_file_name
 from windrow.spec.schema import DATA_TYPES, INPUT_MODES, OUTPUT_MODES
-from windrow.storage.urls import BadUrl, is_remote
+from windrow.storage.urls import BadUrl
 
 DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
 STEPS_MAX = 1000
@@ -228,9 +228,6 @@ class _Reader(ValueReader):
             self._input_data(step, key)
             if step.append_row_to is not None and step.append_row_to not in step.outputs:
                 self.problems.append(f"{key}.append_row_to: {step.append_row_to!r} names no output")
-            for name, written in step.outputs.items():
-                if written.path is not None and is_remote(written.path) and name != step.append_row_to:
-                    self.problems.append(f"{key}.outputs.{name}: is in a store, where only the rows of a step can go")
             self._argument_references(step, key)
         cycle = find_cycle({step.name: step.depends_on for step in job.steps})
         if cycle:

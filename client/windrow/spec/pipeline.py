@@ -35,7 +35,6 @@ from windrow.spec.row_formats import make_rows, name_rows_file
 from windrow.spec.schema import PIPELINE, PIPELINE_SETTINGS
 from windrow.spec.step_settings import StepSettings
 from windrow.spec.task import read_task, rows_origin
-from windrow.storage.urls import is_remote
 
 _UNPACKED = "0" * 64
 """Stands for the code digest until the code is packed (`build_effective`)."""
@@ -388,17 +387,6 @@ def _check_cycle(made: list[EffectiveStep], steps: dict[str, StepNodes | None], 
         )
 
 
-def _refuse_unwritten(step: EffectiveStep, name: str, path: str, nodes: StepNodes, context: Context) -> None:
-    """Only rows go to a store: what scripts write by themselves has to be a folder of a file system."""
-    if is_remote(path) and name != step.append_row_to:
-        context.problems.error(
-            nodes.outputs.get(name, nodes.place),
-            f"jobs.{step.name}.outputs.{name}",
-            f"{path} is in a store, where scripts cannot write (only the rows of append_row_to go there); give the "
-            "output a local path, or none, and copy it when the job has ended.",
-        )
-
-
 def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes | None], context: Context) -> None:
     """Two outputs in one place would overwrite each other, and an output in the place of an input would destroy it."""
     taken: dict[str, str] = {}
@@ -413,7 +401,6 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes | None],
         for name, output in step.outputs.items():
             if output.path is None or nodes is None:
                 continue
-            _refuse_unwritten(step, name, output.path, nodes, context)
             place, key = nodes.outputs.get(name, nodes.place), f"jobs.{step.name}.outputs.{name}"
             if output.path in taken:
                 context.problems.error(

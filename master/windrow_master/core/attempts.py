@@ -36,7 +36,7 @@ from windrow_master.core.states import AttemptState, Cause, MiniBatchState, Verd
 from windrow_master.core.steps import settle_step
 from windrow_master.core.thresholds import short_returns_fail
 
-NODE_SUSPECT_CAUSES = frozenset((Cause.CRASH, Cause.LOAD_FAILED, Cause.NODE_FAULT))
+NODE_SUSPECT_CAUSES = frozenset((Cause.CRASH, Cause.LOAD_FAILED, Cause.OUTPUT_FAILED, Cause.NODE_FAULT))
 """Causes that may lie with the node; many in a row quarantine it."""
 
 INT64_MAX = (1 << 63) - 1

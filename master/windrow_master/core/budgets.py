@@ -6,7 +6,7 @@ from windrow_master.core.settings import CRASH_TRIES, NODE_LOSSES_UNTIL_FAILED, 
 from windrow_master.core.state import Step
 from windrow_master.core.states import Cause
 
-CHARGED_CAUSES = frozenset((Cause.EXCEPTION, Cause.TIMEOUT, Cause.BAD_RETURN, Cause.LOAD_FAILED))
+CHARGED_CAUSES = frozenset((Cause.EXCEPTION, Cause.TIMEOUT, Cause.BAD_RETURN, Cause.LOAD_FAILED, Cause.OUTPUT_FAILED))
 """Causes that use up max_retries."""
 
 MASTER_CAUSES = frozenset((Cause.NODE_LOST, Cause.ROWS_LOST, Cause.NODE_KILLER))

@@ -79,6 +79,7 @@ class Cause(IntEnum):
     ROWS_LOST = 12
     CANCELLED = 13
     NODE_KILLER = 14
+    OUTPUT_FAILED = 15
 
 
 class Phase(IntEnum):

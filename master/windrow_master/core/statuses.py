@@ -38,6 +38,7 @@ _NAMED = {
     Cause.BAD_RETURN: "RUN_EXCEPTION",
     Cause.LOAD_FAILED: "LOAD_EXCEPTION",
     Cause.INPUT_CHANGED: "LOAD_EXCEPTION",
+    Cause.OUTPUT_FAILED: "RETURN_EXCEPTION",
 }
 
 
@@ -45,6 +46,8 @@ def category_of(cause: int) -> str:
     """The kind of error that a cause is; "" for none and for what was cancelled."""
     if cause in (Cause.NONE, Cause.CANCELLED):
         return ""
+    if cause == Cause.OUTPUT_FAILED:
+        return DEPENDENCY_ERROR
     return USER_ERROR if cause in _USERS_CAUSES else SYSTEM_ERROR
 
 

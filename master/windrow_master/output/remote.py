@@ -36,7 +36,7 @@ def refuse_foreign_object(address: str, outputs_at: Callable[[str], Sequence[Out
     try:
         found = store.get(url.key, options={"head": True})
     except FileNotFoundError:
-        _need_bucket(address)
+        need_bucket(address)
         return
     except Exception as error:
         raise explained(error, "cannot be looked at", address) from error
@@ -77,8 +77,11 @@ def upload(rows: Path, row: OutputRow, record: Callable[[OutputRow], None]) -> N
         raise StorageError(f"{row.path} has {size} bytes, where {row.length} were written. Check that store.")
 
 
-def _need_bucket(address: str) -> None:
-    """What answers "there is nothing" may be a bucket that is not there: only a listing tells. Raises StorageError."""
+def need_bucket(address: str) -> None:
+    """Raise StorageError where nothing can be written for lack of a bucket.
+
+    What answers "there is nothing" may be a bucket that is not there: only a listing tells.
+    """
     url = parse_url(address)
     try:
         next(iter(open_store(url.root).list(url.key, chunk_size=1)), None)

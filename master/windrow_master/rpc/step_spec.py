@@ -7,6 +7,7 @@ from pathlib import Path
 
 from windrow.rpc.v1 import work_pb2
 from windrow.spec.effective import EffectiveStep, LiteralInput, resolve_arguments
+from windrow.spec.expressions import references
 from windrow.storage.urls import is_remote
 
 from windrow_master.core.state import Job, Step
@@ -15,14 +16,11 @@ from windrow_master.shell.preparation import StepPaths
 
 def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:
     """The message for a step whose paths are resolved and whose reader is pinned."""
-    output_path = ""
     side_inputs = _side_inputs(effective, paths)
+    stored = _stored_outputs(effective, paths)
     inputs = paths.inputs | {side.name: f"\0{side.name}\0" for side in side_inputs}
-    if effective.append_row_to is not None and paths.append_row is not None and not is_remote(paths.append_row):
-        output_path = str(Path(paths.append_row).parent)
-    elif local_outputs := {name: path for name, path in paths.outputs.items() if not is_remote(path)}:
-        name, path = next(iter(local_outputs.items()))
-        output_path = str(Path(path).parent) if effective.outputs[name].type == "uri_file" else path
+    outputs = paths.outputs | {output.name: f"\0outputs/{output.name}\0" for output in stored}
+    output_path = _output_path(effective, paths, stored)
     spec = work_pb2.StepSpec(
         step_id=step.step_id,
         job_id=job.job_id,
@@ -30,7 +28,7 @@ def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) 
         generation=job.generation,
         code_digest=effective.code_digest,
         entry_script=effective.entry_script,
-        arguments=resolve_arguments(effective, inputs, paths.outputs),
+        arguments=resolve_arguments(effective, inputs, outputs),
         environment_variables=effective.environment_variables,
         reader=step.reader or b"{}",
         rows=json.dumps(
@@ -44,14 +42,49 @@ def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) 
         max_concurrency_per_instance=effective.max_concurrency_per_instance or 0,
         logging_level=effective.logging_level,
         output_path=output_path,
-        output_folders=[output_path] if output_path else [],
+        output_folders=[] if output_path.startswith("\0") else [output_path] * bool(output_path),
         priority=job.priority,
         weight=job.weight,
         side_inputs=side_inputs,
+        stored_outputs=stored,
     )
     spec.run_invocation_timeout.FromMilliseconds(int(effective.run_invocation_timeout_s * 1000))
     spec.task_overhead_timeout.FromMilliseconds(int(effective.task_overhead_timeout_s * 1000))
     return spec
+
+
+def _output_path(effective: EffectiveStep, paths: StepPaths, stored: list[work_pb2.StoredOutput]) -> str:
+    """The folder that the script is told as its own: where its rows go, else its first output."""
+    if effective.append_row_to is not None and paths.append_row is not None and not is_remote(paths.append_row):
+        return str(Path(paths.append_row).parent)
+    places = {output.name: f"\0outputs/{output.name}\0" for output in stored}
+    for name, path in paths.outputs.items():
+        if name in places and effective.outputs[name].type != "uri_file":
+            return places[name]
+        if not is_remote(path):
+            return str(Path(path).parent) if effective.outputs[name].type == "uri_file" else path
+    return ""
+
+
+def _stored_outputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2.StoredOutput]:
+    """Outputs in stores that the script writes by itself. With mode `direct` it gets the address.
+
+    The output of the rows is one of them where the script is told of it: else none of its mini-batches has to be
+    looked at.
+    """
+    told = {
+        reference.name
+        for argument in effective.arguments
+        for reference in references(argument)
+        if reference.scope == "outputs"
+    }
+    return [
+        work_pb2.StoredOutput(name=name, address=path, is_file=effective.outputs[name].type == "uri_file")
+        for name, path in paths.outputs.items()
+        if is_remote(path)
+        and effective.outputs[name].mode != "direct"
+        and (name != effective.append_row_to or (name in told and effective.outputs[name].type != "uri_file"))
+    ]
 
 
 def _side_inputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2.SideInput]:

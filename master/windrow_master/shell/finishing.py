@@ -30,7 +30,7 @@ from windrow_master.output.concatenation import (
     concatenate,
 )
 from windrow_master.output.errors import TargetForeign
-from windrow_master.output.remote import refuse_foreign_object, upload
+from windrow_master.output.remote import need_bucket, refuse_foreign_object, upload
 from windrow_master.output.staging import remove_orphans
 from windrow_master.output.target import refuse_foreign
 from windrow_master.reports.failed_items import FILE_NAME, describer, write_failed_items
@@ -81,6 +81,9 @@ class Finisher:
     def refuse_foreign(self, paths: StepPaths) -> None:
         """Raise TargetForeign or StorageError, before any work is done, where the output must not or cannot be
         written."""
+        for place in paths.outputs.values():
+            if is_remote(place):
+                need_bucket(place)
         if paths.append_row is None:
             return
         if is_remote(paths.append_row):
@@ -208,7 +211,8 @@ class Finisher:
 
 def failed_items_path(work: Finish) -> Path:
     """Where the failed items of a step are listed: beside its output; in its logs, where that lies in a store."""
-    if work.paths.append_row is not None and is_remote(work.paths.append_row):
+    first = next(iter(work.paths.outputs.values()), "") if work.paths.append_row is None else work.paths.append_row
+    if is_remote(first):
         return work.logs / FILE_NAME
     name = FILE_NAME if work.only_step else f"{work.step_name}.{FILE_NAME}"
     if work.paths.append_row is not None:

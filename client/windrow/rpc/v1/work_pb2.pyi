@@ -89,6 +89,8 @@ class _CauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """The job was cancelled."""
     CAUSE_NODE_KILLER: _Cause.ValueType  # 14
     """It was the common factor in the loss of ten nodes."""
+    CAUSE_OUTPUT_FAILED: _Cause.ValueType  # 15
+    """What the script wrote could not be brought to its store."""
 
 class Cause(_Cause, metaclass=_CauseEnumTypeWrapper):
     """Why an attempt failed. Each has a budget of its own."""
@@ -123,6 +125,8 @@ CAUSE_CANCELLED: Cause.ValueType  # 13
 """The job was cancelled."""
 CAUSE_NODE_KILLER: Cause.ValueType  # 14
 """It was the common factor in the loss of ten nodes."""
+CAUSE_OUTPUT_FAILED: Cause.ValueType  # 15
+"""What the script wrote could not be brought to its store."""
 global___Cause = Cause
 
 @typing.final
@@ -166,6 +170,7 @@ class StepSpec(google.protobuf.message.Message):
     PRIORITY_FIELD_NUMBER: builtins.int
     WEIGHT_FIELD_NUMBER: builtins.int
     SIDE_INPUTS_FIELD_NUMBER: builtins.int
+    STORED_OUTPUTS_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique for ever over one master's state."""
     job_id: builtins.str
@@ -187,7 +192,9 @@ class StepSpec(google.protobuf.message.Message):
     logging_level: builtins.str
     """DEBUG, INFO or WARNING."""
     output_path: builtins.str
-    """Folder given to the script as its output folder; empty when it has none."""
+    """Folder given to the script as its output folder, or the place of a stored output as in `arguments`; empty when it
+    has none.
+    """
     priority: builtins.int
     """The higher, the sooner; steps of equal priority share a node's slots by weight."""
     weight: builtins.int
@@ -195,7 +202,7 @@ class StepSpec(google.protobuf.message.Message):
     @property
     def arguments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The script's arguments: sys.argv[1:]. The name of a side input between two NUL characters stands for its local
-        path.
+        path, "outputs/" and the name of a stored output for the local place that a worker has for it.
         """
 
     @property
@@ -217,6 +224,12 @@ class StepSpec(google.protobuf.message.Message):
     @property
     def side_inputs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SideInput]:
         """Inputs to bring to the node before workers start, other than the one that is divided."""
+
+    @property
+    def stored_outputs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StoredOutput]:
+        """Outputs in remote storage that the script writes: the agent brings there what a mini-batch has left, before it says
+        that the mini-batch is done.
+        """
 
     def __init__(
         self,
@@ -240,9 +253,10 @@ class StepSpec(google.protobuf.message.Message):
         priority: builtins.int = ...,
         weight: builtins.int = ...,
         side_inputs: collections.abc.Iterable[global___SideInput] | None = ...,
+        stored_outputs: collections.abc.Iterable[global___StoredOutput] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["run_invocation_timeout", b"run_invocation_timeout", "task_overhead_timeout", b"task_overhead_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "code_digest", b"code_digest", "entry_script", b"entry_script", "environment_variables", b"environment_variables", "generation", b"generation", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "reader", b"reader", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "task_overhead_timeout", b"task_overhead_timeout", "weight", b"weight"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "code_digest", b"code_digest", "entry_script", b"entry_script", "environment_variables", b"environment_variables", "generation", b"generation", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "reader", b"reader", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "weight", b"weight"]) -> None: ...
 
 global___StepSpec = StepSpec
 
@@ -271,6 +285,32 @@ class SideInput(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["address", b"address", "name", b"name", "writable", b"writable"]) -> None: ...
 
 global___SideInput = SideInput
+
+@typing.final
+class StoredOutput(google.protobuf.message.Message):
+    """An output in remote storage, to which workers write by way of a local folder."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    IS_FILE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Its name in the job file."""
+    address: builtins.str
+    """Address of a folder, or of a file, in a store."""
+    is_file: builtins.bool
+    """It is one file."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        address: builtins.str = ...,
+        is_file: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "is_file", b"is_file", "name", b"name"]) -> None: ...
+
+global___StoredOutput = StoredOutput
 
 @typing.final
 class StepAssignments(google.protobuf.message.Message):

@@ -1,0 +1,97 @@
+"""The local folder for outputs in a store: what counts as new, and that nothing leads out of it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+from windrow.rpc.v1 import work_pb2 as work
+from windrow_agent.fetching.messages import Save
+from windrow_agent.fetching.saves import Changed, Saves
+from windrow_agent.outputs.folder import OutputFolder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> OutputFolder:
+    return OutputFolder(tmp_path / "worker", [work.StoredOutput(name="made", address="s3://bucket/out")])
+
+
+def new(folder: OutputFolder) -> dict[str, str]:
+    """Addresses of what is new, by name; it counts as saved."""
+    look = folder.look()
+    assert not look.refused
+    folder.saved(look)
+    return {save.name: save.address for save in look.new}
+
+
+def test_what_is_new_or_has_changed(folder: OutputFolder) -> None:
+    place = Path(folder.places["made"])
+    assert new(folder) == {}
+    (place / "a").write_text("1")
+    (place / "b").mkdir()
+    (place / "b" / "c").write_text("2")
+    assert new(folder) == {"made/a": "s3://bucket/out/a", "made/b/c": "s3://bucket/out/b/c"}
+    assert new(folder) == {}
+    (place / "a").write_text("3")  # as long as it was
+    assert list(new(folder)) == ["made/a"]
+    (place / "a").rename(place / "d")
+    assert list(new(folder)) == ["made/d"]
+    (place / "d").unlink()
+    assert new(folder) == {}
+
+
+def test_many_changes_right_after_a_look_are_all_seen(folder: OutputFolder) -> None:
+    """However coarse the clock is by which files are stamped."""
+    file = Path(folder.places["made"]) / "a"
+    for number in range(200):
+        file.write_text(f"{number:03d}")
+        assert list(new(folder)) == ["made/a"], number
+
+
+def test_what_init_left_is_owed_until_it_is_saved(folder: OutputFolder) -> None:
+    place = Path(folder.places["made"])
+    (place / "of init").write_text("1")
+    folder.owe(folder.look())
+    (place / "of run").write_text("1")
+    folder.passed_over(folder.look())
+    assert list(new(folder)) == ["made/of init"]
+    assert new(folder) == {}
+
+
+def save(folder: OutputFolder, one: Save) -> None:
+    asyncio.run(Saves().save(str(folder.root), folder.device, [one]))
+
+
+@pytest.mark.parametrize("link", ["the file", "its folder", "the root"])
+def test_what_has_become_a_link_is_not_read(folder: OutputFolder, link: str) -> None:
+    """The one who saves has credentials in its environment; a script may try to have that saved."""
+    place = Path(folder.places["made"])
+    (place / "environ").write_text("1")
+    (one,) = folder.look().new
+    if link == "the file":
+        (place / "environ").unlink()
+        (place / "environ").symlink_to("/proc/self/environ")
+    elif link == "its folder":
+        shutil.rmtree(place)
+        place.symlink_to("/proc/self")
+    else:
+        shutil.rmtree(folder.root)
+        folder.root.symlink_to("/proc")
+        one = one._replace(name="self/environ")
+    with pytest.raises(Changed):
+        save(folder, one)
+    # Nor with the stamp of what stands there now.
+    status = Path("/proc/self/environ").stat()
+    with pytest.raises(Changed):
+        save(folder, one._replace(inode=status.st_ino, size=status.st_size, ctime_ns=status.st_ctime_ns))
+
+
+def test_what_is_written_meanwhile_is_not_saved(folder: OutputFolder) -> None:
+    file = Path(folder.places["made"]) / "a"
+    file.write_text("1")
+    (one,) = folder.look().new
+    file.write_text("22")
+    with pytest.raises(Changed, match="made/a has changed"):
+        save(folder, one)
