@@ -9,9 +9,10 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from windrow.storage.urls import BadUrl, is_remote, parse_url
+from windrow.storage.datastores import DEFAULT, BadDatastore, read_datastores
+from windrow.storage.urls import is_remote
 
-from windrow_master.datastores import DEFAULT, Datastores
+from windrow_master.datastores import Datastores
 
 PR_SET_DUMPABLE = 4
 _LISTEN = re.compile(r"unix:.+|.*:[0-9]{1,5}", re.DOTALL)
@@ -39,7 +40,7 @@ class MasterConfig:
     @property
     def outputs(self) -> Path:
         """Default place of outputs: the default datastore, where there is one."""
-        default = self.datastores.get("default")
+        default = self.datastores.get(DEFAULT)
         return (default if default is not None else self.state) / "outputs"
 
     def join_token(self) -> str:
@@ -96,24 +97,10 @@ def parse(arguments: list[str]) -> MasterConfig:
     given = parser.parse_args(arguments)
     if not _LISTEN.fullmatch(given.listen):
         parser.error(f"--listen {given.listen}: say HOST:PORT (as in 127.0.0.1:8470) or unix:/PATH")
-    datastores: dict[str, Path] = {}
-    stores: dict[str, str] = {}
-    for item in given.datastore:
-        name, _, path = item.partition("=")
-        if name and is_remote(path):
-            if name == DEFAULT:
-                parser.error(
-                    f"--datastore {item}: the default datastore keeps outputs and uploads, and has to be a folder"
-                )
-            try:
-                url = parse_url(path)
-            except BadUrl as error:
-                parser.error(f"--datastore {name}: {error}")
-            stores[name] = str(url)
-            continue
-        if not name or not path or not Path(path).is_dir():
-            parser.error(f"--datastore {item}: say NAME=PATH with a folder that exists, or NAME=s3://bucket/path")
-        datastores[name] = Path(path).resolve()
+    try:
+        places = read_datastores(given.datastore)
+    except BadDatastore as error:
+        parser.error(str(error))
     for option in ("join_token_file", "client_token_file", "tls_file"):
         file = getattr(given, option)
         if file is not None and not file.is_file():
@@ -126,8 +113,8 @@ def parse(arguments: list[str]) -> MasterConfig:
         given.state.absolute(),
         given.listen,
         given.embedded,
-        datastores,
-        stores,
+        {name: Path(place) for name, place in places.items() if not is_remote(place)},
+        {name: place for name, place in places.items() if is_remote(place)},
         given.join_token_file,
         given.client_token_file,
         given.tls_file,

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from windrow.spec.locations import DEFAULT_DATASTORES, datastore_path
+from windrow.spec.locations import datastore_name, datastore_path
 from windrow.storage.urls import parse_url
-
-DEFAULT = "default"
 
 
 class UnknownDatastore(ValueError):
@@ -38,7 +36,7 @@ class Datastores:
         found = datastore_path(path)
         if found is None:
             raise UnknownDatastore(f"{path} is no address of a datastore")
-        name = DEFAULT if found.name in DEFAULT_DATASTORES else found.name
+        name = datastore_name(path)
         place = self._places.get(name)
         if place is None:
             known = ", ".join(sorted(self._places)) or "none"

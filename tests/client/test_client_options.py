@@ -29,7 +29,7 @@ def typer_options() -> dict[str, str]:
 
 
 def test_both_readers_know_the_same_options() -> None:
-    assert typer_options() == {**run_options.FLAGS, **run_options.VALUES, "--set": "sets"}
+    assert typer_options() == {**run_options.FLAGS, **run_options.VALUES, **run_options.LISTS}
 
 
 def test_both_readers_have_the_same_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +44,7 @@ def test_both_readers_have_the_same_defaults(monkeypatch: pytest.MonkeyPatch) ->
     [
         ("job.yml", {}),
         ("job.yml --set a=b --set=c=d", {"sets": ["a=b", "c=d"]}),
+        ("job.yml --datastore a=/b --datastore=c=s3://d/e", {"datastores": ["a=/b", "c=s3://d/e"]}),
         ("--state s job.yml --slots 3 --python p", {"state": "s", "slots": 3, "python": "p"}),
         (
             "job.yml -o json --strict --restart --no-progress",

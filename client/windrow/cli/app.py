@@ -72,6 +72,14 @@ def run(
     slots: Annotated[
         int | None, typer.Option(min=1, max=4096, help="Workers at a time [default: one a processor].")
     ] = None,
+    datastores: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--datastore",
+            metavar="NAME=PLACE",
+            help="Folder, or place in storage (s3://bucket/path), that azureml://datastores/NAME means. Repeatable.",
+        ),
+    ] = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Drop an unfinished run of this file and begin anew.")
     ] = False,
@@ -102,6 +110,7 @@ def run(
         raise typer.BadParameter("--restart and --keep-rows exclude each other: drop the unfinished run, or finish it.")
     options = RunOptions(file)
     options.sets = sets or []
+    options.datastores = datastores or []
     options.state = state
     options.python = python
     options.slots = slots

@@ -23,7 +23,13 @@ def run(options: RunOptions) -> int:
         from windrow.errors import WindrowError
 
         try:
-            session = open_session(options.state, with_agent=True, python=options.python, slots=options.slots)
+            session = open_session(
+                options.state,
+                with_agent=True,
+                python=options.python,
+                slots=options.slots,
+                datastores=options.datastores,
+            )
         except WindrowError as raised:
             error = raised
         except KeyboardInterrupt:

@@ -140,7 +140,8 @@ class _Run:
     def _load(self) -> LoadedJob:
         from windrow.spec import load_job
 
-        loaded = load_job(self._options.job_file, self._options.sets)
+        datastores = self._session.datastores if self._session is not None else ()
+        loaded = load_job(self._options.job_file, self._options.sets, datastores=datastores)
         if self._options.exact_row_index:
             loaded = loaded.with_exact_row_index()
         for warning in loaded.warnings:
@@ -151,7 +152,13 @@ class _Run:
         from windrow.embedded.session import open_session
 
         options = self._options
-        return open_session(options.state, with_agent=True, python=options.python, slots=options.slots)
+        return open_session(
+            options.state,
+            with_agent=True,
+            python=options.python,
+            slots=options.slots,
+            datastores=options.datastores,
+        )
 
     def _follow(self, session: Session, loaded: LoadedJob) -> tuple[Job, dict[str, Any]]:
         """Begin or continue the run and follow it to its end, whatever happens to the master or its owner."""

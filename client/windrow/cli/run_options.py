@@ -16,6 +16,7 @@ FLAGS = {
     "--no-progress": "no_progress",
 }
 VALUES = {"--state": "state", "--python": "python", "--slots": "slots", "-o": "output", "--output": "output"}
+LISTS = {"--set": "sets", "--datastore": "datastores"}
 OUTPUTS = ("text", "json")
 
 
@@ -25,6 +26,7 @@ class RunOptions:
     def __init__(self, job_file: str = "") -> None:
         self.job_file = job_file
         self.sets: list[str] = []
+        self.datastores: list[str] = []
         self.state = os.environ.get("WINDROW_STATE") or ".windrow"
         self.python: str | None = None
         self.slots: int | None = None
@@ -44,7 +46,7 @@ def parse(arguments: list[str]) -> RunOptions | None:
         name, equals, value = argument.partition("=") if argument.startswith("--") else (argument, "", "")
         if argument in FLAGS:
             setattr(options, FLAGS[argument], True)
-        elif name in VALUES or name == "--set":
+        elif name in VALUES or name in LISTS:
             text = value if equals else next(rest, None)
             if text is None or not _take(options, name, text):
                 return None
@@ -56,8 +58,8 @@ def parse(arguments: list[str]) -> RunOptions | None:
 
 
 def _take(options: RunOptions, name: str, text: str) -> bool:
-    if name == "--set":
-        options.sets.append(text)
+    if name in LISTS:
+        getattr(options, LISTS[name]).append(text)
     elif name == "--slots":
         if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= 4096:
             return False

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.embedded import state_folder, untold
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from windrow.spec import LoadedJob
 
 READ_BYTES = 1 << 20
+_EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class Run(NamedTuple):
@@ -67,6 +69,7 @@ def run(
     state: str | os.PathLike[str] = state_folder.DEFAULT,
     python: str | os.PathLike[str] | None = None,
     slots: int | None = None,
+    datastores: Mapping[str, str | os.PathLike[str]] = _EMPTY,
     restart: bool = False,
     keep_rows: bool = False,
     on_progress: Callable[[Job], None] = lambda job: None,
@@ -74,15 +77,22 @@ def run(
     """Run a job file on this machine, with a private master and agent, and return when it has ended.
 
     What `windrow run` does, without its display: an unfinished equal run in the folder `state` goes on, interrupting
-    keeps what is done. `python`: interpreter for the script; `slots`: workers at a time; `on_progress`: called at
-    each change. Raises windrow.spec.JobFileError, RunChanged, StateFolderError, MasterFailed.
+    keeps what is done. `python`: interpreter for the script; `slots`: workers at a time; `datastores`: a folder, or
+    the address of a place in a store, by name; `on_progress`: called at each change. Raises windrow.spec.JobFileError,
+    RunChanged, StateFolderError, UsageError, MasterFailed.
     """
     # The two processes import what they need while the job file is read here.
-    session = open_session(os.fspath(state), with_agent=True, python=os.fspath(python) if python else None, slots=slots)
+    session = open_session(
+        os.fspath(state),
+        with_agent=True,
+        python=os.fspath(python) if python else None,
+        slots=slots,
+        datastores=[f"{name}={os.fspath(place)}" for name, place in datastores.items()],
+    )
     try:
         from windrow.spec import load_job
 
-        loaded = load_job(path, sets)
+        loaded = load_job(path, sets, datastores=session.datastores)
         if session.interpreter:
             check_interpreter(session.interpreter, loaded)
         return _follow(session, loaded, restart, keep_rows, on_progress)

@@ -13,6 +13,7 @@ import threading
 import time
 
 from windrow.embedded import state_folder
+from windrow.embedded.datastores import gather, read
 from windrow.embedded.supervisor import Supervisor
 from windrow.errors import MasterFailed, StateFolderError, UsageError, WindrowError
 from windrow.interpreter import find_interpreter
@@ -20,7 +21,7 @@ from windrow.open_files import need_open_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
 READY_S = 60.0
 """A master that has to recover a large state, on a slow disk, is given so long before it serves."""
@@ -31,7 +32,9 @@ POLL_S = 0.01
 class Session:
     """An open state folder. Close it."""
 
-    def __init__(self, folder: str, *, python: str | None, slots: int | None, with_agent: bool) -> None:
+    def __init__(
+        self, folder: str, *, python: str | None, slots: int | None, with_agent: bool, datastores: Sequence[str]
+    ) -> None:
         """Start the pair, or attach. Use `open_session`."""
         self.address = ""
         self.supervisor: Supervisor | None = None
@@ -46,6 +49,9 @@ class Session:
         self._with_agent = with_agent
         self._ownership: state_folder.Ownership | None = None
         self._thread: threading.Thread | None = None
+        self._given_datastores = read(datastores)
+        self.datastores: dict[str, str] = {}
+        """Those of the master, by name."""
         self.folder = state_folder.prepare(folder)
         self._enter()
 
@@ -132,9 +138,15 @@ class Session:
         assert self._ownership is not None
         self.interpreter = self._own_interpreter
         try:
+            self.datastores = gather(self.folder, self._given_datastores)
             run_folder = state_folder.make_run_folder(self.folder)
             self.supervisor = Supervisor(
-                self.folder, run_folder, python=self._python, slots=self._slots, with_agent=self._with_agent
+                self.folder,
+                run_folder,
+                python=self._python,
+                slots=self._slots,
+                with_agent=self._with_agent,
+                datastores=self.datastores,
             )
         except BaseException:
             self._ownership.release()
@@ -154,18 +166,31 @@ class Session:
                     "python": self._python,
                     "interpreter": self.interpreter,
                     "slots": self._slots,
+                    "datastores": self.datastores,
                 }
             )
 
     def _check_same(self, endpoint: dict[str, object]) -> None:
-        """A running agent cannot be given another interpreter."""
+        """A running agent cannot be given another interpreter, nor a running master other datastores."""
+        theirs = endpoint.get("datastores")
+        self.datastores = theirs if isinstance(theirs, dict) else {}
+        if not self._given_datastores.items() <= self.datastores.items():
+            raise UsageError(
+                f"The state folder {self.folder} is served by another windrow process ({self.owner_pid}), whose master "
+                f"has other datastores ({_listed(self.datastores)}, not {_listed(self._given_datastores)}). Wait for "
+                "its end, or name another folder with --state DIR."
+            )
         if self._python is not None and endpoint.get("python") != self._python:
-            theirs = endpoint.get("python") or "its default interpreter"
+            python = endpoint.get("python") or "its default interpreter"
             raise UsageError(
                 f"The state folder {self.folder} is served by another `windrow run` (process {self.owner_pid}), whose "
                 "workers "
-                f"use {theirs}, not {self._python}. Wait for its end, or name another folder with --state DIR."
+                f"use {python}, not {self._python}. Wait for its end, or name another folder with --state DIR."
             )
+
+
+def _listed(datastores: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={place}" for name, place in sorted(datastores.items())) or "none"
 
 
 class OwnerGone(MasterFailed):
@@ -173,16 +198,23 @@ class OwnerGone(MasterFailed):
 
 
 def open_session(
-    state: str, *, with_agent: bool, python: str | None = None, slots: int | None = None, must_exist: bool = False
+    state: str,
+    *,
+    with_agent: bool,
+    python: str | None = None,
+    slots: int | None = None,
+    datastores: Sequence[str] = (),
+    must_exist: bool = False,
 ) -> Session:
     """Open a state folder: the pair of processes is on its way when this returns.
 
-    `with_agent` False: a master alone, which answers questions and runs nothing. `must_exist`: refuse a folder that
-    holds no state. Raises StateFolderError, UsageError, MasterFailed.
+    `with_agent` False: a master alone, which answers questions and runs nothing. `datastores`: of the
+    master, `NAME=PLACE`. `must_exist`: refuse a folder that holds no state. Raises StateFolderError, UsageError,
+    MasterFailed.
     """
     if must_exist and not os.path.isfile(os.path.join(state, "windrow.db")):
         raise StateFolderError(
             f"There is no Windrow state in {os.path.abspath(state)} (no windrow.db). "
             f"Name the folder of a run with --state DIR, or a running master with --master ADDRESS."
         )
-    return Session(state, python=python, slots=slots, with_agent=with_agent)
+    return Session(state, python=python, slots=slots, with_agent=with_agent, datastores=datastores)

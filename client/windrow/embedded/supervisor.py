@@ -26,7 +26,7 @@ from windrow.errors import MasterFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 RESTARTS_MAX = 5
 RESTART_WINDOW_S = 60.0
@@ -58,8 +58,18 @@ class _Role:
 class Supervisor:
     """Starts the pair in its constructor; `watch` (in a thread) keeps it alive; `end` ends it."""
 
-    def __init__(self, state: str, run_folder: str, *, python: str | None, slots: int | None, with_agent: bool) -> None:
-        """`state`: the prepared folder, absolute; `run_folder`: fresh, for the socket; `python`: for user scripts."""
+    def __init__(
+        self,
+        state: str,
+        run_folder: str,
+        *,
+        python: str | None,
+        slots: int | None,
+        with_agent: bool,
+        datastores: Mapping[str, str],
+    ) -> None:
+        """`state`: the prepared folder, absolute; `run_folder`: fresh, for the socket; `python`: for user scripts;
+        `datastores`: of the master, by name."""
         self.run_folder = run_folder
         self.address = f"unix:{run_folder}/master"
         self.failure: MasterFailed | None = None
@@ -78,7 +88,8 @@ class Supervisor:
             _Role(
                 "master",
                 "windrow_master",
-                ["--state", state, "--listen", self.address, "--embedded"],
+                ["--state", state, "--listen", self.address, "--embedded"]
+                + [f"--datastore={name}={place}" for name, place in datastores.items()],
                 os.path.join(state, "master.stderr.log"),
                 {RUN_FOLDER_VARIABLE: run_folder},
             )

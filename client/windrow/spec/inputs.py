@@ -12,7 +12,7 @@ from typing import NamedTuple
 from windrow.spec.effective import DataInput, LiteralInput, StepInput
 from windrow.spec.expressions import Reference, has_expression, substitute, whole_reference
 from windrow.spec.fields import Field, parse_value
-from windrow.spec.locations import Location, absolute, elsewhere, parse_location, why_unreachable
+from windrow.spec.locations import Location, absolute, datastore_name, elsewhere, parse_location, why_unreachable
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Sequence, is_null, shown
 from windrow.spec.reading import Context, check_keys, read_scalar
 from windrow.spec.schema import DATA_TYPES, INPUT, LITERAL_TYPES, MODEL_TYPES
@@ -215,13 +215,16 @@ def _data_elsewhere(
         )
         return None
     if location.kind == "datastore" and context.embedded:
-        context.problems.error(
-            node,
-            key,
-            f"{shown(node)} lies in a datastore, and `windrow run` has none; give a local path or the address of the "
-            "store itself (s3://…), or submit the job to a master that has the datastore (windrow job create).",
-        )
-        return None
+        name = datastore_name(path)
+        if name not in context.datastores:
+            context.problems.error(
+                node,
+                key,
+                f"{shown(node)} lies in the datastore {name!r}, which this run does not have; say where that is "
+                f"(windrow run --datastore {name}=PATH, or {name}=s3://bucket/path), give a local path or the address "
+                "of the store itself, or submit the job to a master that has the datastore (windrow job create).",
+            )
+            return None
     return DataInput(data_type, mode or "ro_mount", path)
 
 

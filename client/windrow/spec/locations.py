@@ -9,6 +9,7 @@ import os
 import re
 from typing import NamedTuple
 
+from windrow.storage.datastores import DEFAULT
 from windrow.storage.urls import BadUrl, canonical, is_remote
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -68,6 +69,12 @@ def datastore_path(text: str) -> DatastorePath | None:
         return None
     parts = [part for part in found[2].split("/") if part not in ("", ".")]
     return None if ".." in parts else DatastorePath(found[1], "/".join(parts))
+
+
+def datastore_name(text: str) -> str:
+    """The name that a master has for the datastore of an address; "" for what is none."""
+    found = datastore_path(text)
+    return "" if found is None else DEFAULT if found.name in DEFAULT_DATASTORES else found.name
 
 
 _DATASTORE_PATH = re.compile(

@@ -150,12 +150,12 @@ def _datastore_output(value: str, node: Scalar, kind: str, key: str, context: Co
     file_name = file_name if file_name and is_file_name(file_name) else None
     if found is not None and found.name in DEFAULT_DATASTORES:
         return None, file_name
-    if found is None or context.embedded:
+    if found is None or (context.embedded and found.name not in context.datastores):
         context.problems.warn(
             node,
             key,
-            f"{shown(node)} is not where the output goes: `windrow run` has no datastores, it goes to Windrow's "
-            "default place of outputs."
+            f"{shown(node)} is not where the output goes: this run has no datastore {found.name!r} (--datastore "
+            f"{found.name}=PLACE gives it one), it goes to Windrow's default place of outputs."
             if found is not None
             else f"{shown(node)} names no datastore; the output goes to Windrow's default place of outputs.",
         )

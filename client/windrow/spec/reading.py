@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from windrow.spec.expressions import Reference, has_expression, substitute
@@ -32,9 +32,11 @@ class Origin(NamedTuple):
 class Context:
     """What all readers of one job file share: where it is, what was found wrong, and where each setting came from."""
 
-    def __init__(self, source: Source, *, embedded: bool) -> None:
+    def __init__(self, source: Source, *, embedded: bool, datastores: Collection[str] = ()) -> None:
         self.source = source
         self.embedded = embedded
+        self.datastores = datastores
+        """Names of those that the private master of an embedded run has."""
         self.problems = Problems()
         self.origins: dict[str, Origin] = {}
         self.job_name: str | None = None
