@@ -66,6 +66,8 @@ class Dispatcher:
         self._stalled_ns = 0
         self._ticks = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._dropping: dict[int, Step] = {}
+        self._unsaved: dict[int, str] = {}
         # Process numbers go on when a step comes back with a later generation.
         self._next_process: dict[int, int] = {}
 
@@ -86,8 +88,11 @@ class Dispatcher:
         if response.recalled_lease_ids:
             self._flow.recall(response.recalled_lease_ids)
         for step_id in response.ended_step_ids:
-            if (step := self.steps.get(step_id)) is not None:
+            if (step := self.steps.get(step_id) or self._dropping.get(step_id)) is not None:
+                step.asked_to_end = True
                 self._end_step(step)
+            else:
+                self._upward.end(step_id, self._unsaved.get(step_id, ""))
         if response.revoked_lease_ids or response.recalled_lease_ids or response.ended_step_ids:
             self._flow.pump_all()
 
@@ -313,7 +318,18 @@ class Dispatcher:
             if self.steps.get(step.step_id) is step:
                 del self.steps[step.step_id]
             self.ended.append(step)
-            self._run_aside(asyncio.to_thread(step.drop_work))
+            self._dropping[step.step_id] = step
+            self._run_aside(self._drop(step))
+
+    async def _drop(self, step: Step) -> None:
+        """Removes a step's work, and only then says so: the step may come back, to the same place."""
+        await asyncio.to_thread(step.drop_work)
+        if self._dropping.get(step.step_id) is step:
+            del self._dropping[step.step_id]
+        if step.unsaved:
+            self._unsaved[step.step_id] = step.unsaved
+        if step.asked_to_end:
+            self._upward.end(step.step_id, step.unsaved)
 
     # Workers.
 

@@ -124,8 +124,9 @@ class Saving:
             if worker.stopped:
                 await self._saver.save(folder, step.limits.load_s)
         except NotSaved as error:
-            text = f"What process{worker.process_number:03d} wrote outside of run() is not in its store: {error}"
-            say(logging.ERROR, text, step=step.step_id)
+            name = f"process{worker.process_number:03d}"
+            step.unsaved = f"What {name} wrote outside of run() is not in its store: {error}"
+            say(logging.ERROR, step.unsaved, step=step.step_id)
         await self._saver.remove(folder)
 
 

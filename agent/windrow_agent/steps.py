@@ -90,6 +90,10 @@ class Step:
     """What of its workers' outputs is on its way to a store."""
     attempt_saves: set[asyncio.Task[None]] = field(default_factory=set)
     """Those among them that the completion of a mini-batch waits for."""
+    unsaved: str = ""
+    """Why something that a worker wrote outside of ``run()`` is not in its store."""
+    asked_to_end: bool = False
+    """The master wants to hear when it has ended here."""
 
     @classmethod
     def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int) -> Step:

@@ -9,7 +9,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, default_progress_update_timeout_s
+from windrow.spec.effective import (
+    DataInput,
+    EffectiveJob,
+    EffectiveStep,
+    default_progress_update_timeout_s,
+    outputs_elsewhere,
+)
 from windrow.spec.effective_json import DocumentError
 from windrow.storage.urls import is_remote
 
@@ -207,6 +213,7 @@ def step_settings(step: EffectiveStep) -> StepSettings:
         depends_on=tuple(step.depends_on),
         append_row=step.append_row_to is not None,
         row_format=step.rows.format,
+        saves_outputs=bool(outputs_elsewhere(step)),
         without_input=step.rank_mini_batch_count > 0,
         error_threshold=step.error_threshold,
         mini_batch_error_threshold=step.mini_batch_error_threshold,

@@ -219,6 +219,10 @@ class Agent(Process):
         for entry in [entry for entry in self._held.values() if entry.lease.step_id == step_id]:
             if entry.phase != Phase.FINISHED:
                 self._drop(entry)
+        stream = self._stream
+        if stream is not None:
+            command = commands.ConfirmStepEnd(self.node_id, stream.number, step_id, "")
+            stream.up.send(lambda: stream.master.submit(command))
 
     def _on_drain(self, what: None) -> None:
         self._drain_heard = True

@@ -9,8 +9,10 @@ import threading
 from typing import Any
 
 import pytest
+import windrow
 from s3_server import Exchange, Proxy
 from storage_job import StorageJob, wait_until
+from windrow.job import JobState
 
 WRITE = """\
 import argparse, os
@@ -259,3 +261,87 @@ def test_what_cannot_be_in_a_store_fails_its_mini_batch(job: StorageJob, leave: 
     assert code == 3 and said in text and "output_failed" in text, text
     assert made(job) == {"01": b"", "02": b""}
     assert job.rows.read_bytes() == b"01\n02\n"
+
+
+AT_THE_END = """\
+import argparse, os
+from azureml_user.parallel_run import EntryScript
+
+def init():
+    global out
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out")
+    out = parser.parse_known_args()[0].out
+
+def run(mini_batch):
+    return mini_batch
+
+def shutdown():
+    with open(os.path.join(out, "end of " + EntryScript().agent_name), "w") as file:
+        file.write("end")
+"""
+
+
+def test_a_step_is_done_when_what_shutdown_wrote_is_there(job: StorageJob, proxy: Proxy) -> None:
+    held, go_on = threading.Event(), threading.Event()
+
+    def fault(exchange: Exchange) -> None:
+        if exchange.command == "PUT":
+            held.set()
+            go_on.wait(60)
+
+    proxy.fault = fault
+    job.endpoint = proxy.url
+    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "60"
+    write(job, AT_THE_END)
+    process = job.start("--slots", "1")
+    wait_until(held.is_set, "a save at the end")
+    with windrow.Client(json.loads((job.state / "embedded.json").read_text())["address"]) as client:
+        (seen,) = client.list_jobs()
+        assert (seen.items.done, seen.state) == (4, JobState.RUNNING)
+        assert "Nodes end their workers" in seen.steps[0].message
+        assert made(job) == {}
+        go_on.set()
+        *_, last = client.progress(seen.job_id)
+        assert last.state is JobState.COMPLETED and made(job) == {"end of process000": b"end"}
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, text
+
+
+def test_what_shutdown_wrote_and_is_refused_fails_the_step(job: StorageJob, proxy: Proxy) -> None:
+    def fault(exchange: Exchange) -> None:
+        if exchange.command == "PUT":
+            exchange.answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+
+    proxy.fault = fault
+    job.endpoint = proxy.url
+    write(job, AT_THE_END)
+    code, text = job.run("--slots", "1")
+    assert code == 1 and "AccessDenied" in text and "process000" in text, text
+
+
+@pytest.mark.parametrize("victim", ["master_pid", "agent_pid"])
+def test_one_that_dies_while_workers_end(job: StorageJob, proxy: Proxy, victim: str) -> None:
+    """A master hears of it again; what an agent had not brought yet is named."""
+    held, go_on = threading.Event(), threading.Event()
+
+    def fault(exchange: Exchange) -> None:
+        if exchange.command == "PUT":
+            held.set()
+            go_on.wait(60)
+
+    proxy.fault = fault
+    job.endpoint = proxy.url
+    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "60"
+    write(job, AT_THE_END)
+    process = job.start("--slots", "1", "-o", "json")
+    wait_until(held.is_set, "a save at the end")
+    os.kill(json.loads((job.state / "embedded.json").read_text())[victim], signal.SIGKILL)
+    proxy.fault = lambda exchange: None
+    go_on.set()
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, text
+    if victim == "master_pid":
+        assert made(job) == {"end of process000": b"end"}
+    else:
+        assert "was lost while it ended its workers" in text

@@ -1,5 +1,5 @@
 """What waits to go up the Work stream, besides completions: capacities, released leases, failures of workers,
-draining.
+steps that have ended, draining.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Upward:
         self._capacities: dict[int, rpc.StepCapacity] = {}
         self._released: list[int] = []
         self._failures: list[rpc.WorkerFailure] = []
+        self._ended: list[rpc.EndedStep] = []
         self._tell_draining = False
 
     def capacity(self, step_id: int, leases_max: int, workers: int, *, given_up: bool = False) -> None:
@@ -45,6 +46,11 @@ class Upward:
             self._failures.append(failure)
         self.wake()
 
+    def end(self, step_id: int, message: str) -> None:
+        """A step has ended here; ``message``: what of its outputs could not be saved."""
+        self._ended.append(rpc.EndedStep(step_id=step_id, message=message))
+        self.wake()
+
     def complete(self, lease_id: int, completion: bytes) -> None:
         """A finished attempt."""
         self.outbox.add(lease_id, completion)
@@ -59,6 +65,7 @@ class Upward:
         """A new stream: its hello says what is held, so releases of before are said already; completions go again."""
         self._released.clear()
         self._capacities.clear()
+        self._ended.clear()  # asked for again
         self._tell_draining = self.draining
         self.outbox.rewind()
 
@@ -70,7 +77,7 @@ class Upward:
     @property
     def completions_only(self) -> bool:
         """Whether nothing waits but completions."""
-        return not (self._capacities or self._released or self._failures or self._tell_draining)
+        return not (self._capacities or self._released or self._failures or self._ended or self._tell_draining)
 
     def take(self, limit: int) -> bytes:
         """The next message, encoded; about ``limit`` bytes at most. Empty when nothing waits."""
@@ -84,10 +91,12 @@ class Upward:
                 released_lease_ids=self._released,
                 worker_failures=self._failures[:10],
                 draining=self._tell_draining,
+                ended_steps=self._ended,
             )
             self._capacities.clear()
             self._released.clear()
             del self._failures[:10]
+            self._ended.clear()
             self._tell_draining = False
             parts.append(message.SerializeToString())
         return b"".join(parts)

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from windrow.spec.expressions import substitute
+from windrow.spec.expressions import references, substitute
+from windrow.spec.locations import is_elsewhere
 
 FORMAT = 1
 DEFAULT_ROWS_FILE = "parallel_run_step.txt"
@@ -115,6 +116,27 @@ class EffectiveStep(NamedTuple):
     progress_update_timeout_s: int | None = None
     first_task_creation_timeout_s: int = 600
     rows: Rows = Rows()
+
+
+def outputs_elsewhere(step: EffectiveStep) -> list[str]:
+    """Names of outputs in a store or datastore to which the script writes by itself, by way of a local folder.
+
+    Not those of mode `direct`, whose address it is given. The output of the rows is one where the arguments tell of it.
+    """
+    told = {
+        reference.name
+        for argument in step.arguments
+        for reference in references(argument)
+        if reference.scope == "outputs"
+    }
+    return [
+        name
+        for name, output in step.outputs.items()
+        if output.path is not None
+        and is_elsewhere(output.path)
+        and output.mode != "direct"
+        and (name != step.append_row_to or (name in told and output.type != "uri_file"))
+    ]
 
 
 def default_progress_update_timeout_s(step: EffectiveStep) -> int:

@@ -9,7 +9,7 @@ import os
 import re
 from typing import NamedTuple
 
-from windrow.storage.datastores import DEFAULT
+from windrow.spec.datastores import DEFAULT
 from windrow.storage.urls import BadUrl, canonical, is_remote
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")

@@ -16,7 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
-from windrow_master.core.blame import MESSAGE_CHARS_MAX, fail_if_given_up, suspect_node
+from windrow_master.core.blame import fail_if_given_up, suspect_node
 from windrow_master.core.budgets import budget_left, count_failure, known_cause
 from windrow_master.core.commands import (
     AttemptResult,
@@ -33,7 +33,7 @@ from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, 
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_FAILED
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, Verdict
-from windrow_master.core.steps import settle_step
+from windrow_master.core.steps import MESSAGE_CHARS_MAX, settle_step
 from windrow_master.core.thresholds import short_returns_fail
 
 NODE_SUSPECT_CAUSES = frozenset((Cause.CRASH, Cause.LOAD_FAILED, Cause.OUTPUT_FAILED, Cause.NODE_FAULT))

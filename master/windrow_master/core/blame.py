@@ -11,9 +11,7 @@ from windrow_master.core.settings import INIT_FAILURES_AFTER_S, INIT_FAILURES_PE
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import Cause, NodeState, StepState
 from windrow_master.core.statuses import SYSTEM_ERROR, USER_ERROR
-from windrow_master.core.steps import fail_step
-
-MESSAGE_CHARS_MAX = 4096
+from windrow_master.core.steps import MESSAGE_CHARS_MAX, fail_step
 
 
 def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now: Moment) -> None:

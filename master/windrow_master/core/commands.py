@@ -167,6 +167,16 @@ class SetCapacity(NamedTuple):
     """Those of the steps for which the node starts no worker any more."""
 
 
+class ConfirmStepEnd(NamedTuple):
+    """A node has no worker of a step any more, and has saved what they had written. Reply: None."""
+
+    node_id: NodeId
+    stream: int
+    step_id: StepId
+    message: str
+    """Why something is not in its store; "" when all is."""
+
+
 class CompleteAttempts(NamedTuple):
     """Reply: dict Verdict -> lease ids; released when the outcomes are durable."""
 
@@ -323,6 +333,7 @@ Command = (
     | OpenWork
     | CloseWork
     | SetCapacity
+    | ConfirmStepEnd
     | CompleteAttempts
     | NoteProgress
     | ReleaseLeases

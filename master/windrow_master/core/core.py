@@ -30,6 +30,7 @@ HANDLERS: dict[type, Handler] = {
     commands.FinishStep: steps.on_finish_step,
     commands.PostponeFinish: steps.on_postpone_finish,
     commands.RequeueLostRows: steps.on_requeue_lost_rows,
+    commands.ConfirmStepEnd: steps.on_confirm_step_end,
     commands.RegisterNode: nodes.on_register_node,
     commands.HeartbeatNode: nodes.on_heartbeat_node,
     commands.OpenWork: nodes.on_open_work,

@@ -46,6 +46,7 @@ from windrow_master.core.leases import Lease
 from windrow_master.core.overdue import end_overdue_steps
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Node
 from windrow_master.core.states import AttemptState, MiniBatchState, NodeState
+from windrow_master.core.steps import forget_node_of_endings
 
 DIGEST_MISMATCHES_MAX = 4
 """So many heartbeats in a row with another view of the leases held, and the stream is opened anew."""
@@ -164,6 +165,10 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
         step = state.steps.get(step_id)
         if step is None or step.state in ENDED_STEPS:
             state.effects.append(fx.EndStep(node.node_id, node.stream, step_id))
+    for step in state.steps.values():
+        if node.node_id in step.ending_on:
+            # Whatever was said on an earlier stream may have been lost.
+            state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id))
     state.scheduling_wanted = True
     return None
 
@@ -317,6 +322,7 @@ def lose_node(state: CoreState, node: Node, message: str, now: Moment, event: st
         node.stream = 0
     state.add_event(now, None, event, f"{node.node_id}: {message}")
     del state.nodes[node.node_id]
+    forget_node_of_endings(state, node, now, left=event == "node_left")
     if node.cordoned:
         node.claims.clear()
         state.absent[node.node_id] = node

@@ -16,7 +16,7 @@ from windrow_master.core.records import JobRow, NodeRow, Snapshot, StepSnapshot
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
-from windrow_master.core.steps import begin_steps, planned_in_checkpoint, settle_step
+from windrow_master.core.steps import begin_steps, conclude_step, planned_in_checkpoint, settle_step
 
 WORKER_CAUSES = CHARGED_CAUSES | {Cause.CRASH, Cause.OOM, Cause.INPUT_CHANGED}
 """Causes of failures that only a worker meets which was ready."""
@@ -141,5 +141,5 @@ def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:
             if step.planned:
                 settle_step(state, step, now)
         elif step.state == StepState.CONCATENATING:
-            state.effects.append(fx.ConcatenateRows(step.step_id, job.generation))
+            conclude_step(state, step)
     begin_steps(state, job, now)

@@ -37,6 +37,8 @@ class StepSettings:
     depends_on: tuple[str, ...] = ()
     append_row: bool = True
     row_format: str = "text"
+    saves_outputs: bool = False
+    """Nodes may still have to bring to a store what its workers write at their end: it is waited for."""
     without_input: bool = False
     """Mini-batches hold no items, so that a step none of whose items succeeded is no failed one."""
     error_threshold: int = -1

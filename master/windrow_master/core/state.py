@@ -84,6 +84,8 @@ class Step:
     progress_s: float = 0.0
     """When a mini-batch was planned, an attempt ended or a worker told of its failure, last (monotonic). A node's fault
     is no such end: it costs its mini-batch nothing, so that only the lack of progress ends a lasting one."""
+    ending_on: set[NodeId] = field(default_factory=set)
+    """Nodes that still end its workers before its output is made; those alone that have not said that they are done."""
     fault_message: str = ""
     """What the node's fault was that ended the last attempt; "" when that ended in another way."""
 

@@ -3,7 +3,8 @@
 State machine of a step (states.StepState):
 
     WAITING       -> RUNNING        all steps it depends on are COMPLETED
-    RUNNING       -> CONCATENATING  planned to the end, and every mini-batch has an outcome
+    RUNNING       -> CONCATENATING  planned to the end, and every mini-batch has an outcome. Where scripts write to a
+                                    store, its workers are ended first, and what they wrote then is waited for
     CONCATENATING -> COMPLETED      its output stands
     CONCATENATING -> RUNNING        committed rows were lost: their mini-batches run again
     any open one  -> FAILED         a threshold passed, planning failed, no node can run it
@@ -31,6 +32,7 @@ from windrow_master.core.budgets import count_failure
 from windrow_master.core.commands import (
     BeginWork,
     CancelJob,
+    ConfirmStepEnd,
     FailStep,
     FinishStep,
     Moment,
@@ -46,11 +48,13 @@ from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.mini_batches import RANK
 from windrow_master.core.records import AttemptRow, OutcomeRow, PlannedRows
 from windrow_master.core.settings import ROWS_LOSSES_MAX
-from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
+from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
-from windrow_master.core.statuses import SYSTEM_ERROR
+from windrow_master.core.statuses import DEPENDENCY_ERROR, SYSTEM_ERROR
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold
 
+ENDING = "Nodes end their workers, and bring to its store what these have written."
+MESSAGE_CHARS_MAX = 4096
 ENDED_JOB_KEPT_S = 60.0
 """How long an ended job stays in memory: what agents still say of it is answered as that of an ended job."""
 
@@ -167,7 +171,54 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
         return
     step.state = StepState.CONCATENATING
     state.touch_step(step)
-    state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
+    conclude_step(state, step)
+
+
+def conclude_step(state: CoreState, step: Step) -> None:
+    """Have the output of a step made; before that, where nodes bring to a store what scripts write, have its workers
+    ended on all nodes, so that what they write at their end is there, too, when the step is done.
+    """
+    if step.settings.saves_outputs:
+        step.ending_on = set(state.nodes)
+        step.message = ENDING
+        _leave_nodes(state, step)
+    _make_output(state, step)
+
+
+def _make_output(state: CoreState, step: Step) -> None:
+    if not step.ending_on:
+        state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
+
+
+def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) -> None:
+    """A node has ended the workers of a step."""
+    step = state.steps.get(command.step_id)
+    node = state.nodes.get(command.node_id)
+    if step is None or node is None or node.stream != command.stream or command.node_id not in step.ending_on:
+        return
+    if command.message:
+        fail_step(state, step, f"node {command.node_id}: {command.message[:MESSAGE_CHARS_MAX]}", now, DEPENDENCY_ERROR)
+        return
+    step.ending_on.discard(command.node_id)
+    _make_output(state, step)
+
+
+def forget_node_of_endings(state: CoreState, node: Node, now: Moment, *, left: bool) -> None:
+    """A node will not say any more that it has ended its workers. `left`: it went in good order, and had."""
+    for step in state.steps.values():
+        if node.node_id not in step.ending_on:
+            continue
+        step.ending_on.discard(node.node_id)
+        job = state.jobs[step.job_key]
+        if not left:
+            message = (
+                f"Node {node.node_id} was lost while it ended its workers of step {step.settings.name!r}: what their "
+                "shutdown() wrote may not be in its store. What run() wrote is there."
+            )
+            job.warnings.append(message)
+            state.touch_job(job)
+            state.add_event(now, job.job_key, "outputs_lost", message)
+        _make_output(state, step)
 
 
 def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
@@ -336,6 +387,12 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
     step.mini_batches = type(table)()
     state.touch_step(step)
     state.effects.append(fx.StopStepWork(step.step_id))
+    step.ending_on.clear()
+    _leave_nodes(state, step)
+
+
+def _leave_nodes(state: CoreState, step: Step) -> None:
+    """Nothing of a step goes to any node from now on, unless it is offered anew; its workers are ended."""
     for node in state.nodes.values():
         node.capacity.pop(step.step_id, None)
         node.given_up.discard(step.step_id)

@@ -240,6 +240,8 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     failure.process_number,
                 )
             )
+        for ended in request.ended_steps:
+            submit(commands.ConfirmStepEnd(node_id, session.stream, StepId(ended.step_id), ended.message))
         if request.capacities or request.draining:
             capacities = tuple(
                 (StepId(capacity.step_id), capacity.leases_max, capacity.workers) for capacity in request.capacities

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 from windrow.rpc.v1 import work_pb2
-from windrow.spec.effective import EffectiveStep, LiteralInput, resolve_arguments
-from windrow.spec.expressions import references
+from windrow.spec.effective import EffectiveStep, LiteralInput, outputs_elsewhere, resolve_arguments
 from windrow.storage.urls import is_remote
 
 from windrow_master.core.state import Job, Step
@@ -67,23 +66,11 @@ def _output_path(effective: EffectiveStep, paths: StepPaths, stored: list[work_p
 
 
 def _stored_outputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2.StoredOutput]:
-    """Outputs in stores that the script writes by itself. With mode `direct` it gets the address.
-
-    The output of the rows is one of them where the script is told of it: else none of its mini-batches has to be
-    looked at.
-    """
-    told = {
-        reference.name
-        for argument in effective.arguments
-        for reference in references(argument)
-        if reference.scope == "outputs"
-    }
     return [
-        work_pb2.StoredOutput(name=name, address=path, is_file=effective.outputs[name].type == "uri_file")
-        for name, path in paths.outputs.items()
-        if is_remote(path)
-        and effective.outputs[name].mode != "direct"
-        and (name != effective.append_row_to or (name in told and effective.outputs[name].type != "uri_file"))
+        work_pb2.StoredOutput(
+            name=name, address=paths.outputs[name], is_file=effective.outputs[name].type == "uri_file"
+        )
+        for name in outputs_elsewhere(effective)
     ]
 
 

@@ -245,6 +245,7 @@ class WorkRequest(google.protobuf.message.Message):
     RELEASED_LEASE_IDS_FIELD_NUMBER: builtins.int
     WORKER_FAILURES_FIELD_NUMBER: builtins.int
     DRAINING_FIELD_NUMBER: builtins.int
+    ENDED_STEPS_FIELD_NUMBER: builtins.int
     draining: builtins.bool
     """The node is leaving: send nothing new. It keeps the stream until all that it holds is delivered or released."""
     @property
@@ -267,6 +268,12 @@ class WorkRequest(google.protobuf.message.Message):
     def worker_failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WorkerFailure]:
         """Workers that could not be made ready."""
 
+    @property
+    def ended_steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___EndedStep]:
+        """Steps of WorkResponse.ended_step_ids that have ended here; also those that were never here. Each is named once for
+        each time that it is asked for.
+        """
+
     def __init__(
         self,
         *,
@@ -276,11 +283,34 @@ class WorkRequest(google.protobuf.message.Message):
         released_lease_ids: collections.abc.Iterable[builtins.int] | None = ...,
         worker_failures: collections.abc.Iterable[global___WorkerFailure] | None = ...,
         draining: builtins.bool = ...,
+        ended_steps: collections.abc.Iterable[global___EndedStep] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hello", b"hello"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["capacities", b"capacities", "completions", b"completions", "draining", b"draining", "hello", b"hello", "released_lease_ids", b"released_lease_ids", "worker_failures", b"worker_failures"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["capacities", b"capacities", "completions", b"completions", "draining", b"draining", "ended_steps", b"ended_steps", "hello", b"hello", "released_lease_ids", b"released_lease_ids", "worker_failures", b"worker_failures"]) -> None: ...
 
 global___WorkRequest = WorkRequest
+
+@typing.final
+class EndedStep(google.protobuf.message.Message):
+    """A step of which the node has no worker any more; what they had written is in its store, or will not get there."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STEP_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    step_id: builtins.int
+    """The step."""
+    message: builtins.str
+    """Why something that they had written outside of `run()` is not in its store; empty when all is there. At most 4 KiB."""
+    def __init__(
+        self,
+        *,
+        step_id: builtins.int = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["message", b"message", "step_id", b"step_id"]) -> None: ...
+
+global___EndedStep = EndedStep
 
 @typing.final
 class WorkHello(google.protobuf.message.Message):
@@ -449,7 +479,9 @@ class WorkResponse(google.protobuf.message.Message):
 
     @property
     def ended_step_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Steps that ended: stop their workers (after `shutdown()`), drop their code."""
+        """Steps that ended, or that only wait for what workers still have to write: stop their workers (after `shutdown()`),
+        bring what these have written to its store, drop their code, then name them in ended_steps.
+        """
 
     def __init__(
         self,

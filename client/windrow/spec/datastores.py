@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from pathlib import Path
 
 from windrow.storage.urls import BadUrl, canonical, is_remote
 
@@ -29,8 +29,8 @@ def read_datastores(items: Iterable[str]) -> dict[str, str]:
                 places[name] = canonical(place)
             except BadUrl as error:
                 raise BadDatastore(f"--datastore {name}: {error}") from error
-        elif not name or not place or not Path(place).is_dir():
+        elif not name or not place or not os.path.isdir(place):
             raise BadDatastore(f"--datastore {item}: say NAME=PATH with a folder that exists, or NAME=s3://bucket/path")
         else:
-            places[name] = str(Path(place).resolve())
+            places[name] = os.path.realpath(place)
     return places

@@ -1,0 +1,119 @@
+"""A step whose scripts write to a store: its workers are ended, and waited for, before its output is made."""
+
+from __future__ import annotations
+
+from core_driver import CoreDriver
+from windrow_master.core import commands
+from windrow_master.core import effects as fx
+from windrow_master.core.commands import FinishStep, LostRows, RequeueLostRows
+from windrow_master.core.ids import NodeId, StepId
+from windrow_master.core.states import JobState, StepState
+from windrow_master.core.statuses import DEPENDENCY_ERROR
+
+STEP = StepId(1)
+
+
+def confirm(driver: CoreDriver, name: str, message: str = "", stream: int | None = None) -> None:
+    node = driver.node(name)
+    stream = node.stream if stream is None else stream
+    driver.do(commands.ConfirmStepEnd(node.node_id, stream, STEP, message))
+
+
+def ending(*names: str) -> CoreDriver:
+    """All of a step is done by the first of these nodes."""
+    driver = CoreDriver()
+    driver.running([1, 1], saves_outputs=True)
+    for name in names:
+        driver.join(name)
+    driver.finish_all(names[0])
+    driver.finish_all(names[-1])
+    assert driver.step().state is StepState.CONCATENATING
+    return driver
+
+
+def test_all_nodes_are_asked_and_waited_for() -> None:
+    driver = ending("n1", "n2")
+    assert {effect.node_id for effect in driver.sent(fx.EndStep)} == {"n1", "n2"}
+    assert "Nodes end their workers" in driver.step().message
+    assert not driver.sent(fx.ConcatenateRows)
+    driver.assert_reload_equals_live()
+    confirm(driver, "n1")
+    assert not driver.sent(fx.ConcatenateRows)
+    confirm(driver, "n1")
+    assert not driver.sent(fx.ConcatenateRows)
+    confirm(driver, "n2")
+    assert driver.sent(fx.ConcatenateRows) == [fx.ConcatenateRows(STEP, 1)]
+    driver.do(FinishStep(STEP, 1, ""))
+    assert driver.job().state is JobState.COMPLETED and not driver.job().warnings
+
+
+def test_a_step_without_such_outputs_waits_for_nobody() -> None:
+    driver = CoreDriver()
+    driver.running([1])
+    driver.join()
+    driver.finish_all()
+    assert driver.sent(fx.ConcatenateRows) and not driver.sent(fx.EndStep)
+
+
+def test_a_node_that_is_lost_meanwhile_is_told_of() -> None:
+    driver = ending("n1", "n2")
+    confirm(driver, "n2")
+    driver.tick_alive(10, "n2")
+    assert driver.known("n1") is None
+    (warning,) = driver.job().warnings
+    assert "n1 was lost" in warning and "shutdown()" in warning
+    driver.do(FinishStep(STEP, 1, ""))
+    assert driver.job().state is JobState.COMPLETED
+
+
+def test_a_node_that_leaves_in_good_order_had_saved_all() -> None:
+    driver = ending("n1", "n2")
+    confirm(driver, "n2")
+    driver.capacity("n1", 0, draining=True)
+    driver.do(commands.CloseWork(NodeId("n1"), driver.node("n1").stream))
+    assert driver.sent(fx.ConcatenateRows) and not driver.job().warnings
+
+
+def test_what_could_not_be_saved_fails_the_step() -> None:
+    driver = ending("n1")
+    confirm(driver, "n1", "what process000 wrote is not in its store")
+    assert driver.step().state is StepState.FAILED and driver.step().error_category == DEPENDENCY_ERROR
+    assert "n1" in driver.job().message and "process000" in driver.job().message
+
+
+def test_a_broken_stream_and_a_restarted_master_ask_again() -> None:
+    driver = ending("n1")
+    old = driver.node("n1").stream
+    driver.open("n1")
+    assert [effect.step_id for effect in driver.sent(fx.EndStep)] == [STEP]
+    confirm(driver, "n1", stream=old)
+    assert not driver.sent(fx.ConcatenateRows), "what an older stream says"
+    driver.restart()
+    assert not driver.sent(fx.ConcatenateRows)
+    driver.register("n1")
+    driver.open("n1")
+    assert [effect.step_id for effect in driver.sent(fx.EndStep)] == [STEP]
+    confirm(driver, "n1")
+    assert driver.sent(fx.ConcatenateRows)
+
+
+def test_rows_that_are_lost_then_run_again_on_the_same_nodes() -> None:
+    driver = ending("n1")
+    confirm(driver, "n1")
+    lost = driver.step().mini_batches.lease_ids[0]
+    driver.do(RequeueLostRows(STEP, 1, (LostRows(0, lost, 1, 1, 1, 4, ()),)))
+    assert driver.step().state is StepState.RUNNING
+    assert driver.sent(fx.SendStep), "the step is offered anew: its workers have been ended"
+    driver.capacity("n1", 10)
+    driver.finish_all("n1")
+    assert driver.sent(fx.EndStep) and not driver.sent(fx.ConcatenateRows)
+    confirm(driver, "n1")
+    assert driver.sent(fx.ConcatenateRows)
+
+
+def test_a_job_that_is_cancelled_waits_for_nobody() -> None:
+    driver = ending("n1")
+    driver.do(commands.CancelJob("job"))
+    assert driver.job().state is JobState.CANCELLED
+    confirm(driver, "n1")
+    assert not driver.sent(fx.ConcatenateRows)
