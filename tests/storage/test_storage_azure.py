@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from azure_server import AzureServer
 from storage_job import CONTENTS, TABLE, StorageJob
+from test_storage_script_outputs import WRITE, write
 
 
 @pytest.fixture
@@ -60,3 +61,13 @@ def test_a_table_of_an_azure_store_is_read_by_ranges(azure_job: StorageJob, azur
     assert [row.split()[0] for row in rows] == [str(number) for number in range(3000)]
     reads = [request for request in azure.requests if request.startswith("GET box/data/part.csv")]
     assert reads and all("bytes=" in request for request in reads)
+
+
+def test_what_scripts_write_goes_to_an_azure_store(azure_job: StorageJob, azure: AzureServer) -> None:
+    """Small files whole, large ones in blocks."""
+    script = WRITE.replace(" + name)", ' + name + "." * (int(name) * (9 << 20)))')
+    write(azure_job, script, files=2, outputs="made: {path: 'abfss://box@account.dfs.core.windows.net/out'}")
+    azure_job.run_well()
+    assert azure.blobs["box/out/00"].content == b"made of 00"
+    assert azure.blobs["box/out/01"].content == b"made of 01" + b"." * (9 << 20)
+    assert not [name for name in azure.blobs if name.endswith(".tmp")]

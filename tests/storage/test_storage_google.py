@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from s3_server import BUCKET, Exchange, Proxy
 from storage_job import CONTENTS, TABLE, StorageJob
+from test_storage_script_outputs import WRITE, made, write
 
 SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 
@@ -57,3 +58,11 @@ def test_a_table_of_a_google_store_is_read_by_ranges(google: StorageJob, proxy: 
     rows = google.run_well().decode().splitlines()
     assert [row.split()[0] for row in rows] == [str(number) for number in range(3000)]
     assert proxy.whole_reads == []
+
+
+def test_what_scripts_write_goes_to_a_google_store(google: StorageJob) -> None:
+    """Small files whole, large ones in parts."""
+    script = WRITE.replace(" + name)", ' + name + "." * (int(name) * (9 << 20)))')
+    write(google, script, files=2, outputs=f"made: {{path: '{gs_url(google)}/out'}}")
+    google.run_well()
+    assert made(google) == {"00": b"made of 00", "01": b"made of 01" + b"." * (9 << 20)}

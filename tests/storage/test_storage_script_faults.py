@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+import windrow
 from s3_server import Exchange, Proxy
 from storage_job import StorageJob, wait_until
 from test_storage_faults import SPY
@@ -106,6 +108,32 @@ def test_a_process_that_is_killed_while_it_saves_costs_nothing(job: StorageJob, 
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 0, text
     assert made(job) == WANT
+
+
+def test_nothing_is_saved_any_more_for_a_job_that_was_cancelled(job: StorageJob, proxy: Proxy) -> None:
+    """Its saves end with it: the agent serves the next one."""
+    held = threading.Event()
+
+    def fault(exchange: Exchange) -> None:
+        if exchange.command == "PUT":
+            held.set()
+            exchange.server.proxy.released.wait(120)  # type: ignore[attr-defined]
+
+    proxy.fault = fault
+    job.endpoint = proxy.url
+    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "100"
+    write(job, WRITE)
+    process = job.start("--slots", "1")
+    wait_until(held.is_set, "a save that waits")
+    outputs = list((job.state / "agent" / "steps").glob("*/outputs/*/*/*"))
+    assert outputs
+    with windrow.Client(json.loads((job.state / "embedded.json").read_text())["address"]) as client:
+        (seen,) = client.list_jobs()
+        client.cancel(seen.job_id)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 4, text
+    assert not any(path.exists() for path in outputs)
+    assert made(job) == {}
 
 
 def test_a_bucket_that_is_not_there_is_told_before_any_work(job: StorageJob) -> None:

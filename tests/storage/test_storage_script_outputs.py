@@ -187,7 +187,7 @@ def test_a_step_that_gathers_no_rows(job: StorageJob) -> None:
     text = text.replace("      append_row_to: ${{outputs.rows}}\n", "").replace("--out ${{outputs.made}}", "--keep 1")
     (job.folder / "job.yml").write_text(text)
     code, said = job.run()
-    assert code == 0 and f"{job.url}/out" in said, said
+    assert code == 0 and f"Output: {job.url}/out\n" in said, said
     assert made(job) == {f"{number:02d}": b"made of %02d" % number for number in range(4)}
 
 

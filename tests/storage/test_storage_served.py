@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -93,7 +94,10 @@ def run(mini_batch):
 """
 
 
-def test_files_of_several_workers_and_agents_one_of_which_is_killed(job: StorageJob, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["is killed", "leaves"])
+def test_files_of_several_workers_and_agents_one_of_which_goes(
+    job: StorageJob, tmp_path: Path, how: signal.Signals
+) -> None:
     names = [f"{number:03d}" for number in range(60)]
     for name in names:
         job.put(f"lake/in/{name}", "x")
@@ -106,15 +110,16 @@ def test_files_of_several_workers_and_agents_one_of_which_is_killed(job: Storage
         settings="retry_settings: {max_retries: 0}",
     )
     with Served(job, tmp_path) as served, windrow.Client(served.address, patience_s=DEADLINE_S) as client:
-        killed = served.start_agent("one", slots=2)
+        going = served.start_agent("one", slots=2)
         served.start_agent("two", slots=2)
         job_id = client.submit(job.folder / "job.yml").job_id
         for seen in client.progress(job_id):
             if seen.mini_batches.succeeded >= 15:
                 break
-        killed.kill()
+        going.send_signal(how)
         done = client.wait(job_id, timeout_s=DEADLINE_S)
         assert done.state is JobState.COMPLETED, done.message
+        assert not done.warnings
     made = {name: job.server.get(f"{job.prefix}/lake/out/{name}").decode() for name in names}
     assert made == {name: f"made of {name}, whole" for name in names}
     assert len(job.server.keys(f"{job.prefix}/lake/out/")) == len(names)

@@ -65,7 +65,7 @@ class Saver:
                     "(--task_overhead_timeout)",
                     work.CAUSE_TIMEOUT,
                 ) from error
-            except NotSaved:
+            except (NotSaved, asyncio.CancelledError):
                 folder.passed_over(look)
                 raise
             folder.saved(look)

@@ -143,10 +143,13 @@ def default_progress_update_timeout_s(step: EffectiveStep) -> int:
     """After how many seconds without progress a step fails that does not say so itself.
 
     The sum of all that a mini-batch may take by the step's own bounds: the start of a worker (3 x the run timeout + 30,
-    reference 5.4), loading, `run()`, and writing what it returned. So it strikes only what no other bound has ended.
+    reference 5.4), loading, `run()`, writing what it returned, and bringing to a store what it wrote itself. So it
+    strikes only what no other bound has ended.
     Reference: parallel-job.md, 2.2, where the default is "computed from other settings" and the formula not public.
     """
-    return (3 * step.run_invocation_timeout_s + 30) + step.run_invocation_timeout_s + 2 * step.task_overhead_timeout_s
+    overheads = 3 if outputs_elsewhere(step) else 2
+    start_s = 3 * step.run_invocation_timeout_s + 30
+    return start_s + step.run_invocation_timeout_s + overheads * step.task_overhead_timeout_s
 
 
 class PipelineOutput(NamedTuple):

@@ -12,6 +12,7 @@ from windrow.cli.display.figures import counted, duration, rate, size
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
 from windrow.job import Job, JobState, Step
 from windrow.results import rows_files
+from windrow.storage.urls import is_remote
 
 DETAIL_LINES = 20
 NO_SCRIPT_RAN = frozenset(("node_fault", "node_lost", "preempted", "cancelled"))
@@ -119,7 +120,8 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "") -
 def _where(places: Sequence[str], job: Job, options: str) -> str:
     """Where the outputs are, and how to get them where this machine does not see them."""
     fetch = f" (on the master; to fetch: windrow job download {job.job_id}{options})"
-    return ", ".join(places) + ("" if not places or any(Path(place).exists() for place in places) else fetch)
+    files = [Path(place) for place in places if not is_remote(place)]
+    return ", ".join(places) + ("" if not files or any(file.exists() for file in files) else fetch)
 
 
 def _script_ran(step: Step) -> bool:
