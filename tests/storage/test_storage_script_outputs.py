@@ -345,3 +345,11 @@ def test_one_that_dies_while_workers_end(job: StorageJob, proxy: Proxy, victim: 
         assert made(job) == {"end of process000": b"end"}
     else:
         assert "was lost while it ended its workers" in text
+
+
+def test_with_mode_direct_the_script_gets_the_address(job: StorageJob) -> None:
+    script = WRITE.replace("assert os.path.isdir(out), out", "assert out.startswith('s3://'), out")
+    script = script[: script.index("def run")] + "def run(mini_batch):\n    return [out] * len(mini_batch)\n"
+    write(job, script, files=1, outputs=f"made: {{path: {job.url}/out, mode: direct}}")
+    assert job.run_well().decode() == f"{job.url}/out\n"
+    assert not job.fetch_processes()

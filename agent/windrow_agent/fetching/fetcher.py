@@ -217,12 +217,6 @@ class Fetcher:
         if one.fetch.parts:
             self._bytes -= one.fetch.size
             if not one.fetched:
-                self._cancel(one)
+                self._process.cancel(one.lease.lease_id)
             # May be large: not on this thread. What a cancelled fetch still writes goes with the step's folder.
             self._loop.run_in_executor(None, shutil.rmtree, one.folder, True)
-
-    def _cancel(self, one: _Held) -> None:
-        try:
-            self._process.send({"cancel": one.lease.lease_id})
-        except OSError:
-            pass

@@ -38,6 +38,12 @@ class FetchProcess:
         self._unsent += encode(message)
         self._flush()
 
+    def cancel(self, number: int) -> None:
+        """The answer to a request is of no use any more."""
+        if self._channel is not None:
+            self._unsent += encode({"cancel": number})
+            self._flush()
+
     def close(self) -> None:
         """Ends it."""
         process, channel = self._process, self._channel

@@ -126,10 +126,7 @@ class Saver:
                 f"The process that writes to remote storage cannot be started: {error}", work.CAUSE_NODE_FAULT
             ) from error
         except asyncio.CancelledError:
-            try:
-                self._process.send({"cancel": number})
-            except OSError:
-                pass
+            self._process.cancel(number)
             raise
         finally:
             del self._asked[number]
