@@ -120,11 +120,14 @@ class Saving:
         self._hand_in(lease, done, rows)
 
     async def _at_end(self, step: Step, worker: WorkerProcess, folder: OutputFolder) -> None:
+        name = f"process{worker.process_number:03d}"
         try:
             if worker.stopped:
                 await self._saver.save(folder, step.limits.load_s)
+            elif worker.retiring:
+                why = "its shutdown() did not come to its end; what it wrote there is not saved"
+                say(logging.WARNING, why, step=step.step_id, process=name)
         except NotSaved as error:
-            name = f"process{worker.process_number:03d}"
             step.unsaved = f"What {name} wrote outside of run() is not in its store: {error}"
             say(logging.ERROR, step.unsaved, step=step.step_id)
         await self._saver.remove(folder)
