@@ -68,9 +68,12 @@ class Saving:
 
         def ended(task: asyncio.Task[None]) -> None:
             step.attempt_saves.discard(task)
-            if task.cancelled():
-                why = "The step has ended before the files of a mini-batch were saved"
-                self._hand_in(lease, *_failed(done, work.CAUSE_NODE_FAULT, why, rows))
+            why = "The step has ended before the files of a mini-batch were saved"
+            if not task.cancelled():
+                if (error := task.exception()) is None:
+                    return
+                why = f"The files of a mini-batch could not be saved on this node: {error!r}"
+            self._hand_in(lease, *_failed(done, work.CAUSE_NODE_FAULT, why, rows))
 
         saved.add_done_callback(ended)
 

@@ -142,16 +142,22 @@ def test_a_bucket_that_is_not_there_is_told_before_any_work(job: StorageJob) -> 
     assert code == 1 and "no-such-bucket" in text and "does not exist" in text, text
 
 
+SPY_WRITES = """\
+def run(mini_batch):
+    import subprocess, sys
+    # One process that may be looked into, whatever else runs.
+    subprocess.Popen(["sleep", "60"])
+    place = sys.argv[sys.argv.index("--out") + 1]
+    open(os.path.join(place, os.path.basename(mini_batch[0])), "w").close()
+"""
+
+
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")
 def test_no_script_sees_a_credential(job: StorageJob) -> None:
-    """Nor does one get at it by having it written to the store: its folder becomes a link behind the look at it."""
+    """Also while another process of the agent's writes to the store."""
     rights = "-sys_ptrace,-sys_admin,-perfmon"
     job.before = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"] if os.getuid() == 0 else []
-    script = SPY.replace(
-        "def run(mini_batch):\n",
-        "def run(mini_batch):\n    import sys\n    place = sys.argv[sys.argv.index('--out') + 1]\n"
-        "    open(os.path.join(place, os.path.basename(mini_batch[0])), 'w').close()\n",
-    )
+    script = SPY.replace("def run(mini_batch):\n", SPY_WRITES)
     write(job, script, files=3, settings=f"environment_variables: {{SPIED_FOLDER: '{job.folder}'}}")
     assert set(job.run_well("--slots", "1").decode().splitlines()) == {"True []"}
     assert sorted(made(job)) == ["00", "01", "02"]

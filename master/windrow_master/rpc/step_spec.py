@@ -71,6 +71,7 @@ def _stored_outputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2
             name=name, address=paths.outputs[name], is_file=effective.outputs[name].type == "uri_file"
         )
         for name in outputs_elsewhere(effective)
+        if is_remote(paths.outputs[name])
     ]
 
 
