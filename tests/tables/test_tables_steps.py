@@ -316,6 +316,13 @@ def test_a_mini_batch_without_rows_is_void(tmp_path: Path) -> None:
     assert found.rows == [[150, "v3"]] and len(found.frames) > 5 and not any(found.planned)
 
 
+def test_a_mini_batch_of_invalid_lines_alone_is_void(tmp_path: Path) -> None:
+    lines = [f'{{"a": {at}}}\n' if at < 3 else "nonsense\n" for at in range(9)]
+    read = {"read_json_lines": {"invalid_lines": "drop"}}
+    found = read_table(write(tmp_path / "t", {"f.jsonl": "".join(lines)}, read), 9)
+    assert found.rows == [[0], [1], [2]] and len(found.frames) > 3
+
+
 def test_steps_before_the_read_choose_files(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {f"f{at:02}.csv": f"a\n{at}\n" for at in range(40)}
     folder = tmp_path / "t"

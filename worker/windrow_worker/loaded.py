@@ -28,7 +28,8 @@ class Loaded:
     ``value``: what ``run()`` gets. ``item_count``: files, or rows. ``misfits``: values that did not fit their column's
     pinned type, as (column, count, example). ``partition_key_value``: the mini-batch's partition, where there is one.
     ``positions``, of a table: tells where each row stands in its file, as an array of numbers that grow; the same
-    however the file is cut. ``is_void``: the steps of a table have left no rows of it, and ``run()`` is not called.
+    however the file is cut. ``is_void``: no row of a table is left, after its steps or of lines that are left out where
+    they are invalid; ``run()`` is not called.
     """
 
     __slots__ = ("is_void", "item_count", "misfits", "partition_key_value", "positions", "value")

@@ -109,7 +109,9 @@ class JsonLinesLoader:
             lines = line_positions(data, where["begin"], self._encoding)
             return lines if len(lines) == len(rows) else lines[[number for number, _ in numbered]]
 
-        return Loaded(frame(made, len(rows), self._exact_integers), len(rows), misfits, None, places)
+        value = frame(made, len(rows), self._exact_integers)
+        # Of a slice whose lines are all invalid, and left out, no row is left.
+        return Loaded(value, len(value), misfits, None, places, is_void=not rows)
 
 
 class RecordsLoader:

@@ -38,7 +38,7 @@ class FileGroupTableLoader:
         value = concatenated(frames if len(frames) == 1 or len(frames[0]) else frames[1:])
         told = [(column, number, example) for column, (number, example) in misfits.items()]
         key = key_value(self._keys, where["key"])
-        # Only steps leave none of the rows of a group.
+        # Only steps, and invalid lines that are left out, leave none of the rows of a group.
         return Loaded(value, len(value), told, key, is_void=not len(value))
 
 
