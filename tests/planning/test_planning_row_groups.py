@@ -123,6 +123,14 @@ def test_every_type_of_parquet_comes_back_as_it_was(tmp_path: Path) -> None:
         assert one.value["category"].dtype == "category"
 
 
+def test_half_floats_are_keys_as_other_numbers_are(tmp_path: Path) -> None:
+    halves = pyarrow.array([numpy.float16(2.5), None, numpy.float16(-1), numpy.float16(2.5)], pyarrow.float16())
+    pyarrow.parquet.write_table(pyarrow.table({"half": halves, "n": [1, 2, 3, 4]}), tmp_path / "a.parquet")
+    loaded = load(plan(tmp_path / "step", tmp_path / "a.parquet", "mltable", partition_keys=["half"]))
+    assert [one.partition_key_value for one in loaded] == [{"half": -1}, {"half": 2.5}, {"half": None}]
+    assert [one.value["n"].to_list() for one in loaded] == [[3], [1, 4], [2]]
+
+
 def test_nested_values_of_json_lines_come_back_and_are_no_keys(tmp_path: Path) -> None:
     lines = [{"k": at % 2, "o": {"a": [at, None]}, "late": None} for at in range(4)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

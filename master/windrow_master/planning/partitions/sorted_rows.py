@@ -62,7 +62,7 @@ class SortedRows:
         changed = numpy.zeros(rows, dtype=bool)
         changed[0] = self._last is None
         for name in self._keys:
-            column = _one_array(keys.column(name))
+            column = _comparable(keys.column(name))
             if self._last is not None:
                 before = self._last.column(name)[0]
                 changed[0] |= before.as_py() != column[0].as_py()
@@ -70,8 +70,10 @@ class SortedRows:
         return numpy.flatnonzero(changed)
 
 
-def _one_array(column: pyarrow.ChunkedArray) -> pyarrow.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pyarrow.concat_arrays(column.chunks)
+def _comparable(column: pyarrow.ChunkedArray) -> pyarrow.Array:
+    array = column.chunk(0) if column.num_chunks == 1 else pyarrow.concat_arrays(column.chunks)
+    # Arrow does not compare half floats.
+    return array.cast(pyarrow.float32()) if pyarrow.types.is_float16(array.type) else array
 
 
 def _differ(left: pyarrow.Array, right: pyarrow.Array) -> numpy.ndarray:
