@@ -206,3 +206,17 @@ def test_a_planner_killed_between_groups_goes_on_with_the_same(tmp_path: Path) -
     rest = plan(step, data, "mltable", checkpoint=said[0]["to"], **keys)
     assert said[1] + rest.mini_batches == expected.mini_batches
     assert rest.recipes == expected.recipes[len(said[1]) :]
+
+
+def test_rows_of_groups_are_counted_behind_a_filter_where_that_is_asked_for(tmp_path: Path) -> None:
+    files = {f"s{at}/{name}.csv": "n\n1\n2\n3\n" for at in range(3) for name in "ab"}
+    data = mltable(tmp_path / "data", files, "read_delimited", extract("/s{s}/*.csv"), "filter: s != '1' and n > 1")
+    found = plan(tmp_path / "step", data, "mltable", partition_keys=["s"], exact_row_index=True)
+    assert [one.value["n"].to_list() for one in load(found)] == [[2, 3, 2, 3], [2, 3, 2, 3]]
+    assert [(one.item_first, one.item_count) for one in found.mini_batches] == [(0, 4), (4, 4)]
+
+
+def test_files_without_records_are_told_as_such(tmp_path: Path) -> None:
+    data = mltable(tmp_path / "data", {"s1/a.jsonl": "", "s2/b.jsonl": "\n"}, "read_json_lines", extract("/s{s}/*"))
+    error = plan(tmp_path / "step", data, "mltable", partition_keys=["s"]).error
+    assert error is not None and "leave no rows, or its files hold none" in error["message"]

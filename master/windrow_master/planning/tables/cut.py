@@ -138,7 +138,8 @@ class RowSteps:
     """What the steps on rows make of each slice, in order."""
 
     def __init__(self, pinned: dict[str, Any], seen: list[int] | None) -> None:
-        self._reader = pinned["reader"]
+        # By itself, also where it is to be a part of a group.
+        self._reader = {key: value for key, value in pinned["reader"].items() if key != "partition"}
         self._steps: list[dict[str, Any]] = self._reader.get("steps", [])
         self._counts = Counts(bounds(self._steps), seen)
         self._base = os.fsencode(pinned.get("base", ""))

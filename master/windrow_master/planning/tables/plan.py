@@ -102,7 +102,9 @@ def _cut_all(request: Request, position: dict[str, Any], journal: Journal, emitt
     else:
         cut(pinned, position, journal, emitter)
     if emitter.mini_batches == 0 and "base" in pinned:
-        raise PlanningError(f"The steps in the MLTable file of the input {shown(request.path)} leave no rows.")
+        raise PlanningError(
+            f"The steps in the MLTable file of the input {shown(request.path)} leave no rows, or its files hold none."
+        )
     if emitter.mini_batches == 0:
         raise PlanningError(
             f"The input {shown(request.path)} holds no records: its files are empty, or hold nothing but headers."

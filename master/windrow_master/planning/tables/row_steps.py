@@ -66,7 +66,8 @@ def columns_after(reader: dict[str, Any]) -> list[str]:
 def resolve(steps: Sequence[Step], columns: Sequence[str]) -> list[dict[str, Any]]:
     """The documents of the steps of a table with these columns. Raises PlanningError, with the step's place."""
     if not columns:
-        return []  # of a table without any records, which is told as such
+        # Mostly of a table without any records, which is told as such: no step is to find a column missing before.
+        steps = [step for step in steps if isinstance(step, Take | Skip | Sample | ExtractColumns)]
     columns = list(columns)
     documents = list[dict[str, Any]]()
     samples = 0
@@ -81,7 +82,7 @@ def resolve(steps: Sequence[Step], columns: Sequence[str]) -> list[dict[str, Any
                 documents.append(_filter(step, columns))
             case KeepColumns() | DropColumns():
                 columns = _kept(step, columns)
-                documents.append({"step": "keep_columns", "columns": columns})
+                documents.append({"step": "keep_columns", "columns": [*columns]})
             case ConvertColumnTypes():
                 converted = _conversions(step, columns)
                 if converted:
