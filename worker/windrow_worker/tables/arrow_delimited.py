@@ -79,6 +79,9 @@ def read_fast(data: bytes, text: Text, columns: Sequence[Column], as_text: Set[i
             as_text.add(int(failed[1]))
             continue
         if quotes:
+            if odd and odd[-1].number == table.num_rows + len(odd):
+                # An open quote has swallowed it: not what stands last among the full records is the guard.
+                return None
             last = table.num_rows - 1
             found = {table.column(at)[last].as_py() or "" for at in range(len(columns))} if last >= 0 else set()
             if found != ({""} if len(columns) > 1 else {"-"}):
