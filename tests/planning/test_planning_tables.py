@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +243,29 @@ def test_parquet_by_row_group(tmp_path: Path) -> None:
         )
     (data / "4.parquet").write_bytes(b"not parquet")
     assert "4.parquet cannot be read as Parquet" in error(plan(tmp_path / "step", data, "mltable"))
+
+
+def test_parquet_files_that_differ_are_read_as_one_type_or_as_objects(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    far, near = datetime.datetime(9999, 12, 31), datetime.datetime(2020, 1, 2)
+    for name, columns in {
+        "1": {"i": [2**60 + 1] * 2, "d": pyarrow.array([7, 8], pyarrow.int32()),
+              "u": pyarrow.array([2**64 - 1, 1], pyarrow.uint64()), "t": pyarrow.array([near, far])},
+        "2": {"i": [0.5], "d": pyarrow.array([decimal.Decimal("1.50")]), "u": pyarrow.array([-1]),
+              "t": pyarrow.array([near], pyarrow.timestamp("ns"))},
+    }.items():  # fmt: skip
+        pyarrow.parquet.write_table(pyarrow.table(columns), data / f"{name}.parquet")
+    found = plan(tmp_path / "step", data, "mltable")
+    assert rows(found) == [
+        [float(2**60), 7, 2**64 - 1, near],
+        [float(2**60), 8, 1, None],
+        [0.5, decimal.Decimal("1.50"), -1, near],
+    ]
+    frames, misfits = load(found)
+    assert [list(map(str, frame.dtypes)) for frame in frames] == [["float64", "object", "object", "datetime64[ns]"]] * 2
+    example = f"{data}/1.parquet, row group 0: row 2: 9999-12-31 00:00:00 is no timestamp[ns]"
+    assert misfits == [("t", 1, example)]
 
 
 def test_path_entries(tmp_path: Path) -> None:

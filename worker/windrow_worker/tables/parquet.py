@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any, Dict, Set, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 import numpy
 import pyarrow
@@ -29,10 +29,10 @@ def unpack_schema(packed: str) -> pyarrow.Schema:
 class ParquetLoader:
     """Reads row groups by the schema that the planner pinned: the union of all files' columns by name.
 
-    ``reader``: ``schema`` (see :func:`pack_schema`), ``mixed`` (names of columns that some files hold as numbers and
-    others as text: objects, as stored), ``path_column``. A recipe: file, size, mtime_ns, row_group, and for a file of
-    a Delta table with partitions ``constants``: the values of columns that it lacks, an Arrow stream of one row in
-    base64.
+    ``reader``: ``schema`` (see :func:`pack_schema`), ``mixed`` (names of columns that no one type takes, such as
+    numbers in some files and text in others: objects, as stored), ``path_column``. A recipe: file, size, mtime_ns,
+    row_group, and for a file of a Delta table with partitions ``constants``: the values of columns that it lacks, an
+    Arrow stream of one row in base64.
     """
 
     def __init__(self, reader: Dict[str, Any], exact_integers: bool = False) -> None:
@@ -66,7 +66,9 @@ class ParquetLoader:
             if not fetched:
                 check_unchanged(file, name, where["size"], where["mtime_ns"])
             self._footer = (listed, metadata)
-        arrays, names = [], []
+        arrays: List[Any] = []
+        names: List[str] = []
+        misfits: List[Tuple[str, int, str]] = []
         if self._path_column:
             names.append(PATH)
             arrays.append(pyarrow.repeat(printable(name), table.num_rows))
@@ -81,7 +83,12 @@ class ParquetLoader:
             elif field.name in self._mixed or table.schema.field(at).type == field.type:
                 arrays.append(table.column(at))
             else:
-                arrays.append(table.column(at).cast(field.type))
+                array, count, first = converted(table.column(at), field.type)
+                arrays.append(array)
+                if count:
+                    place = "%s, row group %d: row %d" % (printable(name), where["row_group"], first + 1)
+                    value = table.column(at)[first]
+                    misfits.append((field.name, count, "%s: %.200s is no %s" % (place, value, field.type)))
         # Without the metadata of pandas: an index that was stored is a column like the others.
         value = pyarrow.Table.from_arrays(arrays, names=names).to_pandas(integer_object_nulls=self._exact_integers)
         for column in self._mixed:
@@ -91,7 +98,27 @@ class ParquetLoader:
             before = sum(metadata.row_group(at).num_rows for at in range(where["row_group"]))
             return numpy.arange(before, before + table.num_rows)
 
-        return Loaded(value, table.num_rows, (), None, places)
+        return Loaded(value, table.num_rows, misfits, None, places)
+
+
+def converted(column: Any, kind: Any) -> Tuple[Any, int, int]:
+    """A column of one file as the type that was pinned for all, as (column, misfits, first misfit): times beyond the
+    range of a finer unit, which become null. Raises ArrowException for types of which there is no such way.
+    """
+    # It takes a while to import, and is needed only where files differ.
+    from pyarrow import compute
+
+    # Whole numbers beyond 2**53 are rounded where other files hold floats, times are cut where their unit is coarser.
+    options = compute.CastOptions(kind, allow_float_truncate=True, allow_time_truncate=True)
+    try:
+        return column.cast(options=options), 0, -1
+    except pyarrow.ArrowInvalid:
+        if not pyarrow.types.is_timestamp(column.type):
+            raise
+    made = column.cast(kind, safe=False)
+    fits = compute.equal(made.cast(column.type, safe=False), column)
+    misfits = compute.indices_nonzero(compute.invert(fits))
+    return compute.if_else(fits, made, None), len(misfits), misfits[0].as_py()
 
 
 def _constants(packed: str) -> Dict[str, Any]:

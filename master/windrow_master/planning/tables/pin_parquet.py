@@ -12,7 +12,7 @@ import pyarrow.parquet
 from windrow.spec.mltable import ReadParquet
 from windrow.storage.objects import ObjectFile
 from windrow.storage.urls import parse_url
-from windrow_worker.tables.parquet import PATH, pack_schema
+from windrow_worker.tables.parquet import PATH, converted, pack_schema
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.remote import storage_errors
@@ -47,6 +47,8 @@ class ParquetPinning:
     def __init__(self, read: ReadParquet) -> None:
         self._read = read
         self._fields: dict[str, pyarrow.Field] = {}
+        self._types: dict[str, set[pyarrow.DataType]] = {}
+        """Those that files hold of each column; it is read as the one of its field."""
         self._mixed: set[str] = set()
 
     def look_at(self, file: TableFile) -> TableFile:
@@ -62,6 +64,7 @@ class ParquetPinning:
 
     def _join(self, field: pyarrow.Field) -> None:
         known = self._fields.get(field.name)
+        self._types.setdefault(field.name, set()).add(field.type)
         if known is None:
             self._fields[field.name] = pyarrow.field(field.name, field.type)
         elif known.type != field.type and field.name not in self._mixed:
@@ -69,11 +72,14 @@ class ParquetPinning:
                 pair = [pyarrow.schema([known]), pyarrow.schema([pyarrow.field(field.name, field.type)])]
                 self._fields[field.name] = pyarrow.unify_schemas(pair, promote_options="permissive").field(0)
             except pyarrow.ArrowException:
-                # Numbers in one file and text in another: objects, each as stored.
+                # Such as numbers in one file and text in another: objects, each as stored.
                 self._mixed.add(field.name)
 
     def pin(self) -> dict[str, Any]:
         """The reader document. Raises PlanningError."""
+        for name, field in self._fields.items():
+            if not all(_reads_as(kind, field.type) for kind in self._types[name]):
+                self._mixed.add(name)
         if self._read.include_path_column and PATH in self._fields:
             raise PlanningError(
                 f'include_path_column adds the column "{PATH}", but the data has one of that name. '
@@ -86,6 +92,18 @@ class ParquetPinning:
             "mixed": sorted(self._mixed),
             "path_column": self._read.include_path_column,
         }
+
+
+def _reads_as(kind: pyarrow.DataType, pinned: pyarrow.DataType) -> bool:
+    """Whether any column of a file is read as the type that was pinned: Arrow also joins types between which it knows
+    no way, and the largest unsigned numbers with signed ones."""
+    if kind == pinned:
+        return True
+    try:
+        converted(pyarrow.nulls(1, kind), pinned)
+    except pyarrow.ArrowException:
+        return False
+    return not (pyarrow.types.is_uint64(kind) and pyarrow.types.is_int64(pinned))
 
 
 def _open(file: TableFile) -> IO[bytes]:
