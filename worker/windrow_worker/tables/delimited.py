@@ -13,7 +13,7 @@ from windrow_worker.tables.columns import Column, Misfits, convert
 from windrow_worker.tables.delimited_text import Text, records
 from windrow_worker.tables.encodings import to_text, to_utf8
 from windrow_worker.tables.files import printable, read_range
-from windrow_worker.tables.frames import frame
+from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS, frame
 from windrow_worker.tables.positions import record_positions
 
 try:
@@ -59,9 +59,10 @@ class DelimitedLoader:
         self._as_text: List[Set[int]] = [set() for _ in self._layouts]
 
     @property
-    def integers(self) -> Set[str]:
-        """Names of the columns of whole numbers."""
-        return {column.name for column in self._columns if column.type == "int"}
+    def types_without_nulls(self) -> Dict[str, str]:
+        """Of whole numbers and booleans, by column: see :data:`~windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
+        known = TYPES_WITHOUT_NULLS
+        return {column.name: known[column.type] for column in self._columns if column.type in known}
 
     def load(self, recipe: bytes) -> Loaded:
         """One mini-batch. Raises InputChanged, OSError, and ValueError for bytes that are no text of the encoding."""

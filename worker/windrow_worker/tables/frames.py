@@ -3,12 +3,15 @@ absent."""
 
 from __future__ import annotations
 
-from typing import AbstractSet, Any, List, Sequence, Tuple
+from typing import Any, List, Mapping, Sequence, Tuple
 
 import numpy
 import pandas
 
 _TEXT: Any = "str" if int(pandas.__version__.split(".")[0]) >= 3 else object
+TYPES_WITHOUT_NULLS = {"int": "int64", "bool": "bool"}
+"""Types of columns that hold objects where nulls are among whole numbers (with ``exact_integers``) or booleans, and
+what they are where there are none, as numpy names it."""
 _NOT_A_TIME = -(2**63)
 
 
@@ -23,9 +26,16 @@ def frame(columns: Sequence[Tuple[str, str, List[Any]]], rows: int, exact_intege
     return pandas.DataFrame(made, index=pandas.RangeIndex(rows))
 
 
-def settle_integers(rows: pandas.DataFrame, names: AbstractSet[str]) -> pandas.DataFrame:
-    """Columns of whole numbers that hold objects, as they are without ``exact_integers``: float64."""
-    held = {name: rows[name].astype("float64") for name in rows.columns if name in names and rows[name].dtype == object}
+def settled(rows: pandas.DataFrame, types: Mapping[str, str]) -> pandas.DataFrame:
+    """Rows of which steps have left some, with the types that they would have had they been read alone. ``types``: see
+    :data:`TYPES_WITHOUT_NULLS`."""
+    held = {}
+    for name in rows.columns:
+        if name in types and rows[name].dtype == object:
+            if not rows[name].isna().any():
+                held[name] = rows[name].astype(types[name])
+            elif types[name] != "bool":
+                held[name] = rows[name].astype("float64")
     return rows.assign(**held) if held else rows
 
 

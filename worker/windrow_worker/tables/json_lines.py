@@ -7,7 +7,7 @@ null; text is never parsed; nested values stay dict and list; text behind the ob
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from windrow_worker.loaded import Loaded
 from windrow_worker.tables.encodings import to_text
@@ -75,9 +75,11 @@ class JsonLinesLoader:
         self._path_column: bool = reader["path_column"]
 
     @property
-    def integers(self) -> Set[str]:
-        """Names of the columns of whole numbers."""
-        return {name for name, kind in self._columns if kind == "int"}
+    def types_without_nulls(self) -> Dict[str, str]:
+        """Of whole numbers and booleans, by column: see :data:`~windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
+        from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS as KNOWN
+
+        return {name: KNOWN[kind] for name, kind in self._columns if kind in KNOWN}
 
     def load(self, recipe: bytes) -> Loaded:
         """One mini-batch. Raises InputChanged, OSError, and ValueError for what is no text or no JSON."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Dict, List, Tuple
 
 import numpy
 import pyarrow
@@ -44,10 +44,15 @@ class ParquetLoader:
         self._footer: Tuple[Any, Any] = (None, None)
 
     @property
-    def integers(self) -> Set[str]:
-        """Names of the columns of whole numbers."""
-        fields = (field for field in self._schema if field.name not in self._mixed)
-        return {field.name for field in fields if pyarrow.types.is_integer(field.type)}
+    def types_without_nulls(self) -> Dict[str, str]:
+        """Of whole numbers and booleans, by column: see :data:`~windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
+        types = pyarrow.types
+        fields = [field for field in self._schema if types.is_integer(field.type) or types.is_boolean(field.type)]
+        return {
+            field.name: numpy.dtype(field.type.to_pandas_dtype()).name
+            for field in fields
+            if field.name not in self._mixed
+        }
 
     def load(self, recipe: bytes) -> Loaded:
         """One mini-batch. Raises InputChanged, OSError, and pyarrow's errors for a damaged file."""

@@ -12,10 +12,6 @@ from windrow_worker.tables.files import printable
 from windrow_worker.tables.frames import frame
 from windrow_worker.tables.path_values import PathColumnsPlan
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
 
 class PathColumnsLoader:
     """Mini-batches of another loader, with columns from the path of their file."""
@@ -23,7 +19,7 @@ class PathColumnsLoader:
     def __init__(self, loader: Any, plan: Dict[str, Any]) -> None:
         self._loader = loader
         self._plan = PathColumnsPlan(plan)
-        self.integers: Any = getattr(loader, "integers", frozenset())
+        self.types_without_nulls: Dict[str, str] = loader.types_without_nulls
 
     def load(self, recipe: bytes) -> Loaded:
         """One mini-batch. Raises what the other loader raises."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 from windrow_worker.loaded import Loaded
-from windrow_worker.tables.frames import settle_integers
+from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS, settled
 from windrow_worker.tables.steps import Step, apply
 
 
@@ -17,13 +17,13 @@ class SteppedLoader:
         """``loader``: of a table, with exact integers, which come out as such where ``exact_integers`` is True."""
         self._loader = loader
         self._steps = steps
-        self._integers = set(loader.integers)
+        self._types: Dict[str, str] = dict(loader.types_without_nulls)
         for step in steps:
-            for column in step["columns"] if step["step"] == "convert_column_types" else ():
-                if column["type"] == "int":
-                    self._integers.add(column["name"])
-                else:
-                    self._integers.discard(column["name"])
+            for column in step["columns"] if step["step"] in ("convert_column_types", "extract_columns") else ():
+                self._types.pop(column["name"], None)
+                kind = column.get("type")
+                if kind in TYPES_WITHOUT_NULLS:
+                    self._types[column["name"]] = TYPES_WITHOUT_NULLS[kind]
         self._exact_integers = exact_integers
 
     def load(self, recipe: bytes, passing_range: Optional[Callable[[int], Tuple[int, int]]] = None) -> Loaded:
@@ -34,6 +34,6 @@ class SteppedLoader:
         loaded = self._loader.load(recipe)
         rows, misfits = apply(self._steps, loaded.value, json.loads(recipe), loaded.positions, passing_range)
         if not self._exact_integers:
-            rows = settle_integers(rows, self._integers)
+            rows = settled(rows, self._types)
         found = [*loaded.misfits, *misfits]
         return Loaded(rows, len(rows), found, loaded.partition_key_value, is_void=not len(rows))
