@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 _SIGN = 1 << 63
@@ -41,20 +42,32 @@ class Grouping:
         """The groups in the order of their values, from the one numbered `first` on. `end`: that of the last line."""
         begins, sizes = self._begins, self._sizes
         begins.append(end)
-        members = [array("I") for _ in sizes]
-        for at, number in enumerate(self._groups):
-            members[number].append(at)
-        order = [number for _, number in sorted(self._numbers.items())]
+        order = array("I", map(self._numbers.__getitem__, sorted(self._numbers)))
         self._numbers.clear()
-        for number in order[first:]:
+        members, ends = self._members()
+        for number in islice(order, first, None):
+            files = members[ends[number - 1] if number else 0 : ends[number]]
             runs: list[tuple[int, int]] = []
-            for at in members[number]:
+            for at in files:
                 if runs and runs[-1][1] == begins[at]:
                     runs[-1] = (runs[-1][0], begins[at + 1])
                 else:
                     runs.append((begins[at], begins[at + 1]))
-            yield Group(runs, len(members[number]), sizes[number])
-            members[number] = array("I")
+            yield Group(runs, len(files), sizes[number])
+
+    def _members(self) -> tuple[array[int], array[int]]:
+        """The files of all groups, group by group, each in listing order, and where those of each group end."""
+        ends = array("Q", bytes(8 * len(self._sizes)))
+        for number in self._groups:
+            ends[number] += 1
+        # First where each group begins, then, with its last file in place, where it ends.
+        ends = array("Q", accumulate(ends, initial=0))
+        ends.pop()
+        members = array("I", bytes(4 * len(self._groups)))
+        for at, number in enumerate(self._groups):
+            members[ends[number]] = at
+            ends[number] += 1
+        return members, ends
 
 
 def _sortable(value: Any) -> str:
