@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 HEAD = struct.Struct("<II")
 RECORD = struct.Struct("<QIQI")
@@ -24,55 +24,76 @@ class MiniBatch(NamedTuple):
     rank: int | None = None
 
 
+def request_line(
+    step: Path,
+    path: Path | bytes | str,
+    kind: str = "uri_folder",
+    size: int | None = None,
+    checkpoint: Any = None,
+    **more: Any,
+) -> bytes:
+    """What a planner is asked."""
+    request = {
+        "step_folder": str(step),
+        "input": {"type": kind, "path": os.fsdecode(path), "mode": "ro_mount"},
+        "mini_batch_size": size,
+        "partition_keys": [],
+        "checkpoint": checkpoint,
+        "datastores": {},
+        "roots": None,
+        "rank_mini_batch_count": 0,
+        "file_format": None,
+        "mini_batch_rows": None,
+        "exact_row_index": False,
+        "rows_folder": str(step / "rows"),
+        **more,
+    }
+    return json.dumps(request).encode() + b"\n"
+
+
+def read_message(said: IO[bytes]) -> tuple[dict[str, Any], list[MiniBatch]] | None:
+    """The next message of what a planner says, with its records; None at the end."""
+    head = said.read(HEAD.size)
+    if len(head) < HEAD.size:
+        return None
+    json_length, records_length = HEAD.unpack(head)
+    message = json.loads(said.read(json_length))
+    records = said.read(records_length)
+    count = message.get("count", 0)
+    ranks = struct.unpack(f"<{count}Q", records[count * RECORD.size :]) if message.get("ranked") else [None] * count
+    unpacked = RECORD.iter_unpack(records[: count * RECORD.size])
+    return message, [MiniBatch(*values, rank) for values, rank in zip(unpacked, ranks, strict=True)]
+
+
 class Planner:
     """A planner process and its pipes."""
 
     def __init__(
         self,
         step: Path,
-        path: Path | bytes,
+        path: Path | bytes | str,
         kind: str = "uri_folder",
         size: int | None = None,
         checkpoint: Any = None,
+        environment: dict[str, str] | None = None,
         **more: Any,
     ) -> None:
         self.step = step
         step.mkdir(exist_ok=True)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "windrow_master.planning"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "windrow_master.planning"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
         )
-        request = {
-            "step_folder": str(step),
-            "input": {"type": kind, "path": os.fsdecode(path), "mode": "ro_mount"},
-            "mini_batch_size": size,
-            "partition_keys": [],
-            "checkpoint": checkpoint,
-            "datastores": {},
-            "roots": None,
-            "rank_mini_batch_count": 0,
-            "file_format": None,
-            "mini_batch_rows": None,
-            "exact_row_index": False,
-            "rows_folder": str(step / "rows"),
-            **more,
-        }
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        self.process.stdin.write(request_line(step, path, kind, size, checkpoint, **more))
         self.process.stdin.flush()
 
     def message(self) -> tuple[dict[str, Any], list[MiniBatch]] | None:
         """The next message with its records; None at the end."""
         assert self.process.stdout is not None
-        head = self.process.stdout.read(HEAD.size)
-        if len(head) < HEAD.size:
-            return None
-        json_length, records_length = HEAD.unpack(head)
-        message = json.loads(self.process.stdout.read(json_length))
-        records = self.process.stdout.read(records_length)
-        count = message.get("count", 0)
-        ranks = struct.unpack(f"<{count}Q", records[count * RECORD.size :]) if message.get("ranked") else [None] * count
-        unpacked = RECORD.iter_unpack(records[: count * RECORD.size])
-        return message, [MiniBatch(*values, rank) for values, rank in zip(unpacked, ranks, strict=True)]
+        return read_message(self.process.stdout)
 
     def close(self, *, kill: bool = False) -> int:
         """End it; by closing its stdin, or with SIGKILL."""
@@ -98,7 +119,7 @@ class Plan(NamedTuple):
 
 def plan(
     step: Path,
-    path: Path | bytes,
+    path: Path | bytes | str,
     kind: str = "uri_folder",
     size: int | None = None,
     checkpoint: Any = None,

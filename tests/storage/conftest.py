@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 from s3_server import Proxy, S3Server, proxy_before
 from storage_job import StorageJob
+
+# For `planner_process`.
+sys.path.insert(0, str(Path(__file__).parent.parent / "planning"))
 
 
 @pytest.fixture(scope="session")

@@ -3,21 +3,17 @@ loaders."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas
+from planner_process import MiniBatch, read_message, request_line
 from windrow_master.planning.__main__ import plan
 from windrow_master.planning.emitter import Output
 from windrow_master.planning.request import parse_request
 from windrow_worker.loading import make_loader
-
-HEAD = struct.Struct("<II")
-RECORD = struct.Struct("<QIQI")
 
 
 class Table(NamedTuple):
@@ -42,46 +38,29 @@ def read_table(folder: Path, mini_batch_size: int | None = None) -> Table:
     step = folder.with_name(folder.name + "-step")
     shutil.rmtree(step, ignore_errors=True)
     step.mkdir()
-    request = {
-        "step_folder": str(step),
-        "input": {"type": "mltable", "path": str(folder), "mode": "ro_mount"},
-        "mini_batch_size": mini_batch_size,
-        "partition_keys": [],
-        "checkpoint": None,
-        "datastores": {},
-        "roots": None,
-        "rows_folder": None,
-        "rank_mini_batch_count": 0,
-        "file_format": None,
-        "mini_batch_rows": None,
-        "exact_row_index": False,
-    }
     said = step / "said"
     fd = os.open(said, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
-        plan(parse_request(json.dumps(request).encode()), Output(fd))
+        plan(parse_request(request_line(step, folder, "mltable", mini_batch_size)), Output(fd))
     finally:
         os.close(fd)
-    reader, records = _messages(said.read_bytes())
+    reader, mini_batches = _messages(said)
     recipes = (step / "recipes").read_bytes()
     loader = make_loader(reader)
-    loaded = [loader.load(recipes[offset : offset + length]) for _, _, offset, length in records]
-    for (_, items, _, _), one in zip(records, loaded, strict=True):
-        assert one.item_count == len(one.value) and items in (0, one.item_count)
+    loaded = [loader.load(recipes[one.recipe_offset :][: one.recipe_length]) for one in mini_batches]
+    for mini_batch, one in zip(mini_batches, loaded, strict=True):
+        assert one.item_count == len(one.value) and mini_batch.item_count in (0, one.item_count)
         assert list(one.value.index) == list(range(len(one.value)))
         assert one.is_void == (not one.item_count)
     misfits = [tuple(misfit) for one in loaded for misfit in one.misfits]
-    return Table([one.value for one in loaded], [record[1] for record in records], misfits)
+    return Table([one.value for one in loaded], [one.item_count for one in mini_batches], misfits)
 
 
-def _messages(said: bytes) -> tuple[dict[str, Any], list[tuple[int, int, int, int]]]:
+def _messages(path: Path) -> tuple[dict[str, Any], list[MiniBatch]]:
     reader: dict[str, Any] = {}
-    records: list[tuple[int, int, int, int]] = []
-    at = 0
-    while at < len(said):
-        text, more = HEAD.unpack_from(said, at)
-        at += HEAD.size
-        reader = json.loads(said[at : at + text]).get("reader", reader)
-        records += RECORD.iter_unpack(said[at + text : at + text + more])
-        at += text + more
-    return reader, records
+    mini_batches: list[MiniBatch] = []
+    with path.open("rb") as said:
+        while (found := read_message(said)) is not None:
+            reader = found[0].get("reader", reader)
+            mini_batches += found[1]
+    return reader, mini_batches
