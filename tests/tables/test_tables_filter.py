@@ -134,6 +134,8 @@ def test_nulls_of_every_kind_of_column() -> None:
 def test_whole_numbers_beside_nulls_are_compared_exactly() -> None:
     rows = pandas.DataFrame({"id": pandas.Series([2**53, 2**53 + 1, None], dtype=object)})
     assert passing(parse_filter("id == 9007199254740993").tree, rows).tolist() == [False, True, False]
+    rows = pandas.DataFrame({"id": pandas.Series([-(2**70), 2**70, None], dtype=object)})
+    assert passing(parse_filter("id < 0").tree, rows).tolist() == [True, False, False]
 
 
 _SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul}

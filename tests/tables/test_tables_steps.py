@@ -252,6 +252,7 @@ NANOSECONDS = {"2020-01-02": 1577923200 * 10**9}
         ([1, 2], Column("x", "float"), [1.0, 2.0], 0),
         ([-1, 2**62 + 1], Column("x"), ["-1", str(2**62 + 1)], 0),
         (["1.5", "x"], Column("x", "float"), [1.5, None], 1),
+        ([10**400, 5, None], Column("x", "float"), [None, 5.0, None], 1),
         ([True], Column("x", "float"), [None], 1),
         ([5], Column("x", "datetime", formats=("%Y",)), [None], 1),
         (["10:20", " 1:2 ", "x"], Column("x", "datetime", formats=("%Y-%m-%d %H:%M",), date_constant="2021-03-04 "),

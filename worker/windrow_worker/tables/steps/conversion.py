@@ -147,7 +147,10 @@ def _to_int(value: Any) -> Tuple[Any, bool]:
 
 
 def _to_float(value: Any) -> Tuple[Any, bool]:
-    return (float(value), True) if _is_number(value) else _NONE
+    try:
+        return (float(value), True) if _is_number(value) else _NONE
+    except OverflowError:  # a whole number of JSON's may have any length
+        return _NONE
 
 
 def _to_bool(value: Any) -> Tuple[Any, bool]:

@@ -103,9 +103,9 @@ def _column(series: pandas.Series) -> Values:
     if found == "boolean":
         return Values(BOOL, numpy.where(null, False, data).astype(bool), null)
     if found == "integer":
-        # Whole numbers beside nulls; Arrow's largest are beyond 64 bits with a sign.
+        # Whole numbers beside nulls; Arrow's largest are beyond 64 bits with a sign, JSON's have any length.
         whole = numpy.where(null, 0, data)
-        small = not len(whole) or whole.max() < 2**63
+        small = not len(whole) or (whole.min() >= -(2**63) and whole.max() < 2**63)
         return Values(NUMBER, whole.astype("int64") if small else whole, null)
     if found in ("floating", "mixed-integer-float", "decimal"):
         return Values(NUMBER, numpy.where(null, 0, data), null)

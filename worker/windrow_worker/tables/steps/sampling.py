@@ -25,11 +25,6 @@ def sampled(step: Dict[str, Any], salt: int, positions: numpy.ndarray) -> numpy.
     return (chance >= step["from"]) & (chance < step["to"])  # type: ignore[no-any-return]
 
 
-def taken(step: Dict[str, Any], salt: int) -> bool:
-    """Whether a file is in a sample of files."""
-    return bool(sampled(step, salt, numpy.zeros(1, dtype="uint64"))[0])
-
-
 def _mixed(value: int) -> int:
     """splitmix64: equal seeds give equal numbers on every machine; neighbouring ones nothing alike."""
     value = (value + _GOLDEN) & _MASK
