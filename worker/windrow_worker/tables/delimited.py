@@ -12,7 +12,7 @@ from windrow_worker.loaded import Loaded
 from windrow_worker.tables.columns import Column, Misfits, convert
 from windrow_worker.tables.delimited_text import Text, records
 from windrow_worker.tables.encodings import to_text, to_utf8
-from windrow_worker.tables.files import printable, read_range
+from windrow_worker.tables.files import PATH, printable, read_range
 from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS, frame
 from windrow_worker.tables.positions import record_positions
 
@@ -26,7 +26,6 @@ except ImportError:
     # No pyarrow in the user's environment, or one too old: the exact way does it all.
     read_fast = None  # type: ignore[assignment]
 
-PATH = "Path"
 _LINES_COUNTED_BYTES_MAX = 64 * 1024 * 1024
 
 

@@ -7,6 +7,9 @@ from typing import Any, BinaryIO, Dict
 
 from windrow_worker.loaded import InputChanged
 
+PATH = "Path"
+"""The column that ``include_path_column`` adds: the file of each row, as :func:`printable` makes it."""
+
 
 def open_listed(name: str, buffering: int = -1) -> BinaryIO:
     """Open a file of the listing; ``buffering`` as in ``open``. Raises OSError, whose text says what may be wrong."""

@@ -11,9 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from windrow_worker.loaded import Loaded
 from windrow_worker.tables.encodings import to_text
-from windrow_worker.tables.files import printable, read_range
-
-PATH = "Path"
+from windrow_worker.tables.files import PATH, printable, read_range
 
 
 class InvalidLine(ValueError):

@@ -11,9 +11,7 @@ import pyarrow
 import pyarrow.parquet
 
 from windrow_worker.loaded import Loaded
-from windrow_worker.tables.files import check_unchanged, open_listed, printable
-
-PATH = "Path"
+from windrow_worker.tables.files import PATH, check_unchanged, open_listed, printable
 
 
 def pack_schema(schema: pyarrow.Schema) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas
 import pyarrow
+from windrow_worker.tables.files import PATH
 from windrow_worker.tables.parquet import unpack_schema
 
 from windrow_master.planning.errors import PlanningError
@@ -52,7 +53,7 @@ def _columns(reader: Mapping[str, Any]) -> Iterator[tuple[str, pyarrow.DataType 
     """Names and types of the columns as they are read; None: JSON text."""
     columns: list[tuple[str, pyarrow.DataType | None]] = []
     if reader["path_column"]:
-        columns.append(("Path", pyarrow.string()))
+        columns.append((PATH, pyarrow.string()))
     if reader["format"] == "parquet":
         if reader["mixed"]:
             raise PlanningError(

@@ -16,12 +16,13 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 import pyarrow
 import pyarrow.parquet
 from windrow.spec.mltable_delta import ReadDelta
-from windrow_worker.tables.parquet import PATH, pack_schema
+from windrow_worker.tables.parquet import pack_schema
 
 from windrow_master.planning.entries import AnyEntry
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.tables.files import TableFile, stat_file
 from windrow_master.planning.tables.pin_parquet import row_counts
+from windrow_master.planning.tables.pin_paths import check_path_column
 from windrow_master.planning.walk import outside
 from windrow_master.roots import Roots
 
@@ -50,11 +51,7 @@ class DeltaSource:
         self._table = _open(self._folder, read)
         self._refuse_unreadable()
         self._schema = pyarrow.schema([_plain(field) for field in pyarrow.schema(self._table.schema().to_arrow())])
-        if read.include_path_column and PATH in self._schema.names:
-            raise PlanningError(
-                f'include_path_column adds the column "{PATH}", but the table has one of that name. '
-                "Set include_path_column: false."
-            )
+        check_path_column(read.include_path_column, self._schema.names)
 
     def files(self) -> list[TableFile]:
         """The files, sorted by path component, each with its rows by row group. Raises PlanningError."""

@@ -13,16 +13,15 @@ from windrow.spec.mltable import ReadDelimited
 from windrow_worker.tables.columns import Column, infer
 from windrow_worker.tables.delimited_text import Record, Text, distinct, widened
 from windrow_worker.tables.encodings import ENCODINGS
+from windrow_worker.tables.files import PATH
 from windrow_worker.tables.partition_format import PathColumns
 
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.tables.column_types import column_of
 from windrow_master.planning.tables.delimited_files import Format, Head, read_head, sample_records
 from windrow_master.planning.tables.files import TableFile, opened
-from windrow_master.planning.tables.pin_paths import check_names, path_columns_json
+from windrow_master.planning.tables.pin_paths import check_names, check_path_column, path_columns_json
 from windrow_master.planning.walk import Warn
-
-PATH = "Path"
 
 
 class PinnedDelimited(NamedTuple):
@@ -85,11 +84,7 @@ class DelimitedPinning:
             width = max((len(record) for _, record in sample), default=0)
             self._columns = widened(self._columns, width)
             self._layouts = [list(range(len(self._columns)))]
-        if self._read.include_path_column and PATH in self._columns:
-            raise PlanningError(
-                f'include_path_column adds the column "{PATH}", but the data has one of that name. '
-                "Set include_path_column: false, or rename the column."
-            )
+        check_path_column(self._read.include_path_column, self._columns)
         check_names(self._paths, [*self._columns, PATH] if self._read.include_path_column else self._columns)
         rows = list(self._rows(sample))
         values = {name: [row[at] for row in rows] for at, name in enumerate(self._columns)}

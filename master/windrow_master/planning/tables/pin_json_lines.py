@@ -12,11 +12,12 @@ from typing import Any
 from windrow.spec.mltable import ReadJsonLines
 from windrow_worker.tables.delimited_text import Text
 from windrow_worker.tables.encodings import ENCODINGS, to_text
-from windrow_worker.tables.json_lines import PATH, kind_of, objects
+from windrow_worker.tables.json_lines import kind_of, objects
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.tables.delimited_files import Format, read_head
 from windrow_master.planning.tables.files import TableFile, opened
+from windrow_master.planning.tables.pin_paths import check_path_column
 from windrow_master.planning.tables.window import Window
 
 SAMPLE_ROWS = 10_000
@@ -55,11 +56,7 @@ class JsonLinesPinning:
                         break
             if rows >= SAMPLE_ROWS or budget <= 0:
                 break
-        if self._read.include_path_column and PATH in kinds:
-            raise PlanningError(
-                f'include_path_column adds the column "{PATH}", but the data has a key of that name. '
-                "Set include_path_column: false."
-            )
+        check_path_column(self._read.include_path_column, kinds)
         return {
             "kind": "table",
             "format": "json_lines",

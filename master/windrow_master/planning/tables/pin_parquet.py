@@ -12,11 +12,12 @@ import pyarrow.parquet
 from windrow.spec.mltable import ReadParquet
 from windrow.storage.objects import ObjectFile
 from windrow.storage.urls import parse_url
-from windrow_worker.tables.parquet import PATH, converted, pack_schema
+from windrow_worker.tables.parquet import converted, pack_schema
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.remote import storage_errors
 from windrow_master.planning.tables.files import TableFile
+from windrow_master.planning.tables.pin_paths import check_path_column
 
 SLACK_BYTES = 512
 """Behind a column chunk: some writers tell its length too short, which readers make up for by reading on."""
@@ -80,11 +81,7 @@ class ParquetPinning:
         for name, field in self._fields.items():
             if not all(_reads_as(kind, field.type) for kind in self._types[name]):
                 self._mixed.add(name)
-        if self._read.include_path_column and PATH in self._fields:
-            raise PlanningError(
-                f'include_path_column adds the column "{PATH}", but the data has one of that name. '
-                "Set include_path_column: false."
-            )
+        check_path_column(self._read.include_path_column, self._fields)
         return {
             "kind": "table",
             "format": "parquet",

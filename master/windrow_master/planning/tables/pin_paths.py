@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from windrow_worker.tables.columns import Column
+from windrow_worker.tables.files import PATH
 from windrow_worker.tables.partition_format import PathColumns
 
 from windrow_master.planning.errors import PlanningError
@@ -20,6 +21,15 @@ def path_columns_json(paths: PathColumns, at: int | None, types: Mapping[str, Co
         Column(name, "datetime") if name in paths.dates else types.get(name, Column(name)) for name in paths.names
     ]
     return {"formats": [one.text for one in paths.formats], "columns": [one.to_json() for one in columns], "at": at}
+
+
+def check_path_column(included: bool, names: Container[str]) -> None:
+    """Raise PlanningError where `include_path_column` is set, and the data has a column of that name."""
+    if included and PATH in names:
+        raise PlanningError(
+            f'include_path_column adds the column "{PATH}", but the data has one of that name. '
+            "Set include_path_column: false, or rename the column."
+        )
 
 
 def check_names(paths: PathColumns, others: Sequence[str]) -> None:
