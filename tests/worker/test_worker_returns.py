@@ -237,7 +237,8 @@ def test_misfits_of_a_table_travel_beside_the_rows(start: Start, tmp_path: Path)
         "import sys, windrow_worker.loading as loading\n"
         "class Loader:\n"
         "    def load(self, recipe):\n"
-        "        return loading.Loaded([1, 2, 3], 3, [('col', 2, 'f.csv:7: \\udcff')], {'store': '1'})\n"
+        "        found = [('col', 2, 'f.csv:7: \\udcff'), ('far', 1, '/x' * 200 + ', line 7')]\n"
+        "        return loading.Loaded([1, 2, 3], 3, found, {'store': '1'})\n"
         "def init():\n"
         "    sys._getframe(2).f_locals['self']._loader = Loader()\n"
         "def run(b, c):\n    return [c.partition_key_value]\n"
@@ -246,4 +247,5 @@ def test_misfits_of_a_table_travel_beside_the_rows(start: Start, tmp_path: Path)
     worker.ready()
     frame = worker.run(["a"])
     assert (frame.item_count, frame.rows) == (3, b"{'store': '1'}\n")
-    assert frame.side == {"misfits": [["col", 2, "f.csv:7: \\udcff"]]}
+    far = "…" + ("/x" * 200 + ", line 7")[-239:]
+    assert frame.side == {"misfits": [["col", 2, "f.csv:7: \\udcff"], ["far", 1, far]]}

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 MESSAGE_CHARACTERS_MAX = 1000
 DETAIL_CHARACTERS_MAX = 16000
 """UTF-8 needs at most 4 bytes for one: 4 KiB and 64 KiB are what a completion may carry."""
+EXAMPLE_CHARACTERS_MAX = 240
+"""Of an example of a value that did not fit: its end, since the value and its line stand behind the path."""
 
 EXCEPTION = "exception"
 BAD_RETURN = "bad_return"
@@ -109,7 +111,11 @@ def traceback_of(error: BaseException) -> str:
 
 def encode_misfits(misfits: Sequence[Tuple[str, int, str]]) -> bytes:
     """The side document of a DONE frame: values that did not fit their column's pinned type, by column."""
+    most = EXAMPLE_CHARACTERS_MAX
     document = {
-        "misfits": [[_printable(column), count, _printable(example[:120])] for column, count, example in misfits]
+        "misfits": [
+            [_printable(column), count, _printable(text if len(text) <= most else "…" + text[1 - most :])]
+            for column, count, text in misfits
+        ]
     }
     return json.dumps(document, ensure_ascii=False).encode()
