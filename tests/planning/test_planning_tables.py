@@ -305,6 +305,7 @@ def test_file_lists_of_several_entries_resume(tmp_path: Path) -> None:
         assert plan(step, folder, "mltable", 1, checkpoint).recipes == whole.recipes[checkpoint["mini_batches"] :]
 
 
+_IN_UTF16 = "paths:\n  - file: a.csv\ntransformations:\n  - read_delimited: {encoding: utf16}\n"
 _WITH_PATH = "paths:\n  - file: a.csv\ntransformations:\n  - read_delimited: {include_path_column: true}\n"
 
 
@@ -324,6 +325,7 @@ _WITH_PATH = "paths:\n  - file: a.csv\ntransformations:\n  - read_delimited: {in
         ({"MLTable": "paths:\n  - fil: a\n"}, 'MLTable:2:5: paths[0].fil: is not known here. Did you mean "file"?'),
         ({"MLTable": "paths:\n  - file: a\ntransformations:\n  - take: x\n"}, "4:11: transformations[0].take: must be"),
         ({"a.csv": "Path\n1\n", "MLTable": _WITH_PATH}, "one of that name"),
+        ({"a.csv": b"\xfe\xff\0a\0\n\0\x31", "MLTable": _IN_UTF16}, "a.csv is UTF-16 with the bytes of each"),
     ],
 )  # fmt: skip
 def test_errors_of_users(tmp_path: Path, files: dict[str, str | bytes], words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from windrow_master.planning.tables.window import Window
 SAMPLE_BYTES = 64 * 1024
 RECORD_BYTES_MAX = 256 * 1024 * 1024
 """Longer records than this are taken for a file that is not what it is read as; nor is a longer sample looked at."""
+
+_BIG_ENDIAN_MARKS = {"utf-16-le": codecs.BOM_UTF16_BE, "utf-32-le": codecs.BOM_UTF32_BE}
 
 
 class Format(NamedTuple):
@@ -55,6 +58,11 @@ def read_head(window: Window, file: TableFile, how: Format, *, header: bool) -> 
     encoding = how.encoding
     mark = window.read(0, 8)
     refuse_compressed(file, mark)
+    if mark.startswith(_BIG_ENDIAN_MARKS.get(encoding.name, ())):
+        raise PlanningError(
+            f"{shown(file.name)} is UTF-{8 * encoding.unit} with the bytes of each character in the other order (big "
+            "endian), which is not read. Save it as UTF-8."
+        )
     cutter = how.cutter(window)
     begin = cutter.first_record(len(encoding.mark) if encoding.mark and mark.startswith(encoding.mark) else 0)
     if not header or begin is None:
