@@ -25,6 +25,7 @@ from windrow_worker.tables.delimited_text import Text, header_names, records, wi
 INT, FLOAT, TEXT = Column("i", "int"), Column("f", "float"), Column("t")
 BOOL = Column("b", "bool", true_words=TRUE_WORDS, false_words=FALSE_WORDS)
 PLAIN_BOOL = Column("p", "bool", true_words=PLAIN_TRUE_WORDS, false_words=PLAIN_FALSE_WORDS)
+LISTED_BOOL = Column("l", "bool", true_words=("1", "T"), false_words=("0",), mismatch=False)
 DATE = Column("d", "datetime", dates=("iso",))
 
 
@@ -210,12 +211,14 @@ def tidy(draw: st.DrawFn) -> str:
 @settings(max_examples=400, deadline=None)
 @given(
     data=delimited() | tidy(),
-    columns=st.lists(st.sampled_from([INT, FLOAT, TEXT, BOOL, PLAIN_BOOL, DATE]), min_size=1, max_size=4),
+    columns=st.lists(st.sampled_from([INT, FLOAT, TEXT, BOOL, PLAIN_BOOL, LISTED_BOOL, DATE]), min_size=1, max_size=4),
     multi_line=st.booleans(),
     empty_as_string=st.booleans(),
     skip_returns=st.booleans(),
 )
 # The open quote makes one short record of all that follows; the nulls before it are a record too.
+# An empty text is one that is not listed.
+@example(data="1,1\n1,\n", columns=[INT, LISTED_BOOL], multi_line=False, empty_as_string=True, skip_returns=False)
 @example(data='a,b\n,\n"x,y\n', columns=[TEXT] * 2, multi_line=True, empty_as_string=False, skip_returns=False)
 def test_fast_way_agrees_with_exact_way(
     tmp_path_factory: pytest.TempPathFactory,

@@ -129,8 +129,11 @@ def _parse(data: bytes, text: Text, columns: Sequence[Column], as_text: Set[int]
     words = next((_words(column) for column in columns if column.type == "bool"), ((), ()))
     types = {}
     for at, column in enumerate(columns):
-        # Arrow has one list of words for all columns; bools of other words go the exact way.
-        typed = column.type in ("int", "float") or (column.type == "bool" and _words(column) == words)
+        typed = column.type in ("int", "float")
+        if column.type == "bool":
+            # Arrow has one list of words for all columns; bools of other words go the exact way. So do those to which
+            # an empty text means something: it is null to Arrow.
+            typed = _words(column) == words and (column.mismatch is None or not text.empty_as_string)
         types[str(at)] = TYPES[column.type] if typed and at not in as_text else pyarrow.string()
     return csv.read_csv(
         pyarrow.BufferReader(data),
