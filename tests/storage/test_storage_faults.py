@@ -193,12 +193,15 @@ def test_a_fetch_process_that_is_killed_costs_nothing(job: StorageJob, proxy: Pr
 
 SPY = """\
 import os
+import subprocess
 
 SECRETS = [bytes(reversed(b"1000-ees-yam-tpircs-on-taht-t3rc3s")), bytes(reversed(b"1000STSETWORDNIWAIKA"))]
 
 def run(mini_batch):
     found = [name for name, value in os.environb.items() for secret in SECRETS if secret in value]
     looked_into = []
+    # One at least that it may look into besides itself.
+    other = subprocess.Popen(["sleep", "60"])
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             command = open(f"/proc/{pid}/cmdline", "rb").read()
@@ -209,6 +212,7 @@ def run(mini_batch):
             continue  # the tester's own, which has no part in this
         looked_into.append(pid)
         found += [repr(command) for secret in SECRETS if secret in content or secret in command]
+    other.kill()
     for folder, _, names in os.walk(os.environ["SPIED_FOLDER"]):
         for name in names:
             try:
@@ -216,7 +220,7 @@ def run(mini_batch):
             except OSError:
                 continue
             found += [os.path.join(folder, name) for secret in SECRETS if secret in content]
-    return [f"{len(looked_into) > 1} {sorted(set(found))}"]
+    return [f"{str(other.pid) in looked_into} {sorted(set(found))}"]
 """
 
 
