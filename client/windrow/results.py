@@ -110,6 +110,10 @@ def rows_of(chunks: Iterable[bytes], place: RowsFile) -> Iterator[str]:
     """
     if place.format == "parquet":
         return _json_of(chunks)
+    encoding = place.to_csv.get("encoding")
+    if encoding:
+        content = io.TextIOWrapper(io.BufferedReader(_Chunks(chunks), 1 << 20), encoding, "replace", newline="\n")
+        return (line.removesuffix("\n") for line in content)
     return _records_of(lines_of(chunks)) if place.format == "csv" else lines_of(chunks)
 
 
@@ -196,14 +200,9 @@ def _read_options(place: RowsFile) -> dict[str, Any]:
         "header": 0 if place.header else None,
         "index_col": 0 if place.to_csv.get("index") else None,
     }
-    for write, read in (
-        ("quotechar", "quotechar"),
-        ("escapechar", "escapechar"),
-        ("decimal", "decimal"),
-        ("quoting", "quoting"),
-    ):
-        if write in place.to_csv:
-            options[read] = place.to_csv[write]
+    for name in ("quotechar", "escapechar", "doublequote", "decimal", "quoting", "encoding"):
+        if name in place.to_csv:
+            options[name] = place.to_csv[name]
     return options
 
 

@@ -58,6 +58,26 @@ def test_files_of_a_format(job: CompatibilityJob, row_format: str) -> None:
         assert [json.loads(row) for row in rows] == EXPECTED
 
 
+def test_text_of_another_encoding_has_one_mark_and_one_header(job: CompatibilityJob) -> None:
+    script = """
+        import os
+        import pandas
+
+        def run(mini_batch, context):
+            if context.minibatch_index == 1:
+                return pandas.DataFrame()
+            return pandas.DataFrame({"file": map(os.path.basename, mini_batch), "t": 'é "x"'})
+    """
+    write(job, "./rows.txt", script)
+    to_csv = {"sep": ",", "header": True, "encoding": "utf-16"}
+    job.write("code/parallel_run_step.settings.json", json.dumps({"append_row": {"pandas.DataFrame.to_csv": to_csv}}))
+    done = windrow.run(job.folder / "job.yml", state=job.state)
+    rows = pd.DataFrame({"file": ["f0", "f1", "f4", "f5"], "t": 'é "x"'})
+    assert (job.folder / "rows.txt").read_bytes() == rows.to_csv(index=False).encode("utf-16")
+    assert list(done.results()) == rows.to_csv(index=False).splitlines()
+    assert done.to_dataframe().equals(rows)
+
+
 def test_a_name_of_windrow_s_ends_in_the_format(job: CompatibilityJob) -> None:
     write(job, "./out")
     setting = "jobs.score.task.program_arguments=--append_row_format csv"

@@ -141,6 +141,11 @@ class CoreDriver:
         assert self.plan(step_id, item_counts)
         return self.step(step_id)
 
+    def finish_step(self, step_id: int = 1, message: str = "") -> None:
+        """The output of a step stands."""
+        generation = self.job(self.step(step_id).job_key).generation
+        self.do(commands.FinishStep(StepId(step_id), generation, message))
+
     # Nodes
 
     def node(self, name: str = "n1") -> Node:
@@ -175,6 +180,11 @@ class CoreDriver:
         """A node starts no worker for a step any more."""
         node, step = self.node(name), StepId(step_id)
         self.do(commands.SetCapacity(node.node_id, node.stream, ((step, 0, 0),), False, (step,)))
+
+    def init_fails(self, name: str, times: int = 1) -> None:
+        """Workers of a node fail in `init()`."""
+        for number in range(times):
+            self.do(commands.ReportWorkerFailure(NodeId(name), StepId(1), Cause.INIT_FAILED, "no model", "", number))
 
     def join(self, name: str = "n1", leases_max: int = 1000, incarnation: str = "a", step_id: int = 1) -> Node:
         """A node registers, connects, and takes work."""

@@ -10,12 +10,6 @@ from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, NodeState, StepState
 
 
-def init_fails(driver: CoreDriver, name: str, times: int = 1) -> None:
-    """Workers of a node fail in `init()`."""
-    for number in range(times):
-        driver.do(commands.ReportWorkerFailure(NodeId(name), StepId(1), Cause.INIT_FAILED, "no model", "", number))
-
-
 @pytest.mark.parametrize(
     ("nodes", "processes", "after_s", "failures", "failed"),
     [
@@ -34,7 +28,7 @@ def test_init_that_never_succeeds_fails_the_step_after_two_minutes_and_twice_the
     names = [f"n{number}" for number in range(nodes)]
     for name in names:
         driver.join(name, 1)
-    init_fails(driver, names[0], failures)
+    driver.init_fails(names[0], failures)
     assert step.state == StepState.RUNNING, "however many at once"
     driver.tick_alive(after_s, *names)
     assert (step.state == StepState.FAILED) == failed
@@ -49,9 +43,9 @@ def test_the_failure_that_passes_the_limit_ends_the_step_at_once() -> None:
     step = driver.running([1])
     driver.join()
     driver.tick_alive(121, "n1")
-    init_fails(driver, "n1")
+    driver.init_fails("n1")
     assert step.state == StepState.RUNNING
-    init_fails(driver, "n1")
+    driver.init_fails("n1")
     assert step.state == StepState.FAILED
 
 
@@ -66,7 +60,7 @@ def test_init_that_has_succeeded_anywhere_may_fail_elsewhere(sign: str, restart:
         driver.fail("n1", driver.held("n1")[0], Cause.EXCEPTION)
     elif sign == "a mini-batch is done":
         driver.complete("n1", completion(driver.held("n1")[0].lease_id))
-    init_fails(driver, "n2", 50)
+    driver.init_fails("n2", 50)
     if restart:
         driver.restart()
         for name in ("n1", "n2"):
@@ -74,7 +68,7 @@ def test_init_that_has_succeeded_anywhere_may_fail_elsewhere(sign: str, restart:
     if sign == "a worker waits or runs":
         driver.beat("n1", ready_steps=(StepId(1),))
     driver.tick_alive(300, "n1", "n2")
-    init_fails(driver, "n2", 50)
+    driver.init_fails("n2", 50)
     assert driver.step().state == StepState.RUNNING
 
 
@@ -83,7 +77,7 @@ def test_waiting_for_a_node_is_no_time_in_which_init_failed() -> None:
     step = driver.running([1])
     driver.tick(3600)
     driver.join()
-    init_fails(driver, "n1", 2)
+    driver.init_fails("n1", 2)
     driver.tick_alive(60, "n1")
     assert step.state == StepState.RUNNING
 
@@ -114,7 +108,7 @@ def test_what_is_no_standing_still(what: str) -> None:
     elif what == "large rows arrive":
         driver.do(commands.NoteProgress(StepId(1)))
     elif what == "init failed":
-        init_fails(driver, "n2")
+        driver.init_fails("n2")
     else:
         if what == "lost while it drained":
             driver.do(commands.DrainNode(NodeId("n2")))
@@ -124,7 +118,7 @@ def test_what_is_no_standing_still(what: str) -> None:
     driver.tick_alive(3, "n1", "n2")
     assert driver.step().state == StepState.FAILED
     assert "No progress update in 20 seconds, more than progress_update_timeout allows (20 s)" in step.message
-    assert "mini-batches are leased, and none has ended" in step.message
+    assert "leased mini-batches, of which none has ended" in step.message
 
 
 # Nodes at fault

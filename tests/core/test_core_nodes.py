@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from core_driver import CoreDriver, completion
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
@@ -205,6 +204,18 @@ def test_a_lost_run_of_leases_is_missed_even_when_their_ids_cancel_out() -> None
     assert [driver.beat(held=ids[:3]) for _ in range(5)] == [False] * 4 + [True]
 
 
+def test_the_attempt_rows_of_leases_that_grow_old_are_written() -> None:
+    driver = CoreDriver()
+    driver.running([1])
+    driver.join()
+    (lease,) = driver.held()
+    driver.tick_alive(0.75, "n1")
+    assert not driver.tables.attempts
+    driver.tick_alive(1, "n1")
+    row = driver.tables.attempts[lease.lease_id]
+    assert (row.state, row.node_id, row.node_incarnation) == (AttemptState.RUNNING, "n1", "a")
+
+
 # Drains
 
 
@@ -315,115 +326,3 @@ def test_one_success_or_one_failure_of_the_scripts_own_clears_the_suspicion() ->
         assert driver.node("n1").failures == 9
         driver.complete("n1", completion(driver.held("n1")[0].lease_id, cause))
         assert driver.node("n1").failures == 0
-
-
-# Workers that cannot be made ready
-
-
-def init_fails(driver: CoreDriver, name: str, times: int = 1) -> None:
-    """Workers of a node fail before they are ready."""
-    for number in range(times):
-        driver.do(
-            commands.ReportWorkerFailure(NodeId(name), StepId(1), Cause.INIT_FAILED, "no module named x", "", number)
-        )
-
-
-def test_a_step_fails_when_every_node_has_given_it_up() -> None:
-    driver = CoreDriver()
-    step = driver.running([1])
-    for name in ("n1", "n2"):
-        driver.join(name, 1)
-    for name in ("n1", "n2"):
-        assert step.state == StepState.RUNNING
-        init_fails(driver, name, 3)
-        driver.give_up(name)
-        driver.do(commands.ReleaseLeases(NodeId(name), list(driver.node(name).lease_ids)))
-    assert step.state == StepState.FAILED
-    assert "no worker could be made ready (6 tries on 2 nodes): no module named x" in step.message
-    driver.tables.check()
-
-
-def test_a_node_that_is_away_for_a_moment_may_still_serve_but_not_once_it_is_lost() -> None:
-    driver = CoreDriver()
-    step = driver.running([1])
-    driver.join("n1", 0)
-    driver.join("n2", 0)
-    driver.do(commands.CloseWork(NodeId("n2"), driver.node("n2").stream))
-    init_fails(driver, "n1")
-    driver.give_up("n1")
-    assert step.state == StepState.RUNNING
-    driver.tick_alive(2, "n1")
-    assert driver.step().state == StepState.FAILED
-
-
-def test_the_last_lease_that_comes_back_counts_too() -> None:
-    driver = CoreDriver()
-    step = driver.running([1], max_retries=5)
-    driver.join("n1", 1)
-    init_fails(driver, "n1")
-    driver.give_up("n1")
-    assert step.state == StepState.RUNNING, "its last lease is still out"
-    driver.fail("n1", driver.held()[0], Cause.EXCEPTION)
-    driver.tick_alive(0.5, "n1")
-    assert driver.step().state == StepState.FAILED
-
-
-@pytest.mark.parametrize("draining", [False, True], ids=["squeezed out", "draining"])
-def test_a_node_that_wants_nothing_has_not_given_up(draining: bool) -> None:
-    driver = CoreDriver()
-    step = driver.running([1])
-    driver.join("n1", 0)
-    init_fails(driver, "n1", 2)
-    driver.capacity("n1", 0, workers=0, draining=draining)
-    driver.tick_alive(0.5, "n1")
-    assert step.state == StepState.RUNNING
-
-
-def test_a_node_that_leaves_does_not_speak_for_those_that_may_come() -> None:
-    driver = CoreDriver()
-    step = driver.running([1])
-    node = driver.join("n1", 0)
-    init_fails(driver, "n1", 3)
-    driver.do(commands.SetCapacity(node.node_id, node.stream, ((StepId(1), 0, 0),), True, (StepId(1),)))
-    assert step.state == StepState.RUNNING
-
-
-def test_a_step_given_up_under_an_earlier_master_fails_too() -> None:
-    driver = CoreDriver()
-    step = driver.running([1])
-    driver.join("n1", 0)
-    driver.give_up("n1")
-    assert step.state == StepState.FAILED
-    assert "no worker could be made ready (on 1 node)" in step.message
-
-
-def test_a_worker_that_gets_ready_clears_its_nodes_failures() -> None:
-    driver = CoreDriver()
-    step = driver.running([1])
-    driver.join("n1", 1)
-    init_fails(driver, "n1", 2)
-    driver.capacity("n1", 1, workers=1)
-    assert step.init_failures == {NodeId("n1"): 2}, "it wants a worker, and has none yet"
-    driver.beat(ready_steps=(StepId(1), StepId(9)))
-    assert not step.init_failures
-
-
-def test_a_result_shows_that_a_worker_got_ready() -> None:
-    driver = CoreDriver()
-    step = driver.running([1, 1])
-    driver.join("n1", 1)
-    init_fails(driver, "n1", 1)
-    driver.complete("n1", completion(driver.held()[0].lease_id))
-    assert not step.init_failures
-
-
-def test_the_attempt_rows_of_leases_that_grow_old_are_written() -> None:
-    driver = CoreDriver()
-    driver.running([1])
-    driver.join()
-    (lease,) = driver.held()
-    driver.tick_alive(0.75, "n1")
-    assert not driver.tables.attempts
-    driver.tick_alive(1, "n1")
-    row = driver.tables.attempts[lease.lease_id]
-    assert (row.state, row.node_id, row.node_incarnation) == (AttemptState.RUNNING, "n1", "a")

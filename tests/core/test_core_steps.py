@@ -1,4 +1,4 @@
-"""Jobs and steps: planning, thresholds, endings, lost rows, refusals."""
+"""Jobs and steps: planning, endings, refusals."""
 
 from __future__ import annotations
 
@@ -12,13 +12,7 @@ from windrow_master.core import effects as fx
 from windrow_master.core.commands import Refused
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.settings import StepSettings
-from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState, Verdict
-
-
-def finish(driver: CoreDriver, step_id: int = 1, message: str = "") -> None:
-    """The output of a step stands."""
-    generation = driver.job(driver.step(step_id).job_key).generation
-    driver.do(commands.FinishStep(StepId(step_id), generation, message))
+from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
 
 
 def test_a_job_goes_all_the_way() -> None:
@@ -33,7 +27,7 @@ def test_a_job_goes_all_the_way() -> None:
     assert driver.step().state == StepState.CONCATENATING
     assert driver.sent(fx.ConcatenateRows) == [fx.ConcatenateRows(StepId(1), 1)]
     assert fx.PrepareStep not in map(type, driver.effects)
-    finish(driver, message="6 rows")
+    driver.finish_step(message="6 rows")
     assert (driver.job().state, driver.step().message) == (JobState.COMPLETED, "6 rows")
     assert driver.sent(fx.EndStep) and driver.sent(fx.StopStepWork) and driver.sent(fx.NotifyJob)[-1].ended
     assert driver.tables.jobs[1].end_time is not None
@@ -51,7 +45,7 @@ def test_steps_wait_for_those_they_depend_on() -> None:
         driver.plan(step_id, [1])
         driver.join(step_id=step_id) if step_id == 1 else driver.capacity("n1", 5, step_id=step_id)
         driver.finish_all()
-        finish(driver, step_id)
+        driver.finish_step(step_id)
     assert driver.job().state == JobState.COMPLETED
 
 
@@ -182,110 +176,6 @@ def test_no_progress_fails_the_step_but_waiting_for_a_node_does_not() -> None:
     assert driver.step().state == StepState.FAILED and "No progress update in 5 seconds" in step.message
 
 
-# Thresholds
-
-
-def outcomes(driver: CoreDriver, *causes: int, items: int = 2) -> None:
-    """Complete the held leases in order, without retries."""
-    for cause, lease in zip(causes, driver.held(), strict=False):
-        driver.complete("n1", completion(lease.lease_id, cause, items=items))
-
-
-@pytest.mark.parametrize(
-    ("settings", "failing", "failed"),
-    [
-        ({"error_threshold": 0}, 1, True),
-        ({"error_threshold": 2}, 1, False),
-        ({"error_threshold": 3}, 2, True),
-        ({"mini_batch_error_threshold": 0}, 1, True),
-        ({"mini_batch_error_threshold": 1}, 1, False),
-        ({"mini_batch_error_threshold": 1}, 2, True),
-        ({"allowed_failed_percent": 20.0}, 2, False),
-        ({"allowed_failed_percent": 20.0}, 3, True),
-        ({"allowed_failed_percent": 0.0}, 1, True),
-        ({"error_threshold": 100, "mini_batch_error_threshold": 0}, 1, True),
-        ({}, 9, False),
-    ],
-)
-def test_thresholds_compare_with_greater_than(settings: dict[str, Any], failing: int, failed: bool) -> None:
-    driver = CoreDriver()
-    step = driver.running([2] * 10, max_retries=0, **settings)
-    driver.join()
-    outcomes(driver, *[Cause.EXCEPTION] * failing)
-    assert (step.state == StepState.FAILED) == failed
-    if failed:
-        assert driver.job().state == JobState.FAILED and not driver.core.state.leases
-        assert driver.sent(fx.ReportFailures) == [fx.ReportFailures(StepId(1))]
-        assert driver.complete("n1", completion(max(driver.leases))) == {Verdict.JOB_ENDED: [max(driver.leases)]}
-    else:
-        driver.finish_all()
-        finish(driver)
-        assert driver.job().state == JobState.COMPLETED_WITH_FAILURES
-    driver.tables.check()
-
-
-@pytest.mark.parametrize(
-    ("settings", "results", "said"),
-    [
-        # As the sales sample does it: nothing is returned, and nothing is to fail for that.
-        ({"error_threshold": -1, "mini_batch_error_threshold": 0, "append_row": False}, [0, 0, 0], ""),
-        ({"error_threshold": 9, "mini_batch_error_threshold": 1}, [1, 2, 2], ""),
-        ({"error_threshold": 9, "mini_batch_error_threshold": 0}, [1, 2, 2], "A short return counts as one"),
-        ({"error_threshold": 1}, [1, 2, 2], ""),
-        ({"error_threshold": 1}, [1, 1, 2], "2 items failed, more than error_threshold allows (1)"),
-        ({"error_threshold": 0, "mini_batch_error_threshold": 0}, [2, 9, 2], ""),
-        ({"error_threshold": 9, "allowed_failed_percent": 33.0}, [1, 2, 2], "1 of 3 mini-batches failed"),
-        ({"error_threshold": 9, "allowed_failed_percent": 34.0}, [1, 2, 2], ""),
-        ({"error_threshold": -1, "allowed_failed_percent": 0.0}, [1, 2, 2], ""),
-        ({}, [0, 0, 0], "no succeeded mini batch item returned from run()"),
-        ({}, [0, 1, 0], ""),
-    ],
-)
-def test_short_returns_count_as_items_and_with_an_error_threshold_as_mini_batches(
-    settings: dict[str, Any], results: list[int], said: str
-) -> None:
-    driver = CoreDriver()
-    step = driver.running([2, 2, 2], **settings)
-    driver.join()
-    for lease, count in zip(driver.held(), results, strict=True):
-        driver.complete("n1", completion(lease.lease_id, items=2, results=count, rows=b"r\n" * count))
-    assert step.state == (StepState.FAILED if said else StepState.CONCATENATING), step.message
-    assert said in step.message
-    driver.tables.check()
-
-
-@pytest.mark.parametrize("max_retries", [0, 2])
-def test_a_mini_batch_counts_against_a_threshold_only_when_its_tries_are_used_up(max_retries: int) -> None:
-    driver = CoreDriver()
-    step = driver.running([2, 2], max_retries=max_retries, error_threshold=0, mini_batch_error_threshold=0)
-    driver.join(leases_max=1)
-    for _ in range(max_retries):
-        driver.fail("n1", driver.held()[0], Cause.BAD_RETURN, items=2)
-        assert step.state == StepState.RUNNING, "a try that failed is no failure yet"
-    driver.fail("n1", driver.held()[0], Cause.BAD_RETURN, items=2)
-    assert step.state == StepState.FAILED
-
-
-def test_allowed_failed_percent_waits_for_the_end_of_planning() -> None:
-    driver = CoreDriver()
-    driver.submit(StepSettings("step", max_retries=0, allowed_failed_percent=50))
-    driver.plan(1, [1, 1], done=False)
-    driver.join()
-    outcomes(driver, Cause.EXCEPTION, Cause.EXCEPTION)
-    assert driver.step().state == StepState.RUNNING
-    driver.plan(1, [1], done=True)
-    assert driver.step().state == StepState.FAILED
-
-
-def test_append_row_without_one_succeeded_item_fails() -> None:
-    driver = CoreDriver()
-    step = driver.running([2, 2])
-    driver.join()
-    for lease in driver.held():
-        driver.complete("n1", completion(lease.lease_id, items=2, results=0, rows=b""))
-    assert step.state == StepState.FAILED and "no succeeded mini batch item returned from run()" in step.message
-
-
 # Endings
 
 
@@ -359,7 +249,7 @@ def test_a_job_paused_while_its_output_is_made_does_not_go_on(restart: bool) -> 
     driver.do(commands.PauseJob(JobKey(1), "a bug"))
     if restart:
         driver.restart()
-    finish(driver)
+    driver.finish_step()
     assert [driver.step(at).state for at in (1, 2)] == [StepState.CONCATENATING, StepState.WAITING]
     driver.do(commands.CancelJob("job"))
     assert driver.job().state == JobState.CANCELLED
@@ -381,14 +271,14 @@ def test_one_request_makes_one_job() -> None:
 def test_finishing_needs_the_present_generation_and_state() -> None:
     driver = CoreDriver()
     step = driver.running([1])
-    finish(driver)
+    driver.finish_step()
     assert step.state == StepState.RUNNING
     driver.join()
     driver.finish_all()
     driver.do(commands.FinishStep(StepId(1), 2))
     assert driver.step().state == StepState.CONCATENATING
-    finish(driver)
-    finish(driver)
+    driver.finish_step()
+    driver.finish_step()
     assert driver.step().state == StepState.COMPLETED
 
 
@@ -400,111 +290,3 @@ def test_ended_jobs_are_forgotten_after_a_while() -> None:
     assert driver.core.state.jobs
     driver.tick(2)
     assert not driver.core.state.jobs and not driver.core.state.steps and not driver.core.state.job_keys
-
-
-# Lost rows
-
-
-@pytest.mark.parametrize("counts", [[2, 2], [0, 0]], ids=["known", "unknown"])
-@pytest.mark.parametrize("restart", [False, True])
-def test_lost_rows_run_again_and_no_counter_drifts(counts: list[int], restart: bool) -> None:
-    driver = CoreDriver()
-    driver.running(counts)
-    driver.join()
-    driver.finish_all()
-    before = driver.step().counters.to_json()
-    lost = driver.tables.lost_rows(1, 0)
-    if restart:
-        driver.restart()
-    driver.do(commands.RequeueLostRows(StepId(1), 1, (lost,)))
-    step = driver.step()
-    assert step.state == StepState.RUNNING
-    assert driver.tables.attempts[lost.lease_id].cause == Cause.ROWS_LOST
-    driver.assert_reload_equals_live()
-    driver.register()
-    driver.open()
-    driver.capacity("n1", 5)
-    (lease,) = driver.held()
-    assert (lease.mini_batch, lease.attempt) == (0, 2)
-    driver.finish_all()
-    assert driver.step().state == StepState.CONCATENATING
-    driver.assert_reload_equals_live()
-    assert step.counters.retries == 1
-    step.counters.retries = 0
-    step.counters.failed_attempts.clear()
-    step.counters.examples.clear()
-    assert step.counters.to_json() == before
-
-
-@pytest.mark.parametrize("restart", [False, True])
-def test_lost_rows_change_nothing_about_what_a_mini_batch_was_charged_with(restart: bool) -> None:
-    driver = CoreDriver()
-    driver.running([1], max_retries=2)
-    driver.join()
-    for _ in range(2):
-        driver.fail("n1", driver.held()[0], Cause.EXCEPTION)
-    driver.finish_all()
-    lost = driver.tables.lost_rows(1, 0)
-    if restart:
-        driver.restart()
-        driver.register()
-        driver.open()
-        driver.capacity("n1", 5)
-    driver.do(commands.RequeueLostRows(StepId(1), 1, (lost,)))
-    driver.assert_reload_equals_live()
-    (lease,) = driver.held()
-    assert (lease.attempt, driver.step().counters.retries) == (4, 3)
-    driver.fail("n1", lease, Cause.EXCEPTION)
-    assert driver.step().counters.failed == 1, "its third charge of the three that it has"
-
-
-def test_rows_that_are_lost_again_and_again_end_the_step_and_blame_the_disk() -> None:
-    driver = CoreDriver()
-    driver.running([1, 1])
-    driver.join()
-    driver.finish_all()
-    for _ in range(4):
-        driver.do(commands.RequeueLostRows(StepId(1), 1, (driver.tables.lost_rows(1, 1),)))
-        assert driver.step().state == StepState.RUNNING
-        driver.finish_all()
-    driver.do(commands.RequeueLostRows(StepId(1), 1, (driver.tables.lost_rows(1, 1),)))
-    assert (driver.step().state, driver.step().error_category) == (StepState.FAILED, "SystemError")
-    assert "mini-batch 1 were lost 5 times" in driver.job().message and "Check the disk" in driver.job().message
-    driver.tables.check()
-
-
-def test_what_the_output_waited_for_is_not_said_of_a_step_that_runs_again() -> None:
-    driver = CoreDriver()
-    step = driver.running([1])
-    driver.join()
-    driver.finish_all()
-    driver.do(commands.PostponeFinish(StepId(1), 1, "the disk is full"))
-    driver.do(commands.RequeueLostRows(StepId(1), 1, (driver.tables.lost_rows(1, 0),)))
-    assert (step.state, step.message) == (StepState.RUNNING, "")
-
-
-def test_lost_rows_of_an_attempt_that_no_longer_counts_are_ignored() -> None:
-    driver = CoreDriver()
-    step = driver.running([1])
-    driver.join()
-    driver.finish_all()
-    lost = driver.tables.lost_rows(1, 0)
-    driver.do(commands.RequeueLostRows(StepId(1), 2, (lost,)))
-    assert step.state == StepState.CONCATENATING
-    driver.do(commands.RequeueLostRows(StepId(1), 1, (lost._replace(lease_id=1),)))  # type: ignore[arg-type]
-    assert step.state == StepState.CONCATENATING and step.counters.succeeded == 1
-    assert driver.sent(fx.ConcatenateRows), "the output is asked for again"
-
-
-def test_a_short_mini_batch_that_lost_its_rows() -> None:
-    driver = CoreDriver()
-    step = driver.running([3, 1], error_threshold=10)
-    driver.join()
-    one, two = driver.held()
-    driver.complete("n1", completion(one.lease_id, items=3, results=1, rows=b"r\n"), completion(two.lease_id))
-    driver.do(commands.RequeueLostRows(StepId(1), 1, (driver.tables.lost_rows(1, 0),)))
-    assert (step.counters.failed, step.counters.items_failed, step.counters.items_ok) == (0, 0, 1)
-    assert (1, 0) not in driver.tables.item_outcomes
-    driver.finish_all()
-    driver.assert_reload_equals_live()
-    assert (step.counters.items_failed, step.counters.items_ok) == (0, 4)

@@ -36,6 +36,7 @@ Start = Callable[..., Worker]
         ("__import__('pandas').Series(['a', 2])", b"a\n2\n", 2),
         ("__import__('pandas').DataFrame({'a': [1, 2], 'b': ['x y', None]})", b'1 "x y"\n2 \n', 2),
         ("__import__('pandas').DataFrame({'a': []})", b"", 0),
+        ("__import__('pandas').DataFrame()", b"", 0),
         ("[__import__('enum').Enum('C', {'R': 'red'}, type=str).R]", b"C.R\n", 1),
     ],
 )
@@ -147,6 +148,13 @@ def test_a_dataframe_is_written_as_the_settings_say_with_its_header_apart(start:
     assert frame.header == b",name,half\n"
     assert frame.rows == b'0,/data/a,0.5\n1,"/data/b,c",0.5\n'
     assert (frame.result_count, frame.row_count) == (2, 2)
+
+
+def test_rows_of_a_dataframe_are_counted_and_not_their_lines(start: Start) -> None:
+    worker = start("import pandas\ndef run(b):\n    return pandas.DataFrame({'text': ['two\\nlines', 'one']})\n")
+    worker.ready()
+    frame = worker.run(["a", "b"])
+    assert (frame.rows, frame.row_count) == (b'"two\nlines"\none\n', 2)
 
 
 def test_settings_that_pandas_does_not_know_fail_the_mini_batch_and_say_so(start: Start) -> None:

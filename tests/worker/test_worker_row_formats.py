@@ -77,6 +77,12 @@ def test_a_chunk_of_arrow_s_quotes_carriage_returns_too() -> None:
     assert records[1] == ["a\rb", "0"]
 
 
+@pytest.mark.parametrize("row_format", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("value", [[], pd.DataFrame()], ids=["list", "DataFrame"])
+def test_nothing_says_nothing_about_the_columns(row_format: str, value: Any) -> None:
+    assert written(row_format, value) == (Written(b"", 0), b"")
+
+
 VALUES = {
     "none": None,
     "nan": float("nan"),

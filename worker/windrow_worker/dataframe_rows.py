@@ -19,7 +19,6 @@ _FAST_CELLS_MIN = 5000
 
 _REFUSED = ("path_or_buf", "compression", "storage_options", "mode")
 
-
 _QUOTED_OR_END = re.compile('("(?:[^"]|"")*")|\r\n')
 
 
@@ -54,6 +53,8 @@ class DataFrameWriter:
         self._encoding = arguments.pop("encoding", None) or "utf-8"
         # A file name that is no UTF-8 comes out as its bytes, unless the settings say otherwise.
         self._errors = arguments.pop("errors", None) or "surrogateescape"
+        # What tells the order of bytes (utf-16, utf-8-sig) stands once, at the top of the file, as the header does.
+        self._mark = "".encode(self._encoding)
         aliases = arguments.pop("header", False)
         self._header = aliases or header
         arguments.setdefault("sep", " ")
@@ -63,13 +64,16 @@ class DataFrameWriter:
         self._tried_fast = False
 
     def write(self, frame: Any, write: Callable[[Any], None]) -> bytes:
-        """Writes the rows by ``write``. Returns the header line, empty where none is wanted. Raises what pandas raises,
-        UnicodeEncodeError among it.
+        """Writes the rows by ``write``. Returns what stands above them: the header line where one is wanted, behind the
+        mark of the encoding where that has one. A DataFrame without rows and columns has no header, as an empty list
+        has none. Raises what pandas raises, UnicodeEncodeError among it.
         """
         arguments = self._arguments
-        header = b""
+        header = self._mark
         if self._header is not False:
-            header = self._by_pandas(frame.iloc[:0], self._header)
+            if not len(frame) and not frame.shape[1]:
+                return b""
+            header += self._by_pandas(frame.iloc[:0], self._header)
         length = len(frame)
         columns = arguments.get("columns")
         width = frame.shape[1] if columns is None else len(columns)
@@ -90,7 +94,7 @@ class DataFrameWriter:
             # Line ends outside quotes are line feeds again.
             text = _QUOTED_OR_END.sub(lambda found: found[1] or "\n", text)
         encoded: bytes = text.encode(self._encoding, self._errors)
-        return encoded
+        return encoded[len(self._mark) :]
 
     def _fast_for(self, cells: int) -> Optional[FastCsv]:
         """The fast way, where the settings allow it and Arrow is there."""

@@ -41,8 +41,8 @@ class ScratchFailed(Exception):
 class Rows:
     """Serialised rows of one attempt: ``inline`` holds them, or the file at ``path`` does (then ``inline`` is empty).
 
-    ``length``: bytes. ``count``: lines, or rows of a format. ``crc32``: of the rows. ``header``: apart from them, a
-    DataFrame's header line, or what else all mini-batches must agree on.
+    ``length``: bytes. ``count``: rows of a DataFrame or a format, else lines. ``crc32``: of the rows. ``header``: apart
+    from them, a DataFrame's header line, or what else all mini-batches must agree on.
     """
 
     __slots__ = ("count", "crc32", "header", "inline", "length", "path")
@@ -125,7 +125,7 @@ class RowSink:
         )
 
     def finish(self, header: bytes, count: Optional[int] = None) -> Rows:
-        """The rows, complete. ``count``: how many, where they are not lines. Raises ScratchFailed."""
+        """The rows, complete. ``count``: how many, where that is not their lines. Raises ScratchFailed."""
         if count is not None:
             self._count = count
         if self._fd < 0:
@@ -216,7 +216,7 @@ class RowWriter:
                     from windrow_worker.dataframe_rows import DataFrameWriter
 
                     self._frames = DataFrameWriter(self._settings, self._header)
-                return sink.finish(self._checked(self._frames.write(value, sink.write)))
+                return sink.finish(self._checked(self._frames.write(value, sink.write)), len(value))
             write_elements(value, sink.write)
             return sink.finish(b"")
         except BaseException:

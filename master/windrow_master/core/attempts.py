@@ -26,6 +26,7 @@ from windrow_master.core.commands import (
     ReleaseLeases,
     StepRaised,
 )
+from windrow_master.core.counters import counted
 from windrow_master.core.headers import HeaderMisfit, join_headers
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.leases import Lease
@@ -156,7 +157,7 @@ def _complete_attempt(
     outcome, message = SUCCEEDED, ""
     if short:
         counters.items_failed += short
-        message = f"run() returned {results} results for {items} items"
+        message = f"run() returned {counted(results, 'result')} for {counted(items, 'item')}"
         if short_returns_fail(step):
             outcome = FAILED
     if outcome is SUCCEEDED:

@@ -7,6 +7,7 @@ from itertools import chain
 
 from windrow_master.core.budgets import known_cause
 from windrow_master.core.commands import Moment, ReportWorkerFailure
+from windrow_master.core.counters import counted
 from windrow_master.core.settings import INIT_FAILURES_AFTER_S, INIT_FAILURES_PER_PROCESS
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import Cause, NodeState, StepState
@@ -49,12 +50,13 @@ def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
             str(int(Cause.NODE_FAULT)), {}
         )
         failures = sum(step.init_failures.values())
-        tries = f"{failures} tries " if failures else ""  # an earlier master may have heard of them
+        tries = (
+            f"{failures} {'try' if failures == 1 else 'tries'} " if failures else ""
+        )  # an earlier master may have heard of them
         fail_step(
             state,
             step,
-            f"no worker could be made ready ({tries}on {len(present)} "
-            f"node{'s' * (len(present) > 1)}): {example.get('message', '')}",
+            f"no worker could be made ready ({tries}on {counted(len(present), 'node')}): {example.get('message', '')}",
             now,
             USER_ERROR if str(int(Cause.INIT_FAILED)) in step.counters.examples else SYSTEM_ERROR,
         )
@@ -81,8 +83,8 @@ def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
         state,
         step,
         f"no worker could be made ready: {failures} tries in more than {INIT_FAILURES_AFTER_S / 60:g} minutes, with "
-        f"{processes} worker process{'es' * (processes > 1)} on {len(nodes)} node{'s' * (len(nodes) > 1)}, and none "
-        f"succeeded: {example['message']}",
+        f"{counted(processes, 'worker process')} on {counted(len(nodes), 'node')}, and none succeeded: "
+        f"{example['message']}",
         now,
         USER_ERROR,
     )

@@ -14,6 +14,12 @@ MISFIT_COLUMNS_MAX = 200
 MISFIT_CHARS_MAX = 512
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things in words, for people: "1 item", "2 mini-batches"."""
+    ending = "es" if noun.endswith(("ch", "ss")) else "s"
+    return f"{count} {noun}{ending * (count != 1)}"
+
+
 @dataclass(slots=True)
 class Counters:
     """Numbers of one step.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windrow_master.core.commands import Moment
+from windrow_master.core.counters import counted
 from windrow_master.core.state import CoreState, Step
 from windrow_master.core.states import JobState, NodeState, StepState
 from windrow_master.core.statuses import DEPENDENCY_ERROR, SYSTEM_ERROR
@@ -51,6 +52,6 @@ def _no_progress(step: Step, silence_s: float) -> str:
             "Mend the node, or take it away (`windrow node cordon`), then run the job again."
         )
     return text + (
-        f"{step.counters.leased} mini-batches are leased, and none has ended. Look into the workers' logs, or raise "
-        "--progress_update_timeout in program_arguments."
+        f"{counted(step.counters.leased, 'leased mini-batch')}, of which none has ended. Look into the workers' logs, "
+        "or raise --progress_update_timeout in program_arguments."
     )

@@ -44,6 +44,7 @@ from windrow_master.core.commands import (
     StartStep,
     SubmitJob,
 )
+from windrow_master.core.counters import counted
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.mini_batches import RANK
 from windrow_master.core.records import AttemptRow, OutcomeRow, PlannedRows
@@ -307,7 +308,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
     step.progress_s = now.monotonic_s
     state.touch_step(step)
     state.add_event(
-        now, job.job_key, "rows_lost", f"{len(command.lost)} mini-batches of {step.settings.name} run again"
+        now, job.job_key, "rows_lost", f"{counted(len(command.lost), 'mini-batch')} of {step.settings.name} lost"
     )
     state.scheduling_wanted = True
     settle_step(state, step, now)
@@ -434,7 +435,7 @@ def _settle_job(state: CoreState, job: Job, now: Moment) -> None:
         job.state = JobState.COMPLETED_WITH_FAILURES
         items = sum(step.counters.items_failed for step in job.steps)
         failed = sum(step.counters.failed for step in job.steps)
-        job.message = f"{items} items and {failed} mini-batches failed; the thresholds allow it."
+        job.message = f"{counted(items, 'item')} and {counted(failed, 'mini-batch')} failed; the thresholds allow it."
     else:
         job.state = JobState.COMPLETED
     job.end_time = now.wall_s

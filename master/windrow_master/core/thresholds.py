@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
+from windrow_master.core.counters import counted
+from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import Step
 
 
@@ -15,22 +19,28 @@ def passed_threshold(step: Step) -> str:
     counters, settings = step.counters, step.settings
     if 0 <= settings.error_threshold < counters.items_failed:
         return (
-            f"{counters.items_failed} item{'s' * (counters.items_failed != 1)} failed, "
+            f"{counted(counters.items_failed, 'item')} failed, "
             f"more than error_threshold allows ({settings.error_threshold})."
         )
     if 0 <= settings.mini_batch_error_threshold < counters.failed:
         return (
-            f"{counters.failed} mini-batches failed, more than mini_batch_error_threshold allows "
+            f"{counted(counters.failed, 'mini-batch')} failed, more than mini_batch_error_threshold allows "
             f"({settings.mini_batch_error_threshold})."
             + (" A short return counts as one." if short_returns_fail(step) else "")
         )
     # A share of the whole: before planning has ended nobody knows of what.
-    if step.planned and counters.failed * 100.0 > settings.allowed_failed_percent * counters.planned:
+    if step.planned and counters.failed and _share_passed(counters.failed, counters.planned, settings):
         return (
-            f"{counters.failed} of {counters.planned} mini-batches failed, "
+            f"{counters.failed} of {counted(counters.planned, 'mini-batch')} failed, "
             f"more than allowed_failed_percent allows ({settings.allowed_failed_percent:g} %)."
         )
     return ""
+
+
+def _share_passed(failed: int, planned: int, settings: StepSettings) -> bool:
+    """Whether more failed than allowed_failed_percent, to the point: 69 of 375 are not more than 18.4 %, although in
+    binary fractions they are."""
+    return failed * 100 > Fraction(str(settings.allowed_failed_percent)) * planned
 
 
 def nothing_to_write(step: Step) -> str:

@@ -34,6 +34,8 @@ class ParquetRowsWriter:
     def write(self, value: Any, write: Callable[[Any], None]) -> Written:
         """See FormatWriter."""
         if is_dataframe(value):
+            if not len(value) and not value.shape[1]:
+                return Written(b"", 0)
             table = _table_of_frame(value)
         else:
             check_rows(value, "parquet")

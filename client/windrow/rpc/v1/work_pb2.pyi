@@ -417,7 +417,7 @@ class Completion(google.protobuf.message.Message):
     result_count: builtins.int
     """len() of what `run()` returned."""
     row_count: builtins.int
-    """Lines of `rows`, or rows of a format; the header not counted."""
+    """Rows of a DataFrame or of a format, else lines of `rows`; the header not counted."""
     rows: builtins.bytes
     """Serialised rows, when at most inline_rows_bytes_max."""
     staged_segment: builtins.str
