@@ -31,19 +31,18 @@ from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.planning_driver import PlanningDriver
 from windrow_master.shell.preparation import (
-    PARTITIONS,
-    ROWS,
     PreparationFailed,
     StepPaths,
     logs_folder,
     make_folders,
     planning_request,
-    remove_rows_folders,
     resolve,
     resolved,
     step_folder,
 )
+from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.store.errors import StoreError
+from windrow_master.store.protocol import StoreReader
 from windrow_master.watchers import Watchers
 
 Submit = Callable[[Any], "asyncio.Future[Any]"]
@@ -73,7 +72,7 @@ class Carrier:
         self._readable = readable
         self._finisher = finisher
         self._watchers = watchers
-        self._shared = shared
+        self._sorted_rows = SortedRows(state_folder, shared, embedded=readable is None)
         self._submit: Submit
         self._on_fatal: Callable[[BaseException], None]
         self._sessions: dict[NodeId, WorkSession] = {}
@@ -112,6 +111,10 @@ class Carrier:
                 if step_id is not None:
                     message = f"{type(effect).__name__} could not be carried out by the master: {error!r}"
                     self._submit(commands.FailStep(step_id, message))
+
+    def clear_up(self, reader: StoreReader) -> None:
+        """Remove what an earlier master has left behind, beside everything else."""
+        self._keep(asyncio.create_task(asyncio.to_thread(self._sorted_rows.remove_left, reader)))
 
     async def close(self) -> None:
         """Stop planners, end streams."""
@@ -288,7 +291,12 @@ class Carrier:
             driver = PlanningDriver(
                 step.step_id,
                 planning_request(
-                    effective, paths, folder, self._places, self._readable, self._rows_folder_of(job, step)
+                    effective,
+                    paths,
+                    folder,
+                    self._places,
+                    self._readable,
+                    self._sorted_rows.folder_of(job.job_id, step.step_id),
                 ),
                 lambda: step.checkpoint,
                 self._submit,
@@ -355,12 +363,8 @@ class Carrier:
             self._documents.pop(effect.job_key, None)
             job = self._core.state.jobs.get(effect.job_key)
             if job is not None:
-                self._keep(asyncio.create_task(self._remove_sorted_rows(job)))
-
-    async def _remove_sorted_rows(self, job: Job) -> None:
-        """What was sorted for a job that has ended, and whose end is durable, is not read again."""
-        folders = [folder for step in job.steps if (folder := self._rows_folder_of(job, step)) is not None]
-        await asyncio.get_running_loop().run_in_executor(None, remove_rows_folders, folders)
+                step_ids = [step.step_id for step in job.steps]
+                self._keep(asyncio.create_task(asyncio.to_thread(self._sorted_rows.remove, job.job_id, step_ids)))
 
     def _keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
@@ -380,12 +384,6 @@ class Carrier:
     def _effective(self, job: Job, step: Step) -> EffectiveStep:
         # Whoever submitted it heard of datastores that are not there; since then the master may have lost one.
         return resolved(self._document(job).steps[step.ordinal], self._places, lenient=self._readable is None)
-
-    def _rows_folder_of(self, job: Job, step: Step) -> Path | None:
-        """Where a planner puts sorted rows, so that agents can read them; None: there is no such place."""
-        if self._readable is None:
-            return step_folder(self._state_folder, job.job_id, step.step_id) / ROWS
-        return None if self._shared is None else self._shared / PARTITIONS / job.job_id / str(step.step_id)
 
     def _folder_of(self, step: Step) -> Path:
         job = self._core.state.jobs[step.job_key]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +14,6 @@ from windrow.storage.urls import is_remote, parse_url
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.folders import make_durable
 from windrow_master.roots import Roots
-
-ROWS = "rows"
-"""In the folder of a step: the rows of its input, sorted by partition keys (embedded mode)."""
-
-PARTITIONS = "partitions"
-"""In the default datastore: `<job_id>/<step_id>` holds the rows of a step's input, sorted by partition keys."""
 
 
 class PreparationFailed(Exception):
@@ -164,15 +155,6 @@ def make_folders(step: EffectiveStep, paths: StepPaths, folder: Path, roots: Roo
             )
         if is_file and Path(path).is_dir():
             raise PreparationFailed(f"Output {name!r} should be the file {path}, but that is a folder.")
-
-
-def remove_rows_folders(folders: Sequence[Path]) -> None:
-    """Remove sorted rows, and the folders of their jobs that are empty then. What cannot be removed stays."""
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-        if folder.parent.parent.name == PARTITIONS:
-            with contextlib.suppress(OSError):
-                folder.parent.rmdir()
 
 
 def planning_request(

@@ -1,0 +1,69 @@
+"""The rows of inputs that are sorted by partition keys: where planners put them, and when they go.
+
+They go when their job has ended, and that is durable. What a master leaves behind that dies before it has removed
+them, the next one over its state folder removes at its start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from windrow.journal import say
+
+from windrow_master.core.state import ENDED_JOBS
+from windrow_master.shell.preparation import step_folder
+from windrow_master.store.errors import StoreError
+from windrow_master.store.protocol import StoreReader
+
+ROWS = "rows"
+"""In the folder of a step (embedded mode)."""
+
+PARTITIONS = "partitions"
+"""In the default datastore, which all agents read: `<job_id>/<step_id>` (served master)."""
+
+
+class SortedRows:
+    """Its functions touch the disk, and may wait for it: but for `folder_of`, they are for threads."""
+
+    def __init__(self, state_folder: Path, shared: Path | None, *, embedded: bool) -> None:
+        """`shared`: the default datastore of a served master; None: it has none, and nothing can be sorted."""
+        self._state_folder = state_folder
+        self._shared = shared
+        self._embedded = embedded
+
+    def folder_of(self, job_id: str, step_id: int) -> Path | None:
+        """Where a step's sorted rows lie, so that agents can read them; None: there is no such place."""
+        if self._embedded:
+            return step_folder(self._state_folder, job_id, step_id) / ROWS
+        return None if self._shared is None else self._shared / PARTITIONS / job_id / str(step_id)
+
+    def remove(self, job_id: str, step_ids: Sequence[int]) -> None:
+        """Remove those of a job's steps, and the job's folder where it is empty then. What cannot be removed stays."""
+        for step_id in step_ids:
+            folder = self.folder_of(job_id, step_id)
+            if folder is None:
+                continue
+            shutil.rmtree(folder, ignore_errors=True)
+            if not self._embedded:
+                with contextlib.suppress(OSError):
+                    folder.parent.rmdir()
+
+    def remove_left(self, reader: StoreReader) -> None:
+        """Remove those of jobs that ended under an earlier master. Only a datastore is looked through: what lies in a
+        state folder goes with its job. Folders of jobs that this state does not know are another master's.
+        """
+        if self._embedded or self._shared is None:
+            return
+        try:
+            for folder in (self._shared / PARTITIONS).iterdir():
+                job = reader.job_by_id(folder.name)
+                if job is not None and job.state in ENDED_JOBS:
+                    self.remove(job.job_id, [step.step_id for step in reader.steps_of(job.job_key)])
+        except FileNotFoundError:
+            return
+        except (OSError, StoreError) as error:
+            say(logging.WARNING, "sorted rows that an earlier master left were not removed", reason=str(error))
