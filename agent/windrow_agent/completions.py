@@ -141,6 +141,7 @@ def not_fetched(lease: Lease, cause: work.Cause.ValueType, message: str, begun_n
         start_unix_us=time.time_ns() // 1000 - elapsed_us,
         elapsed_us=elapsed_us,
         message=shortened(message, _MESSAGE_MAX),
+        phase=node.WORKER_PHASE_FETCHING,
     )
 
 

@@ -12,6 +12,9 @@ from windrow_master.core.ids import StepId
 from windrow_master.core.states import AttemptState, Cause, Phase, StepState
 from windrow_master.core.statuses import category_of, status_of
 
+STORAGE = {Cause.LOAD_FAILED: "LOAD_EXCEPTION", Cause.TIMEOUT: "LOAD_TIMEOUT"}
+"""What befalls a node that fetches, and is the storage's fault."""
+
 NAMES: dict[Cause, tuple[dict[Phase, str], str]] = {
     Cause.EXCEPTION: ({Phase.RUNNING: "RUN_EXCEPTION"}, "UserError"),
     Cause.TIMEOUT: (
@@ -45,6 +48,13 @@ def test_each_cause_has_its_status_and_category(cause: Cause) -> None:
     for phase, status in statuses.items():
         assert status_of(AttemptState.FAILED, cause, phase) == status
     assert category_of(cause) == category
+
+
+@pytest.mark.parametrize("cause", [cause for cause in Cause if cause])
+def test_what_fetching_meets_is_the_storages_where_no_one_elses(cause: Cause) -> None:
+    category = "DependencyError" if cause in STORAGE else NAMES[cause][1]
+    assert category_of(cause, Phase.FETCHING) == category
+    assert cause not in STORAGE or status_of(AttemptState.FAILED, cause, Phase.FETCHING) == STORAGE[cause]
 
 
 def test_attempts_that_did_not_fail() -> None:
@@ -84,6 +94,14 @@ def test_a_step_that_fails_by_its_mini_batches_has_the_category_of_their_main_ca
     driver.complete("n1", completion(driver.held()[0].lease_id, cause, items=2, results=0, rows=b""))
     assert (step.state, step.error_category) == (StepState.FAILED, category)
     assert driver.tables.steps[1].error_category == category
+
+
+def test_a_step_whose_input_could_not_be_fetched_fails_by_its_storage() -> None:
+    driver = CoreDriver()
+    step = driver.running([2], max_retries=0)
+    driver.join()
+    driver.fail("n1", driver.held()[0], Cause.LOAD_FAILED, phase=node_pb2.WORKER_PHASE_FETCHING)
+    assert (step.state, step.error_category) == (StepState.FAILED, "DependencyError")
 
 
 @pytest.mark.parametrize("category", ["UserError", "SystemError", "DependencyError"])

@@ -3,6 +3,7 @@ vain, and nothing of it in the rows."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -67,6 +68,14 @@ def test_trouble_that_passes(job: StorageJob, proxy: Proxy, fault: Callable[[Exc
     assert job.run_well() == rows(body="y" * 1000)
 
 
+def failure_in(text: str) -> tuple[str, str, str, str]:
+    """Cause, status and category of what a run failed by, and the category of its step, from its JSON lines."""
+    (ended,) = (json.loads(line) for line in text.splitlines() if '"event": "end"' in line)
+    (step,) = ended["job"]["steps"]
+    (example,) = step["failure_examples"]
+    return example["cause"], example["status"], example["error_category"], step["error_category"]
+
+
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -81,9 +90,10 @@ def test_trouble_that_stays_fails_the_mini_batches(
     job.endpoint = proxy.url
     job.environment["WINDROW_STORAGE_RETRY"] = "1"
     write(job, settings="retry_settings: {max_retries: 0}\n    mini_batch_error_threshold: 0", files=1)
-    code, text = job.run()
+    code, text = job.run("--output", "json")
     assert code == 1, text
     assert said in text and f"{job.url}/data/00" in text, text
+    assert failure_in(text) == ("load_failed", "LOAD_EXCEPTION", "DependencyError", "DependencyError")
 
 
 def test_fetching_is_bounded(job: StorageJob, proxy: Proxy) -> None:
@@ -94,8 +104,9 @@ def test_fetching_is_bounded(job: StorageJob, proxy: Proxy) -> None:
     write(job, settings="retry_settings: {max_retries: 0}\n    mini_batch_error_threshold: 0", files=1)
     text = (job.folder / "job.yml").read_text().replace("--keep 1", "--task_overhead_timeout 2")
     (job.folder / "job.yml").write_text(text)
-    code, said = job.run()
+    code, said = job.run("--output", "json")
     assert code == 1 and "--task_overhead_timeout" in said, said
+    assert failure_in(said) == ("timeout", "LOAD_TIMEOUT", "DependencyError", "DependencyError")
 
 
 def test_an_object_that_has_changed_since_it_was_listed(job: StorageJob, proxy: Proxy) -> None:

@@ -82,10 +82,12 @@ class Counters:
         return f"{Cause(int(key)).name.lower()}: {self.examples.get(key, {}).get('message', '')}"
 
     def main_category(self) -> str:
-        """The kind of error (core.statuses) that most failed attempts met; a short return is the script's."""
+        """The kind of error (core.statuses) that most failed attempts met, by the first of that cause; a short return
+        is the script's."""
         if not self.failed_attempts:
             return USER_ERROR
-        return category_of(int(max(self.failed_attempts, key=lambda cause: self.failed_attempts[cause])))
+        key = max(self.failed_attempts, key=lambda cause: self.failed_attempts[cause])
+        return category_of(int(key), self.examples.get(key, {}).get("phase", 0))
 
     def add_misfits(self, column: str, count: int, example: str) -> None:
         """Count values that did not fit a column's pinned type."""

@@ -83,12 +83,14 @@ class Cause(IntEnum):
 
 
 class Phase(IntEnum):
-    """What a worker was doing when an attempt ended, as far as it matters; numbers of windrow.rpc.v1.WorkerPhase."""
+    """What was being done when an attempt ended, as far as it matters; numbers of windrow.rpc.v1.WorkerPhase."""
 
     UNKNOWN = 0
     LOADING = 4
     RUNNING = 5
     RETURNING = 6
+    FETCHING = 8
+    """By the agent, from storage: no worker had it yet."""
 
     @classmethod
     def _missing_(cls, value: object) -> Phase:

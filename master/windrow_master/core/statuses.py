@@ -28,7 +28,10 @@ _USERS_CAUSES = frozenset(
     )
 )
 
-_STAGES = {Phase.LOADING: "LOAD", Phase.RUNNING: "RUN", Phase.RETURNING: "RETURN"}
+_STORAGE_CAUSES = frozenset((Cause.LOAD_FAILED, Cause.TIMEOUT))
+"""Causes that are the storage's where they strike while the node fetches."""
+
+_STAGES = {Phase.FETCHING: "LOAD", Phase.LOADING: "LOAD", Phase.RUNNING: "RUN", Phase.RETURNING: "RETURN"}
 
 _STAGED = frozenset((Cause.TIMEOUT, Cause.CRASH, Cause.OOM))
 """Causes that may strike in each stage of an attempt."""
@@ -42,17 +45,17 @@ _NAMED = {
 }
 
 
-def category_of(cause: int) -> str:
-    """The kind of error that a cause is; "" for none and for what was cancelled."""
+def category_of(cause: int, phase: int = 0) -> str:
+    """The kind of error that a cause is; "" for none and for what was cancelled. `phase`: where it struck."""
     if cause in (Cause.NONE, Cause.CANCELLED):
         return ""
-    if cause == Cause.OUTPUT_FAILED:
+    if cause == Cause.OUTPUT_FAILED or (phase == Phase.FETCHING and cause in _STORAGE_CAUSES):
         return DEPENDENCY_ERROR
     return USER_ERROR if cause in _USERS_CAUSES else SYSTEM_ERROR
 
 
 def status_of(state: int, cause: int, phase: int) -> str:
-    """How an attempt ended. `phase`: what its worker was doing then (states.Phase)."""
+    """How an attempt ended. `phase`: what was being done then (states.Phase)."""
     if state == AttemptState.SUCCEEDED:
         return "RUN_DONE"
     if state == AttemptState.RUNNING:

@@ -100,7 +100,7 @@ def step_message(step: StepRow, append_row_to: str | None) -> job_pb2.Step:
                 node_id=example["node_id"],
                 process_number=example["process_number"],
                 status=status_of(AttemptState.FAILED, int(cause), example.get("phase", Phase.UNKNOWN)),
-                error_category=category_of(int(cause)),
+                error_category=category_of(int(cause), example.get("phase", Phase.UNKNOWN)),
             )
             for cause, example in counters.examples.items()
         ],

@@ -42,6 +42,8 @@ class _WorkerPhaseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """Serialises what `run()` returned."""
     WORKER_PHASE_STOPPING: _WorkerPhase.ValueType  # 7
     """In `shutdown()`."""
+    WORKER_PHASE_FETCHING: _WorkerPhase.ValueType  # 8
+    """Of an attempt: no worker has it yet, its data is brought to the node from storage."""
 
 class WorkerPhase(_WorkerPhase, metaclass=_WorkerPhaseEnumTypeWrapper):
     """What a worker does."""
@@ -62,6 +64,8 @@ WORKER_PHASE_RETURNING: WorkerPhase.ValueType  # 6
 """Serialises what `run()` returned."""
 WORKER_PHASE_STOPPING: WorkerPhase.ValueType  # 7
 """In `shutdown()`."""
+WORKER_PHASE_FETCHING: WorkerPhase.ValueType  # 8
+"""Of an attempt: no worker has it yet, its data is brought to the node from storage."""
 global___WorkerPhase = WorkerPhase
 
 class _NodeState:
