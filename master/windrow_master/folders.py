@@ -1,10 +1,16 @@
-"""Folders whose names are on the disk: what lies in them is lost with them when the machine loses power."""
+"""Folders whose names are on the disk: what lies in them is lost with them when the machine loses power.
+
+And what tells a disk without room from a broken one.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 from pathlib import Path
+
+FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+"""Errors that mean "no room": nothing is broken."""
 
 NO_FOLDER_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
 """What file systems answer that keep no folders of their own (shares, FUSE): there is nothing to bring to a disk."""

@@ -98,7 +98,7 @@ class MasterBench:
         self.artifacts = ArtifactFolder(self.state / "artifacts")
         (self.state / "artifacts" / CODE_DIGEST).write_bytes(b"")
         self.server = grpc.aio.server()
-        agents = AgentService(self.writer, NoStreams(), WorkerLogs(lambda step_id: None), [], embedded=True)
+        agents = AgentService(self.writer, NoStreams(), WorkerLogs(lambda step_id: folder / "logs"), [], embedded=True)
         jobs = Jobs(self.store.reader())
         job_service_pb2_grpc.add_JobServiceServicer_to_server(
             JobService(

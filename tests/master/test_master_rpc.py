@@ -179,6 +179,37 @@ def test_nothing_is_kept_of_nodes_that_are_lost(tmp_path: Path) -> None:
     drive(tmp_path, scenario)
 
 
+def test_logs_for_which_the_disk_has_no_room_are_refused_by_that_name_and_come_again(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    ballast = small_disk / "ballast"
+
+    def fill() -> None:
+        (tmp_path / "logs").symlink_to(small_disk)
+        with pytest.raises(OSError, match="No space left"), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 16))
+
+    async def scenario(bench: MasterBench) -> None:
+        fill()
+        admitted = await bench.agents.Register(agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="i"))
+        chunk = agent_service_pb2.LogChunk(
+            step_id=1, kind=agent_service_pb2.LOG_KIND_STDOUT, content=b"a line\n" * 10_000
+        )
+
+        def push() -> grpc.aio.UnaryUnaryCall:
+            request = agent_service_pb2.PushLogsRequest(chunks=[chunk])
+            return bench.agents.PushLogs(request, metadata=[(CREDENTIAL_KEY, admitted.node_credential)])
+
+        assert await refusal(push()) == "STORAGE_FULL"
+        ballast.unlink()
+        await push()
+
+    drive(tmp_path, scenario)
+    (written,) = small_disk.rglob("process000.stdout.txt")
+    assert written.read_bytes() == b"a line\n" * 10_000
+
+
 def test_a_stream_whose_results_raise_in_the_core_ends_so_that_they_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

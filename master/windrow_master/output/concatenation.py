@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.crash_points import reach
+from windrow_master.folders import FULL_ERRORS
 from windrow_master.output.errors import (
     ConcatenationError,
     ConcatenationStopped,
@@ -37,7 +38,7 @@ from windrow_master.output.errors import (
     TargetForeign,
 )
 from windrow_master.output.extents import SegmentFile, SegmentReader, strides
-from windrow_master.output.files import FULL_ERRORS, Files
+from windrow_master.output.files import Files
 from windrow_master.output.target import refuse_foreign, remove_stale, temporary_path
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.rows import CommittedRange, OutputRow

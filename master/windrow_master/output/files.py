@@ -15,9 +15,6 @@ COPY_BYTES = 1 << 20
 # EXDEV: another file system (before Linux 5.3, or of different types); the others: the file system cannot.
 NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 
-FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
-"""Errors that mean "no room": nothing is broken."""
-
 
 class Files:
     """Plain system calls. All raise OSError."""

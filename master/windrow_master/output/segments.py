@@ -25,7 +25,8 @@ from pathlib import Path
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import RowBlock
 from windrow_master.crash_points import reach
-from windrow_master.output.files import FULL_ERRORS, Files
+from windrow_master.folders import FULL_ERRORS
+from windrow_master.output.files import Files
 from windrow_master.output.staging import staged_length
 from windrow_master.store.rows import RowRange, SegmentRow, SegmentState
 

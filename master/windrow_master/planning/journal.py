@@ -9,7 +9,6 @@ successor.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import sys
@@ -18,11 +17,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from windrow_master.folders import sync_folder
+from windrow_master.folders import FULL_ERRORS, sync_folder
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
 RETRY_FULL_S = 1.0
 
 
@@ -81,7 +79,7 @@ class AppendFile:
             try:
                 os.fdatasync(self._fd)
             except OSError as error:
-                if error.errno in FULL:
+                if error.errno in FULL_ERRORS:
                     raise JournalLost(f"{os.fsdecode(self._path)} cannot be synced: {error.strerror}") from error
                 raise _unwritable(self._path, error) from error
             self._synced = self.length
@@ -112,7 +110,7 @@ def _when_there_is_room(path: bytes, write: Callable[[], int]) -> int:
         try:
             return write()
         except OSError as error:
-            if error.errno not in FULL:
+            if error.errno not in FULL_ERRORS:
                 raise _unwritable(path, error) from error
             if not told:
                 print(

@@ -318,7 +318,15 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
     ) -> pb.PushLogsResponse:
         """Append increments of log files."""
         node_id, incarnation = await self._identify(context)
-        await in_thread(self._logs.append, node_id, incarnation, list(request.chunks))
+        try:
+            await in_thread(self._logs.append, node_id, incarnation, list(request.chunks))
+        except OSError as error:
+            await errors.abort(
+                context,
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                "STORAGE_FULL",
+                f"The master cannot store logs: {error.strerror}. The agent keeps them, and tries again.",
+            )
         return pb.PushLogsResponse()
 
     def nodes(self) -> list[node_pb2.Node]:

@@ -103,7 +103,7 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PushLogs(self, request, context):
-        """Appends increments of log files. Idempotent by offset.
+        """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

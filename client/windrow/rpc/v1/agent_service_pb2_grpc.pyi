@@ -59,7 +59,7 @@ class AgentServiceStub:
         windrow.rpc.v1.agent_service_pb2.PushLogsRequest,
         windrow.rpc.v1.agent_service_pb2.PushLogsResponse,
     ]
-    """Appends increments of log files. Idempotent by offset."""
+    """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL."""
 
 class AgentServiceAsyncStub:
     """What a node agent says to the master. Every call but Register carries the node's credential
@@ -102,7 +102,7 @@ class AgentServiceAsyncStub:
         windrow.rpc.v1.agent_service_pb2.PushLogsRequest,
         windrow.rpc.v1.agent_service_pb2.PushLogsResponse,
     ]
-    """Appends increments of log files. Idempotent by offset."""
+    """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL."""
 
 class AgentServiceServicer(metaclass=abc.ABCMeta):
     """What a node agent says to the master. Every call but Register carries the node's credential
@@ -155,6 +155,6 @@ class AgentServiceServicer(metaclass=abc.ABCMeta):
         request: windrow.rpc.v1.agent_service_pb2.PushLogsRequest,
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.agent_service_pb2.PushLogsResponse, collections.abc.Awaitable[windrow.rpc.v1.agent_service_pb2.PushLogsResponse]]:
-        """Appends increments of log files. Idempotent by offset."""
+        """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL."""
 
 def add_AgentServiceServicer_to_server(servicer: AgentServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
