@@ -27,9 +27,9 @@ SEEN = (
 )
 
 
-def slow_run(make: Make, files: int, seconds: float) -> EmbeddedRun:
+def slow_run(make: Make, files: int, seconds: float, script: str = SEEN) -> EmbeddedRun:
     """A run whose script notes each execution."""
-    run = make(SEEN.format(seconds=seconds), files=files)
+    run = make(script.format(seconds=seconds), files=files)
     seen = run.folder / "seen"
     seen.mkdir()
     job = run.folder / "job.yml"
@@ -68,6 +68,26 @@ def test_a_signal_drains_and_the_same_command_goes_on(make: Make, number: signal
     check_words(text, [f"{done} mini-batches done before"])
     check_output(run, 60)
     assert executions(run) == 60
+
+
+def test_a_signal_while_the_last_mini_batches_run_tells_how_the_run_ended(make: Make) -> None:
+    script = SEEN.replace("    time.sleep({seconds})\n", "")
+    wait = "    while not os.path.exists(os.environ['SEEN'] + '/../gate'): time.sleep(0.01)\n"
+    run = slow_run(make, 2, 0, script=script.replace("    return", wait + "    return"))
+    process = run.start()
+    wait_until(lambda: executions(run) == 2, "the last mini-batches run")
+    process.send_signal(signal.SIGINT)
+    wait_until(lambda: "draining" in (run.state / "agent" / "agent.log").read_text(), "the agent drains")
+    (run.folder / "gate").touch()
+    code, text = run.finish()
+    assert code == 0, text
+    check_words(text, ["are finished first", "Completed: 2 items in 2 mini-batches"])
+    assert "Interrupted" not in text
+    check_output(run, 2)
+    # The end has been told: the same command begins a new run.
+    code, text = run.run()
+    assert code == 0 and "nothing is run again" not in text, text
+    assert executions(run) == 4
 
 
 def test_a_closed_terminal_drains_and_the_same_command_goes_on(make: Make) -> None:

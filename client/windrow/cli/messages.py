@@ -34,16 +34,22 @@ def say(text: str) -> None:
             raise
 
 
-def leave_closed_terminal() -> None:
-    """Let words go nowhere where the terminal is gone: they would fail, and keep what has to be ended from its end."""
+def leave_closed_terminal() -> bool:
+    """Let words go nowhere where the terminal is gone: they would fail, and keep what has to be ended from its end.
+
+    Returns whether it is gone.
+    """
     import termios
 
+    gone = False
     for descriptor in (1, 2):
         try:
             termios.tcgetattr(descriptor)
         except termios.error as error:
             if error.args[0] == errno.EIO:
                 write_nowhere(descriptor)
+                gone = True
+    return gone
 
 
 def write_nowhere(descriptor: int) -> None:

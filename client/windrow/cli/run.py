@@ -39,8 +39,11 @@ def run_command(options: RunOptions, session: Session | None) -> int:
             if isinstance(error, OSError) and error.errno != errno.EIO:
                 raise
             interrupts.disarm()
-            leave_closed_terminal()
-            return run.interrupted()
+            unseen = leave_closed_terminal()
+            code = run.interrupted()
+            if run.has_ended and not unseen:
+                run.forget()
+            return code
         finally:
             interrupts.disarm()
             run.close()
@@ -61,7 +64,12 @@ class _Run:
         self._interrupts = interrupts
         self._display: Display | None = None
         self._job: Job | None = None
-        self._ended = False
+        self._document: dict[str, Any] | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """The job has, and not only this command."""
+        return self._document is not None
 
     def run(self) -> int:
         """From the job file to the last line."""
@@ -72,10 +80,9 @@ class _Run:
             from windrow.interpreter import check_interpreter
 
             check_interpreter(self._session.interpreter, loaded)
-        job, document = self._follow(self._session, loaded)
-        self._ended = True
+        self._job, self._document = self._follow(self._session, loaded)
         self.close()
-        return self._tell_end(job, document)
+        return self._tell_end(self._job, self._document)
 
     def close(self) -> None:
         """End what was started. Repeatable."""
@@ -100,7 +107,7 @@ class _Run:
             untold.forget(self._options.state, self._job.job_id)
 
     def interrupted(self) -> int:
-        """The first Ctrl-C: let what runs end, keep the state, say how to go on."""
+        """The first Ctrl-C: let what runs end, keep the state, and say how to go on; or how the run has ended."""
         if self._display is not None:
             self._display.end()
         attached = self._session is not None and self._session.attached
@@ -110,6 +117,8 @@ class _Run:
             self._say(f"Stopping: mini-batches that run{what} are finished first. Ctrl-C again ends at once.")
         owner = self._session.owner_pid if self._session is not None else 0
         self.close()
+        if self._job is not None and self._document is not None:
+            return self._tell_end(self._job, self._document)
         if attached:
             self._say(f"The run goes on in process {owner}; the same command shows it again.")
         else:
@@ -125,8 +134,11 @@ class _Run:
         return exit_codes.INTERRUPTED
 
     def _look_again(self) -> None:
-        """What the drain has added to an interrupted run: the following has ended before."""
-        if self._ended or self._job is None or self._session is None or self._interrupts.hurried:
+        """What the drain has added to an interrupted run: the following has ended before.
+
+        Where nothing is left to run, its end is waited for a moment: its rows are being gathered.
+        """
+        if self.has_ended or self._job is None or self._session is None or self._interrupts.hurried:
             return
         from windrow.client import Client
         from windrow.errors import WindrowError
@@ -134,6 +146,12 @@ class _Run:
         try:
             with Client(self._session.address, patience_s=LOOK_PATIENCE_S) as client:
                 self._job = client.get(self._job.job_id)
+                if not any(
+                    step.mini_batches.queued or step.state in ("waiting", "running") for step in self._job.steps
+                ):
+                    self._job = client.wait(self._job.job_id, timeout_s=LOOK_PATIENCE_S)
+                if self._job.state.ended:
+                    self._document = client.document(self._job.job_id)
         except WindrowError:
             pass  # it ended by itself; what was seen last is told
 
