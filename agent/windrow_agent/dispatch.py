@@ -1,4 +1,4 @@
-"""What the master says is carried out here, and what it must know is said: steps, leases, capacities, the end.
+"""What the master says is carried out here: steps, leases, the end.
 
 Everything runs on the event loop's thread and never waits.
 """
@@ -12,30 +12,26 @@ from pathlib import Path
 
 from windrow.journal import say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
-from windrow.rpc.v1 import node_pb2 as node_messages
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions
 from windrow_agent.code_cache import CodeUnavailable
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.flow import Flow
-from windrow_agent.leases.holding import worth_telling
 from windrow_agent.leases.lease import Lease, LeaseState
 from windrow_agent.leases.ledger import Ledger
-from windrow_agent.node.resources import UsageMeter
 from windrow_agent.outputs.saver import Saver
 from windrow_agent.pool import Pool, now_ns
 from windrow_agent.session.upward import Upward
 from windrow_agent.steps import BadStep, Step, StepState
 from windrow_agent.supervision import StageRows, Supervisor
-from windrow_agent.workers.page import BUSY
+from windrow_agent.telling import Teller
 
 TICK_S = 0.05
 _TICK_LATE_NS = 2_000_000_000
 _SLOW_TICKS = 4
 _LAST_LOOKS = 3
 """At the end: the kernel's list of children may miss one while others die."""
-_SQUEEZED_NS = 1_000_000_000
 
 Unpack = Callable[[str, Path], Awaitable[None]]
 """Makes a folder a fresh copy of the code of a digest. Raises CodeUnavailable, OSError."""
@@ -53,7 +49,6 @@ class Dispatcher:
         self.ledger = Ledger()
         self.steps: dict[int, Step] = {}
         self.ended: list[Step] = []
-        self.draining = False
         self._pool = pool
         self._upward = upward
         self._folder = folder
@@ -62,6 +57,7 @@ class Dispatcher:
         self._saver = Saver()
         self._supervisor = Supervisor(self._flow, pool, upward, folder / "staged", stage, self._saver, self._changed)
         self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched)
+        self.teller = Teller(self.ledger, self.steps, pool, upward, self._fetcher)
         self._last_tick_ns = now_ns()
         self._stalled_ns = 0
         self._ticks = 0
@@ -103,7 +99,7 @@ class Dispatcher:
             step is None
             or step.state is StepState.ENDING
             or generation != step.spec.generation
-            or self.draining
+            or self._upward.draining
             or (step.given_up and not step.live)
         ):
             self._upward.release([a.lease_id for a in group.assignments if self.ledger.get(a.lease_id) is None])
@@ -161,86 +157,7 @@ class Dispatcher:
             )
         if was_full and not outbox.full:
             self._flow.pump_all()
-            self.tell_capacities()
-
-    # What the master must know.
-
-    def hello(self, node_id: str, node_incarnation: str) -> rpc.WorkHello:
-        """All that is held, for the first message of a stream. All capacities are told anew after it, and what made
-        this node give a step up: the word may have been lost with the stream before.
-        """
-        for step in self.steps.values():
-            step.told = None
-            if step.given_up_for is not None:
-                self._upward.fail(step.given_up_for)
-        return rpc.WorkHello(
-            node_id=node_id,
-            node_incarnation=node_incarnation,
-            held_leases=[
-                rpc.HeldLease(
-                    lease_id=lease.lease_id,
-                    step_id=lease.step_id,
-                    mini_batch_index=lease.mini_batch_index,
-                    generation=lease.generation,
-                )
-                for lease in self.ledger
-            ],
-            step_ids=[step.step_id for step in self.steps.values() if step.state is not StepState.ENDING],
-        )
-
-    def tell_capacities(self) -> None:
-        """Says how much of each step is wanted, where that has changed enough to matter."""
-        blocked = self.draining or self._upward.outbox.full
-        for step in self.steps.values():
-            if step.state is StepState.ENDING:
-                continue
-            workers = step.target
-            given_up = step.given_up and not step.live
-            if blocked or given_up:
-                wanted = 0
-            elif workers:
-                wanted = workers * step.pace.depth
-                if step.needs_fetching:
-                    wanted += self._fetcher.ahead(step, workers)
-            else:
-                # Idle and without workers: one lease would wake it. Squeezed out by others: nothing.
-                wanted = 1 if now_ns() - step.active_ns > _SQUEEZED_NS and self._has_room() else 0
-            told = step.told
-            if told is None or told[1:] != (workers, given_up) or worth_telling(told[0], wanted):
-                step.told = (wanted, workers, given_up)
-                self._upward.capacity(step.step_id, wanted, workers, given_up=given_up)
-
-    @property
-    def well_provided(self) -> bool:
-        """Whether more than half of what this node wants ahead is still before it."""
-        wanted = sum(step.told[0] for step in self.steps.values() if step.told is not None)
-        return not self.draining and 2 * self.ledger.unfinished > wanted
-
-    def _has_room(self) -> bool:
-        """Whether a step that wakes would find a slot: one is free, or its worker has nothing to do."""
-        workers = self._pool.workers
-        idle = (not self.ledger.of_worker(worker.key) for worker in workers.values())
-        return len(workers) < self._pool.node.slots or any(idle)
-
-    def worker_statuses(self) -> list[node_messages.WorkerStatus]:
-        """For a heartbeat."""
-        now = now_ns()
-        statuses = []
-        for worker in self._pool.workers.values():
-            look = worker.look()
-            begun = look.phase_start_ns or worker.spawned_ns
-            phase = node_messages.WorkerPhase.ValueType(look.phase or node_messages.WORKER_PHASE_STARTING)
-            statuses.append(
-                node_messages.WorkerStatus(
-                    process_number=worker.process_number,
-                    step_id=worker.step_id,
-                    phase=phase,
-                    lease_id=look.lease_id if look.phase in BUSY else 0,
-                    phase_ms=max(0, now - begun) // 1_000_000,
-                    rss_kib=UsageMeter.rss_kib(worker.pid),
-                )
-            )
-        return statuses
+            self.teller.tell_capacities()
 
     # Steps.
 
@@ -250,7 +167,7 @@ class Dispatcher:
             if spec.generation <= old.spec.generation:
                 return
             self._end_step(old, at_once=True)
-        if self.draining:
+        if self._upward.draining:
             return
         try:
             step = Step.open(spec, self._folder, self._pool.node.node_id, self._pool.node.slots, now_ns())
@@ -287,7 +204,7 @@ class Dispatcher:
             step.given_up_for = completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
             self._upward.fail(step.given_up_for)
             self._flow.release_queued(step.step_id)
-            self.tell_capacities()
+            self.teller.tell_capacities()
         else:
             step.state = StepState.SERVING
             self.allot()
@@ -339,7 +256,7 @@ class Dispatcher:
 
     def allot(self) -> None:
         """Gives every step its number of workers: starts what is missing, sends away what is too many."""
-        if self.draining:
+        if self._upward.draining:
             return
         exclusive = self.ledger.exclusive_waiting
         # Nothing else is begun while an exclusive lease waits: its step must not wait for a slot of theirs.
@@ -358,7 +275,7 @@ class Dispatcher:
                     self._next_process[step.step_id] = step.next_process + 1
                     if not self._supervisor.start(step):
                         break
-        self.tell_capacities()
+        self.teller.tell_capacities()
 
     def tick(self) -> None:
         """Looks after everything that no event announces: deadlines, revoked work, idle workers, log sizes."""
@@ -394,9 +311,8 @@ class Dispatcher:
 
     def drain(self) -> None:
         """Takes nothing new; what has not started is handed back."""
-        if self.draining:
+        if self._upward.draining:
             return
-        self.draining = True
         self._upward.drain()
         workers = list(self._pool.workers.values())
         for worker in workers:
@@ -407,13 +323,13 @@ class Dispatcher:
                 worker.ask_to_stop()
             else:
                 self._supervisor.kill_and_release(worker, "the node is leaving")
-        self.tell_capacities()
+        self.teller.tell_capacities()
 
     def abandon(self) -> None:
         """Ends what runs and gives it back, charged to nobody: the grace period is over, or the leases are."""
         for worker in list(self._pool.workers.values()):
             self._flow.take_back(worker)
-            if self.ledger.of_worker(worker.key) or self.draining:
+            if self.ledger.of_worker(worker.key) or self._upward.draining:
                 self._supervisor.kill_and_release(worker, "the node gives its work back")
         self._flow.release_queued()
 

@@ -194,7 +194,7 @@ class Session:
         call = link.open_work()
         self.drain_heard = False
         self._upward.begin_stream()
-        hello = self._dispatcher.hello(self._config.node_id, self._identity.node_incarnation)
+        hello = self._dispatcher.teller.hello(self._config.node_id, self._identity.node_incarnation)
         tasks = [
             asyncio.create_task(self._write(link, call, hello)),
             asyncio.create_task(self._read(call)),
@@ -215,7 +215,7 @@ class Session:
             await call.write(rpc.WorkRequest(hello=hello).SerializeToString())
             self.connected = True
             self._link.set_result(link)
-            self._dispatcher.tell_capacities()
+            self._dispatcher.teller.tell_capacities()
             wake = self._wake
             upward = self._upward
             while True:
@@ -244,7 +244,7 @@ class Session:
         nor the job, whose last completions leave this node with nothing to go on with.
         """
         wake = self._wake
-        while self._upward.completions_only and self._dispatcher.well_provided:
+        while self._upward.completions_only and self._dispatcher.teller.well_provided:
             left = deadline - time.monotonic()
             if left <= 0:
                 return
@@ -293,7 +293,7 @@ class Session:
                 node_id=self._config.node_id,
                 node_incarnation=self._identity.node_incarnation,
                 usage=self._usage.measure(),
-                workers=self._dispatcher.worker_statuses(),
+                workers=self._dispatcher.teller.worker_statuses(),
                 lease_count=ledger.count,
                 lease_digest=ledger.digest,
             )

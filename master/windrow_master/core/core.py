@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windrow_master.core import attempts, blame, commands, nodes, recovery, scheduling, steps
+from windrow_master.core import attempts, blame, commands, nodes, recovery, scheduling, steps, ticks
 from windrow_master.core.commands import Command, Moment
 from windrow_master.core.effects import Effect
 from windrow_master.core.records import Dirty, Snapshot
@@ -39,7 +39,7 @@ HANDLERS: dict[type, Handler] = {
     commands.DrainNode: nodes.on_drain_node,
     commands.CordonNode: nodes.on_cordon_node,
     commands.RemoveNode: nodes.on_remove_node,
-    commands.Tick: nodes.on_tick,
+    commands.Tick: ticks.on_tick,
     commands.CompleteAttempts: attempts.on_complete_attempts,
     commands.NoteProgress: attempts.on_note_progress,
     commands.ReleaseLeases: attempts.on_release_leases,
