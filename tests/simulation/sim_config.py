@@ -89,7 +89,7 @@ def draw_config(rng: Random) -> Config:
     config.run_s = rng.choice([0.02, 0.2, 1.0, 3.0])
     config.latency_s = rng.choice([0.0005, 0.01, 0.1])
     config.loss = rng.choice([0.0, 0.05, 0.2])
-    config.assignment_loss = rng.choice([0.0, 0.0, 0.1])
+    config.assignment_loss = rng.choice([0.0, 0.1, 0.3])
     config.commit_s = rng.choice([0.001, 0.02, 0.3])
     config.commit_stall = rng.choice([0.0, 0.02])
     config.postponed = rng.choice([0.0, 0.0, 0.1])

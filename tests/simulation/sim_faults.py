@@ -15,7 +15,7 @@ from sim_disk import Disk, Segment
 from sim_run import Simulation
 from sim_tables import MemoryTables
 from sim_writer import SimSegments, SimWriter
-from windrow_master.core import attempts, budgets, commands, core, nodes, recovery, scheduling, steps
+from windrow_master.core import attempts, budgets, commands, core, nodes, recovery, scheduling, steps, ticks
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import LeaseId, StepId
@@ -260,7 +260,7 @@ def cancelled_job_takes_rows() -> Iterator[None]:
 @fault
 def pause_not_made_up_for() -> Iterator[None]:
     """A late tick does not move the deadlines."""
-    with patch.object(nodes, "_shift_deadlines", lambda state, gap_s: None):
+    with patch.object(ticks, "_shift_deadlines", lambda state, gap_s: None):
         yield
 
 
@@ -322,7 +322,7 @@ def cordon_leaves_with_the_node() -> Iterator[None]:
         original(state, node, message, now)
 
     original = nodes.lose_node
-    with patch.object(nodes, "lose_node", lose):
+    with patch.object(nodes, "lose_node", lose), patch.object(ticks, "lose_node", lose):
         yield
 
 

@@ -1,4 +1,4 @@
-"""A test of the test: each planted fault is found within 300 seeds."""
+"""A test of the test: each planted fault is found within 200 seeds."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from sim_faults import FAULTS
 from sim_run import Simulation, SimulationFailed
 
-SEEDS = 300
+SEEDS = 200
 FOUND_BY = {
-    "no_fence_on_commit": 72,
-    "segment_reused": 53,
-    "two_completions_both_accepted": 43,
-    "views_compared_without_count": 211,
+    "no_fence_on_commit": 40,
+    "segment_reused": 59,
+    "two_completions_both_accepted": 50,
+    "views_compared_without_count": 150,
 }
 """Where looking begins, for those that few seeds find. When the core changes they move, and nothing breaks."""
 
