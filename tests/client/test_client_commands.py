@@ -256,6 +256,22 @@ def test_the_agent_needs_a_master(workspace: Workspace) -> None:
     assert "Which master?" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("run -o json", "'FILE'"),
+        ("run job.yml --nope --output json", "--nope"),
+        ("run job.yml -o json --restart --keep-rows", "exclude each other"),
+        ("job show --output=json", "'JOB'"),
+    ],
+)
+def test_wrong_usage_is_told_in_the_form_that_was_asked_for(workspace: Workspace, arguments: str, said: str) -> None:
+    done = workspace.run(*arguments.split())
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["event"], told["exit_code"], done.stderr) == (2, "error", 2, "")
+    assert said in told["message"]
+
+
 def test_the_master_command_tells_its_own_usage(workspace: Workspace) -> None:
     assert "--join-token-file" in workspace.run("master", "--help").stdout
     assert workspace.run("master", "--nonsense").returncode == 2

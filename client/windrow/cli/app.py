@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from typing import Annotated
 
 import typer
 
 import windrow
 from windrow.cli import agent, become, context, early, health, job, node
+from windrow.cli.messages import report
 from windrow.cli.options import OutputForm, Sets, guarded
 from windrow.cli.run_options import RunOptions
+from windrow.errors import UsageError
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 job failed, 2 bad usage or job file, 3 done with tolerated failures (--strict), "
@@ -156,6 +160,24 @@ app.command(
 
 
 def run_app() -> int:
-    """Run the command line of this process."""
-    app(prog_name="windrow")
-    return 0
+    """Run the command line of this process. Returns its exit code, or ends the process with it.
+
+    Where JSON is asked for, wrong usage is told as JSON as well.
+    """
+    if not _wants_json(sys.argv[1:]):
+        app(prog_name="windrow")
+    try:
+        return app(prog_name="windrow", standalone_mode=False) or 0
+    except typer.Abort:
+        return 1
+    except Exception as error:
+        # What typer says of a command line; of which package its class is depends on typer's version.
+        if not hasattr(error, "format_message"):
+            raise
+        return report(UsageError(error.format_message()), "json")
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    """Before anything is read: the command line may be what is wrong."""
+    pairs = itertools.pairwise(arguments)
+    return "--output=json" in arguments or any(pair in (("-o", "json"), ("--output", "json")) for pair in pairs)
