@@ -265,6 +265,8 @@ class TestSettingsFile:
             ('{"append_row": {"pandas.DataFrame.to_csv": [1]}}', 0, "has to be a mapping"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"path_or_buf": "x"}}}', 0, "writes the file itself"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"sepp": ","}}}', 0, 'Did you mean "sep"?'),
+            ('{"append_row": {"pandas.DataFrame.to_csv": {"encoding": "utf-9"}}}', 0, "'utf-9' is no encoding"),
+            ('{"append_row": {"pandas.DataFrame.to_csv": {"encoding": 8}}}', 0, "8 is no encoding"),
             ("[" * 100_000, 0, "JSON"),
         ],
     )

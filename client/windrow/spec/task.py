@@ -305,11 +305,24 @@ def _rows_of(settings: object, place: Place, context: Context) -> Rows:
                 f"is no argument of DataFrame.to_csv.{did_you_mean(name, TO_CSV_KNOWN)} Known are "
                 f"{', '.join(TO_CSV_KNOWN)}.",
             )
+    encoding = keywords.get("encoding")
+    if encoding is not None and not _is_encoding(encoding):
+        context.problems.error(
+            place, key + "encoding", f"{encoding!r} is no encoding of text; give one such as utf-8 or latin-1."
+        )
     # A header stands once on top of the file, whatever the number of mini-batches; a list of names also renames.
     header = keywords.get("header", False)
     if not isinstance(header, list):
         keywords.pop("header", None)
     return Rows(keywords, bool(header))
+
+
+def _is_encoding(name: Any) -> bool:
+    try:
+        "".encode(name)
+    except (LookupError, TypeError, ValueError):
+        return False
+    return True
 
 
 def rows_origin(code_folder: str, context: Context) -> Origin:
