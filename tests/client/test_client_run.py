@@ -30,6 +30,15 @@ def test_a_finished_run_is_followed_by_a_new_one(workspace: Workspace) -> None:
     assert [job["job_id"] for job in json.loads(listed.stdout)] == ["nightly-2", "nightly"]
 
 
+def test_an_output_of_which_the_script_wrote_nothing_is_not_said_to_be_elsewhere(workspace: Workspace) -> None:
+    workspace.write(["a"])
+    job = Path(workspace.job_file)
+    job.write_text(job.read_text().replace("append_row_to: ${{outputs.rows}}", ""))
+    done = workspace.run("run", "job.yml")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"Output: {workspace.rows} (nothing is there: the script wrote nothing)"
+
+
 def test_events_as_json_lines(workspace: Workspace) -> None:
     workspace.write(["a", "b", "c"])
     done = workspace.run("run", "job.yml", "-o", "json")

@@ -245,7 +245,7 @@ class _Run:
             emit("end", job=job.to_dict(), outputs=places, exit_code=code)
         else:
             options = place_options(None, Path(self._options.state))
-            summary.print_summary(job, document, options=options)
+            summary.print_summary(job, document, options=options, here=True)
         return code
 
     def _say(self, message: str) -> None:

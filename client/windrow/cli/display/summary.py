@@ -69,10 +69,11 @@ def failed_items_files(job: Job, places: Sequence[str]) -> list[str]:
     return found
 
 
-def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "") -> None:
+def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", here: bool = False) -> None:
     """How it ended; the last line says where the output is, or why there is none.
 
-    `options`: what later commands about this job need to be told, as in ` --state folder`.
+    `options`: what later commands about this job need to be told, as in ` --state folder`. `here`: the master runs on
+    this machine.
     """
     places = output_places(job, document) if job.state.succeeded else []
     for step in job.steps:
@@ -87,14 +88,14 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "") -
     match job.state:
         case JobState.COMPLETED:
             _out(f"{coloured('Completed', GREEN, sys.stdout)}: {counts}, {tail}")
-            _out(f"Output: {_where(places, job, options) or '(none: no step has outputs)'}")
+            _out(f"Output: {_where(places, job, options, here) or '(none: no step has outputs)'}")
         case JobState.COMPLETED_WITH_FAILURES:
             _out(f"{items.ok:,} of {counted(items.total, 'item')} ok in {counted(batches.total, 'mini-batch')}, {tail}")
             reports = ", ".join(failed_items_files(job, places)) or FAILED_ITEMS
             what = f"{items.failed:,} of {counted(items.total, 'item')} failed"
             if not batches.failed:
                 what = f"{what}, since run() returned fewer results than it was given items"
-            output = _where(places, job, options) or "(none)"
+            output = _where(places, job, options, here) or "(none)"
             _out(coloured(f"CompletedWithFailures: {what}; listed in {reports}. Output: {output}", RED, sys.stdout))
         case JobState.CANCELLED:
             ended = (
@@ -117,11 +118,16 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "") -
             _out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
 
 
-def _where(places: Sequence[str], job: Job, options: str) -> str:
+def _where(places: Sequence[str], job: Job, options: str, here: bool) -> str:
     """Where the outputs are, and how to get them where this machine does not see them."""
-    fetch = f" (on the master; to fetch: windrow job download {job.job_id}{options})"
     files = [Path(place) for place in places if not is_remote(place)]
-    return ", ".join(places) + ("" if not files or any(file.exists() for file in files) else fetch)
+    if not files or any(file.exists() for file in files):
+        note = ""
+    elif here:
+        note = " (nothing is there: the script wrote nothing)"
+    else:
+        note = f" (on the master; to fetch: windrow job download {job.job_id}{options})"
+    return ", ".join(places) + note
 
 
 def _script_ran(step: Step) -> bool:
