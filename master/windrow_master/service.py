@@ -143,7 +143,8 @@ class MasterService:
         gc.freeze()
         await server.start()
         uploads.start()
-        carrier.clear_up(store.reader())
+        if not config.embedded:
+            carrier.clear_up(store.reader())
         store.record_address(address)
         say(logging.INFO, "master serves", address=address, incarnation=store.incarnation, pid=os.getpid())
         print(json.dumps({"ready": True, "address": address, "incarnation": store.incarnation}), flush=True)

@@ -13,6 +13,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from windrow_master.core.states import AttemptState, Cause
+from windrow_master.core.statuses import status_of
+
 WINDROW = str(Path(sys.executable).with_name("windrow"))
 DEADLINE_S = 90.0
 
@@ -140,6 +143,15 @@ class EmbeddedRun:
                 if str(self.state) in line:
                     found.append(line)
         return found
+
+
+def stored_attempts(state: Path) -> list[tuple[str, str]]:
+    """(status, cause) of every stored attempt that has not succeeded."""
+    with contextlib.closing(sqlite3.connect(f"file:{state / 'windrow.db'}?mode=ro", uri=True)) as connection:
+        rows = connection.execute(
+            "SELECT state, cause, phase FROM attempt WHERE state <> ? ORDER BY lease_id", (AttemptState.SUCCEEDED,)
+        ).fetchall()
+    return [(status_of(*row), Cause(row[1]).name.lower()) for row in rows]
 
 
 def check_counts(run: EmbeddedRun) -> dict[str, int]:

@@ -6,21 +6,17 @@ is left to tests/core: it takes ten nodes.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from embedded_run import WINDROW, EmbeddedRun, check_counts, children, command_line, wait_until
-from fleet_commands import EXPECTED, FILES, Fleet
-from windrow_master.core.states import AttemptState, Cause
-from windrow_master.core.statuses import status_of
+from embedded_run import WINDROW, EmbeddedRun, check_counts, children, command_line, stored_attempts, wait_until
+from windrow_master.core.states import Cause
 
 Make = Callable[..., EmbeddedRun]
 
@@ -138,15 +134,6 @@ def injected(make: Make, injection: Injection, *, always: bool = False) -> Embed
     return run
 
 
-def attempts(state: Path) -> list[tuple[str, str]]:
-    """(status, cause) of every stored attempt that has not succeeded."""
-    with contextlib.closing(sqlite3.connect(f"file:{state / 'windrow.db'}?mode=ro", uri=True)) as connection:
-        rows = connection.execute(
-            "SELECT state, cause, phase FROM attempt WHERE state <> ? ORDER BY lease_id", (AttemptState.SUCCEEDED,)
-        ).fetchall()
-    return [(status_of(*row), Cause(row[1]).name.lower()) for row in rows]
-
-
 def shown(run: EmbeddedRun) -> dict[str, Any]:
     """The one step of the one job, as `windrow job show -o json` tells it."""
 
@@ -177,7 +164,7 @@ def test_a_cause_that_strikes_once_moves_its_own_counter_and_costs_no_item(make:
     assert (example["cause"], example["status"], example["mini_batch_index"]) == (cause, injection.status, 2)
     assert example["error_category"] == ("SystemError" if injection.cause == Cause.NODE_FAULT else "UserError")
     assert injection.words in example["message"]
-    assert attempts(run.state) == [(injection.status, cause)]
+    assert stored_attempts(run.state) == [(injection.status, cause)]
     assert check_counts(run)["failed"] == 0
 
 
@@ -191,7 +178,7 @@ def test_a_cause_that_strikes_always_uses_up_its_own_budget(make: Make, name: st
     assert injection.words in text
     assert cause in text
     assert shown(run)["failed_attempts"] == {cause: injection.tries}
-    assert attempts(run.state) == [(injection.status, cause)] * injection.tries
+    assert stored_attempts(run.state) == [(injection.status, cause)] * injection.tries
     counters = check_counts(run)
     assert (counters["failed"], counters["items_ok"], counters["retries"]) == (1, 3, injection.tries - 1)
     assert f",{cause},{injection.tries}," in (run.folder / "failed_items.csv").read_text()
@@ -208,7 +195,7 @@ def test_an_init_that_fails_in_one_process_costs_no_mini_batch_a_try(make: Make)
     assert (step["failed_attempts"], step["retries"]) == ({"init_failed": 1}, 0)
     (example,) = step["failure_examples"]
     assert (example["status"], example["error_category"]) == ("INIT_FAILED", "UserError")
-    assert attempts(run.state) == []
+    assert stored_attempts(run.state) == []
 
 
 def test_a_file_of_a_table_that_changes_fails_its_mini_batches_at_once_and_no_other(make: Make) -> None:
@@ -255,7 +242,7 @@ def test_rows_that_are_lost_before_they_are_gathered_run_again(make: Make) -> No
     assert run.output.read_text() == "".join(f"f{number:05d}\n" for number in range(4))
     step = shown(run)
     assert (step["failed_attempts"], step["retries"]) == ({"rows_lost": 1}, 1)
-    assert attempts(run.state) == [("ROWS_LOST", "rows_lost")]
+    assert stored_attempts(run.state) == [("ROWS_LOST", "rows_lost")]
 
 
 def test_no_progress_ends_the_job_though_each_mini_batch_had_time_left(make: Make) -> None:
@@ -324,56 +311,6 @@ def test_a_failed_job_tells_what_kind_of_error_it_was(make: Make) -> None:
     code, text = run.run()
     assert code == 1, text
     assert shown(run)["error_category"] == "UserError", "an empty input"
-
-
-# Nodes
-
-
-def hold(fleet: Fleet, name: str) -> Path:
-    """A job on one node whose mini-batches wait for a gate, and are held for so long that they count as started."""
-    fleet.start_agent(name, "--drain-grace", "0")
-    gate = fleet.folder / "gate"
-    fleet.create("nightly", "--set", f"jobs.score.environment_variables.GATE={gate}")
-    wait_until(lambda: len(attempts(fleet.folder / "master-state")) >= 2, "leases old enough to be written down")
-    return gate
-
-
-def test_a_node_that_is_lost_is_charged_to_nobody(fleet: Fleet) -> None:
-    gate = hold(fleet, "one")
-    held = len(attempts(fleet.folder / "master-state"))
-    fleet.processes["one"].kill()
-    fleet.processes["one"].wait()
-    wait_until(lambda: fleet.job("nightly")["steps"][0]["failed_attempts"] != {}, "the loss is noticed")
-    gate.touch()
-    fleet.start_agent("two")
-    step = fleet.check_done("nightly")
-    assert step["failed_attempts"] == {"node_lost": held}
-    assert step["retries"] == held
-    (example,) = step["failure_examples"]
-    assert (example["status"], example["error_category"]) == ("NODE_LOST", "SystemError")
-    assert "Node one was lost" in example["message"]
-    assert attempts(fleet.folder / "master-state") == [("NODE_LOST", "node_lost")] * held
-
-
-def test_what_a_leaving_node_hands_back_is_no_failure_at_all(fleet: Fleet) -> None:
-    gate = hold(fleet, "one")
-    fleet.processes["one"].send_signal(signal.SIGTERM)
-    assert fleet.processes["one"].wait(60) == 0
-    gate.touch()
-    fleet.start_agent("two")
-    step = fleet.check_done("nightly")
-    assert (step["failed_attempts"], step["retries"]) == ({}, 0)
-    assert set(attempts(fleet.folder / "master-state")) == {("PREEMPTED", "preempted")}
-
-
-def test_what_is_cancelled_is_no_failure_at_all(fleet: Fleet) -> None:
-    hold(fleet, "one")
-    assert fleet.run("job", "cancel", "nightly", "--wait").returncode == 0
-    (step,) = fleet.job("nightly")["steps"]
-    assert (step["failed_attempts"], step["retries"], step["error_category"]) == ({}, 0, "")
-    assert step["items"] == {"total": FILES, "ok": 0, "failed": 0, "cancelled": FILES}
-    assert set(attempts(fleet.folder / "master-state")) == {("CANCELLED", "cancelled")}
-    assert not fleet.output.exists() or fleet.output.read_text() != EXPECTED
 
 
 # Memory

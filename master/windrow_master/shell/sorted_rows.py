@@ -53,10 +53,10 @@ class SortedRows:
                     folder.parent.rmdir()
 
     def remove_left(self, reader: StoreReader) -> None:
-        """Remove those of jobs that ended under an earlier master. Only a datastore is looked through: what lies in a
-        state folder goes with its job. Folders of jobs that this state does not know are another master's.
+        """Remove those of jobs that ended under an earlier master, from the datastore: what lies in a state folder goes
+        with its job. Folders of jobs that this state does not know are another master's.
         """
-        if self._embedded or self._shared is None:
+        if self._shared is None:
             return
         try:
             for folder in (self._shared / PARTITIONS).iterdir():

@@ -1,0 +1,59 @@
+"""Nodes that are lost or leave, and jobs that are cancelled, while mini-batches run: no item pays for it.
+
+Source: parallel-job.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from embedded_run import stored_attempts, wait_until
+from fleet_commands import EXPECTED, FILES, Fleet
+
+
+def hold(fleet: Fleet, name: str) -> Path:
+    """A job on one node whose mini-batches wait for a gate, and are held for so long that they count as started."""
+    fleet.start_agent(name, "--drain-grace", "0")
+    gate = fleet.folder / "gate"
+    fleet.create("nightly", "--set", f"jobs.score.environment_variables.GATE={gate}")
+    wait_until(lambda: len(stored_attempts(fleet.folder / "master-state")) >= 2, "leases old enough to be written down")
+    return gate
+
+
+def test_a_node_that_is_lost_is_charged_to_nobody(fleet: Fleet) -> None:
+    gate = hold(fleet, "one")
+    held = len(stored_attempts(fleet.folder / "master-state"))
+    fleet.processes["one"].kill()
+    fleet.processes["one"].wait()
+    wait_until(lambda: fleet.job("nightly")["steps"][0]["failed_attempts"] != {}, "the loss is noticed")
+    gate.touch()
+    fleet.start_agent("two")
+    step = fleet.check_done("nightly")
+    assert step["failed_attempts"] == {"node_lost": held}
+    assert step["retries"] == held
+    (example,) = step["failure_examples"]
+    assert (example["status"], example["error_category"]) == ("NODE_LOST", "SystemError")
+    assert "Node one was lost" in example["message"]
+    assert stored_attempts(fleet.folder / "master-state") == [("NODE_LOST", "node_lost")] * held
+
+
+def test_what_a_leaving_node_hands_back_is_no_failure_at_all(fleet: Fleet) -> None:
+    gate = hold(fleet, "one")
+    fleet.processes["one"].send_signal(signal.SIGTERM)
+    assert fleet.processes["one"].wait(60) == 0
+    gate.touch()
+    fleet.start_agent("two")
+    step = fleet.check_done("nightly")
+    assert (step["failed_attempts"], step["retries"]) == ({}, 0)
+    assert set(stored_attempts(fleet.folder / "master-state")) == {("PREEMPTED", "preempted")}
+
+
+def test_what_is_cancelled_is_no_failure_at_all(fleet: Fleet) -> None:
+    hold(fleet, "one")
+    assert fleet.run("job", "cancel", "nightly", "--wait").returncode == 0
+    (step,) = fleet.job("nightly")["steps"]
+    assert (step["failed_attempts"], step["retries"], step["error_category"]) == ({}, 0, "")
+    assert step["items"] == {"total": FILES, "ok": 0, "failed": 0, "cancelled": FILES}
+    assert set(stored_attempts(fleet.folder / "master-state")) == {("CANCELLED", "cancelled")}
+    assert not fleet.output.exists() or fleet.output.read_text() != EXPECTED
