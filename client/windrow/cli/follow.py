@@ -7,11 +7,13 @@ the main thread can always hear Ctrl-C and draw.
 from __future__ import annotations
 
 import queue
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.cli.display import Display
+from windrow.cli.messages import YELLOW, coloured
 from windrow.errors import WindrowError
 from windrow.job import Job, JobState
 from windrow.node import Node, why_no_work
@@ -37,12 +39,16 @@ Event = Job | _Fleet | str | Exception | _End
 class Follower:
     """Follows one job on one connection. Close it before the connection."""
 
-    def __init__(self, client: Client, job_id: str, *, after_seq: int, with_nodes: bool) -> None:
+    def __init__(
+        self, client: Client, job_id: str, *, after_seq: int, with_nodes: bool, warned: Collection[str] = ()
+    ) -> None:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._client = client
         self._job_id = job_id
         self._after_seq = after_seq
         self._closing = threading.Event()
+        self.warned = set(warned)
+        """The job's warnings that the user has seen."""
         self.last: Job | None = None
         """The newest moment that was shown."""
         threading.Thread(target=self._watch_job, name="watch-job", daemon=True).start()
@@ -75,6 +81,7 @@ class Follower:
             if isinstance(event, Job):
                 self.last = event
                 display.show(event)
+                self._warn(display, event)
                 if event.state.ended or event.state is JobState.PAUSED:
                     return event
                 for step in event.steps:
@@ -90,6 +97,13 @@ class Follower:
                 raise event
             elif self.last is not None:
                 return self.last
+
+    def _warn(self, display: Display, job: Job) -> None:
+        """Tell what is new among the job's warnings: what its planner met, what did not fit its tables."""
+        for warning in job.warnings:
+            if warning not in self.warned:
+                self.warned.add(warning)
+                display.notice(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
 
     def _watch_job(self) -> None:
         try:

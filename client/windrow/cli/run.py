@@ -65,6 +65,7 @@ class _Run:
         self._display: Display | None = None
         self._job: Job | None = None
         self._document: dict[str, Any] | None = None
+        self._warned: set[str] = set()
 
     @property
     def has_ended(self) -> bool:
@@ -164,6 +165,7 @@ class _Run:
             loaded = loaded.with_exact_row_index()
         for warning in loaded.warnings:
             self._say(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
+            self._warned.add(str(warning))
         return loaded
 
     def _open(self) -> Session:
@@ -221,7 +223,7 @@ class _Run:
 
         assert self._display is not None
         live = self._options.output != "json" and not self._options.no_progress and is_colourful(sys.stderr)
-        follower = Follower(client, job_id, after_seq=seq, with_nodes=live)
+        follower = Follower(client, job_id, after_seq=seq, with_nodes=live, warned=self._warned)
         if session.supervisor is not None:
             session.supervisor.listen(follower.tell)
         try:
@@ -229,6 +231,7 @@ class _Run:
             return job, client.document(job_id)
         finally:
             self._job = follower.last or self._job
+            self._warned = follower.warned
             follower.close()
 
     def _tell_end(self, job: Job, document: dict[str, Any]) -> int:

@@ -33,7 +33,13 @@ def stream_job(
         return exit_codes.JOB_FAILED
     display = make_display(output, quiet=False)
     display.begin(job, continued=None if begun is None else False)
-    follower = Follower(client, job_id, after_seq=0, with_nodes=output != "json" and is_colourful(sys.stderr))
+    follower = Follower(
+        client,
+        job_id,
+        after_seq=0,
+        with_nodes=output != "json" and is_colourful(sys.stderr),
+        warned=() if begun is None else begun.warnings,
+    )
     try:
         job = follower.run(display, lambda: None)
         document = client.document(job_id)

@@ -12,6 +12,7 @@ from windrow_master.core.statuses import USER_ERROR, category_of
 EXAMPLE_DETAIL_MAX = 8192
 MISFIT_COLUMNS_MAX = 200
 MISFIT_CHARS_MAX = 512
+MISFIT_LINES_MAX = 20
 
 
 def counted(count: int, noun: str) -> str:
@@ -97,6 +98,19 @@ class Counters:
             entry[0] += count
         elif len(self.misfits) < MISFIT_COLUMNS_MAX:
             self.misfits[column] = [count, example]
+
+    def misfit_warnings(self) -> list[str]:
+        """For people, a line a column: how many of its values did not fit, and the first of them."""
+        columns = list(self.misfits.items())
+        lines = [
+            f'In the column "{column}", values that do not fit (they are null, cut or left out): {count:,}. '
+            f"For example {example}."
+            for column, (count, example) in columns[:MISFIT_LINES_MAX]
+        ]
+        if more := columns[MISFIT_LINES_MAX:]:
+            values = sum(count for _, (count, _) in more)
+            lines.append(f"In {len(more):,} more columns, values that do not fit: {values:,}.")
+        return lines
 
     def to_json(self) -> bytes:
         """As stored."""

@@ -12,7 +12,7 @@ from windrow.rpc.v1 import agent_service_pb2, job_pb2, node_pb2
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow, StepRow
-from windrow_master.core.state import Node
+from windrow_master.core.state import ENDED_STEPS, Node
 from windrow_master.core.states import AttemptState, Phase, StepState
 from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.steps import planned_in_checkpoint
@@ -30,6 +30,7 @@ def timestamp(seconds: float | None) -> Timestamp | None:
 
 def job_message(job: JobRow, steps: Iterable[StepRow]) -> job_pb2.Job:
     """A job with its steps."""
+    steps = list(steps)
     document = json.loads(job.document)
     append_rows_to = [step.get("append_row_to") for step in document.get("steps", ())]
     return job_pb2.Job(
@@ -43,9 +44,16 @@ def job_message(job: JobRow, steps: Iterable[StepRow]) -> job_pb2.Job:
         seq=job.seq,
         generation=job.generation,
         run_digest=job.run_digest,
-        warnings=json.loads(job.warnings),
+        warnings=json.loads(job.warnings) + [warning for step in steps for warning in _misfit_warnings(step)],
         experiment_name=document.get("experiment_name", ""),
     )
+
+
+def _misfit_warnings(step: StepRow) -> list[str]:
+    """What did not fit the columns of a step's table, once the step has ended: before, the numbers still change."""
+    if step.state not in ENDED_STEPS:
+        return []
+    return [f"{step.name}: {warning}" for warning in Counters.from_json(step.counters).misfit_warnings()]
 
 
 def step_message(step: StepRow, append_row_to: str | None) -> job_pb2.Step:

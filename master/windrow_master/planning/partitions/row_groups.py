@@ -150,7 +150,8 @@ def _shuffle(
     sync_folder(folder.parent)
     for column, number, example in rows.misfits:
         emitter.warn(
-            f'The column "{column}": {number} values do not fit its type, and are null or cut. First {example}.'
+            f'In the column "{column}", values that do not fit (they are null, cut or left out): {number:,}. '
+            f"For example {example}."
         )
     now = path.stat()
     return {

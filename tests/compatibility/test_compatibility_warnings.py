@@ -1,0 +1,42 @@
+"""What a user is told about the data while a job runs, and afterwards."""
+
+from __future__ import annotations
+
+import json
+
+from compatibility_job import CompatibilityJob
+
+SCRIPT = """
+    def run(mini_batch):
+        return mini_batch
+"""
+
+
+def notices(text: str) -> list[str]:
+    """What `windrow run -o json` told beside the progress."""
+    events = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return [event["message"] for event in events if event["event"] == "notice"]
+
+
+def test_values_that_do_not_fit_are_told_once_with_their_number(job: CompatibilityJob) -> None:
+    job.write("code/score.py", SCRIPT)
+    rows = "".join(f"{number},x\n" for number in range(200))
+    job.write("data/a.csv", f"a,b\n{rows}1.5,x\n7,x,more\n")
+    job.write("data/b.csv", "a,b\noops,x\n")
+    job.write_job("mltable", "./data", settings="mini_batch_size: 1kb\ncompute: azureml:cpu-cluster")
+    told = notices(job.completed("-o", "json"))
+    (column,) = (notice for notice in told if '"a"' in notice)
+    assert "out): 2." in column and "is no int" in column
+    (width,) = (notice for notice in told if '"Column3"' in notice)
+    assert "out): 1." in width and "line 203" in width
+    (compute,) = (notice for notice in told if "azureml:cpu-cluster" in notice)
+    assert "no effect" in compute
+
+
+def test_what_the_planner_met_is_told(job: CompatibilityJob) -> None:
+    job.write("code/score.py", SCRIPT)
+    job.write("data/a.csv", "day,x\n01/02/2020,1\n03/04/2020,2\n")
+    job.write_job("mltable", "./data")
+    text = job.completed()
+    assert text.count('The column "day" holds dates') == 1
+    assert (job.folder / "rows.txt").read_text() == "01/02/2020 1\n03/04/2020 2\n"
