@@ -118,6 +118,7 @@ def test_steps_of_other_kinds_are_refused_by_name_with_the_way_around(job: Compa
     code, text = job.run(*ALONE, file="pipeline.yml")
     assert code == 2
     assert 'jobs.predict_digits.inputs.job_data_path: is "${{parent.jobs.prepare_data.outputs.images}}"' in text
+    assert "--set jobs.predict_digits.inputs.job_data_path=./path" in text
 
 
 @pytest.mark.parametrize(

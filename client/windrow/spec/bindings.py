@@ -259,7 +259,11 @@ class Bindings:
 
     def _check_step(self, reference: Reference) -> None:
         if reference.step not in self._steps:
-            raise ValueError(unknown_name("step", reference.step, list(self._steps)))
+            reader, name = self._following[-1]
+            raise ValueError(
+                f"{unknown_name('step', reference.step, list(self._steps))}. Where it was left out, give this input "
+                f"the data that it made: --set jobs.{reader}.inputs.{name}=./path"
+            )
 
     def _unknown(self, step: str) -> Resolved:
         return Resolved(None, Place(self._context.source), broken=True)
