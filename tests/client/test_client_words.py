@@ -23,6 +23,17 @@ def test_logs_are_pointed_to_where_there_are_some(workspace: Workspace) -> None:
     assert line in shown.stdout
 
 
+def test_what_failed_is_pointed_to_and_can_be_read(workspace: Workspace) -> None:
+    workspace.write(["a", "raise"], error_threshold=0)
+    done = workspace.run("run", "job.yml")
+    assert done.returncode == 1
+    [line] = [line for line in done.stdout.splitlines() if "1 failed item of step" in line]
+    words = line.partition(": ")[2].split()
+    read = workspace.run(*words[1:])
+    assert read.returncode == 0
+    assert [row.split(",")[1] for row in read.stdout.splitlines()] == ["cause", "exception"]
+
+
 def test_logs_are_not_pointed_to_where_no_script_ran(workspace: Workspace) -> None:
     workspace.write([])
     done = workspace.run("run", "job.yml")

@@ -40,3 +40,12 @@ def test_what_the_planner_met_is_told(job: CompatibilityJob) -> None:
     text = job.completed()
     assert text.count('The column "day" holds dates') == 1
     assert (job.folder / "rows.txt").read_text() == "01/02/2020 1\n03/04/2020 2\n"
+
+
+def test_an_output_that_nothing_was_written_to_is_told_as_such(job: CompatibilityJob) -> None:
+    job.write("code/score.py", SCRIPT)
+    job.write("data/a.txt", "")
+    job.write_job("uri_folder", "./data")
+    file = job.folder / "job.yml"
+    file.write_text(file.read_text().replace("      append_row_to: ${{outputs.rows}}\n", ""))
+    assert job.completed().rstrip().endswith("rows.txt (nothing was written there)")

@@ -72,8 +72,8 @@ def failed_items_files(job: Job, places: Sequence[str]) -> list[str]:
 def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", here: bool = False) -> None:
     """How it ended; the last line says where the output is, or why there is none.
 
-    `options`: what later commands about this job need to be told, as in ` --state folder`. `here`: the master runs on
-    this machine.
+    `options`: what later commands about this job need to be told, as in ` --state folder`. `here`: it ran on this
+    machine.
     """
     places = output_places(job, document) if job.state.succeeded else []
     for step in job.steps:
@@ -112,6 +112,10 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
                 )
             )
         case _:
+            for step in job.steps:
+                if step.items.failed or step.mini_batches.failed:
+                    command = f"windrow job logs {job.job_id} {step.name}/{FAILED_ITEMS}{options}"
+                    _out(f"{counted(step.items.failed, 'failed item')} of step {step.name}: {command}")
             if any(map(_script_ran, job.steps)):
                 _out(f"What the script printed and its errors: windrow job logs {job.job_id}{options}")
             why = job.message or next((f"step {step.name}: {step.message}" for step in job.steps if step.message), "")
@@ -119,15 +123,16 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
 
 
 def _where(places: Sequence[str], job: Job, options: str, here: bool) -> str:
-    """Where the outputs are, and how to get them where this machine does not see them."""
-    files = [Path(place) for place in places if not is_remote(place)]
-    if not files or any(file.exists() for file in files):
-        note = ""
-    elif here:
-        note = " (nothing is there: the script wrote nothing)"
-    else:
-        note = f" (on the master; to fetch: windrow job download {job.job_id}{options})"
-    return ", ".join(places) + note
+    """Where the outputs are; of those that this machine does not see, how to get them.
+
+    `here`: the master is on this machine, so that what is not seen was not written.
+    """
+    files = [place for place in places if not is_remote(place)]
+    unseen = [file for file in files if not Path(file).exists()]
+    if here:
+        return ", ".join(place + " (nothing was written there)" * (place in unseen) for place in places)
+    fetch = f" (on the master; to fetch: windrow job download {job.job_id}{options})"
+    return ", ".join(places) + (fetch if files and unseen == files else "")
 
 
 def _script_ran(step: Step) -> bool:
