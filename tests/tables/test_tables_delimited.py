@@ -26,7 +26,7 @@ INT, FLOAT, TEXT = Column("i", "int"), Column("f", "float"), Column("t")
 BOOL = Column("b", "bool", true_words=TRUE_WORDS, false_words=FALSE_WORDS)
 PLAIN_BOOL = Column("p", "bool", true_words=PLAIN_TRUE_WORDS, false_words=PLAIN_FALSE_WORDS)
 LISTED_BOOL = Column("l", "bool", true_words=("1", "T"), false_words=("0",), mismatch=False)
-DATE = Column("d", "datetime", dates=("iso",))
+DATE = Column("d", "datetime", dates=("yyyy-M-d", "yyyy-M-d HH:mm:ss.f", "yyyy-M-dTHH:mm:ssz"))
 
 
 DEFAULT = Text()

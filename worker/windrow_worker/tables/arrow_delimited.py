@@ -29,7 +29,16 @@ TYPES = {
     "datetime": pyarrow.timestamp("ns"),
 }
 _FAILED_COLUMN = re.compile(r"In CSV column #(\d+): ")
-_PLAIN_ISO = r"^(1[7-9]|20|21)\d\d-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,9})?)?$"
+_DAY = r"(1[7-9]|20|21)\d\d-\d\d-\d\d"
+_TIME = r"\d\d:\d\d:\d\d"
+_FAST_DATES = {
+    "yyyy-M-d": _DAY,
+    "yyyy-M-d HH:mm:ss": f"{_DAY} {_TIME}",
+    "yyyy-M-dTHH:mm:ss": f"{_DAY}T{_TIME}",
+    "yyyy-M-d HH:mm:ss.f": rf"{_DAY} {_TIME}(\.\d{{1,9}})?",
+    "yyyy-M-dTHH:mm:ss.f": rf"{_DAY}T{_TIME}(\.\d{{1,9}})?",
+}
+"""Forms of which Arrow reads texts such as these as :mod:`~windrow_worker.tables.dates` does."""
 _BLOCK_MAX = 1 << 30
 _ODD_RECORDS_MAX = 1000
 """Records too short or too wide are put right one by one; with more of them, the exact way is as fast."""
@@ -216,9 +225,10 @@ def _from_text(array: Any, column: Column) -> Tuple[Any, int, int]:
     many."""
     encoded = array.dictionary_encode()
     texts = encoded.dictionary
-    if column.type == "datetime" and "iso" in column.dates:
+    fast = [_FAST_DATES[form] for form in column.dates if form in _FAST_DATES]
+    if fast:
         compute = pyarrow.compute
-        if compute.all(compute.match_substring_regex(texts, _PLAIN_ISO)).as_py():
+        if compute.all(compute.match_substring_regex(texts, "^(%s)$" % "|".join(fast))).as_py():
             try:
                 return texts.cast(TYPES["datetime"]).take(encoded.indices), 0, -1
             except pyarrow.ArrowInvalid:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from windrow_worker.tables.dates import NS_MAX, NS_MIN, families_of, parser
+from windrow_worker.tables.dates import NS_MAX, NS_MIN, forms_of, parser
 
 TRUE_WORDS = ("true", "True", "TRUE", "t", "T", "1", "Yes", "YES", "Y")
 FALSE_WORDS = ("false", "False", "FALSE", "f", "F", "0", "No", "NO", "N")
@@ -25,7 +25,7 @@ _FLOAT = re.compile(
 class Column(NamedTuple):
     """A column and its pinned type: ``text``, ``int``, ``float``, ``bool`` or ``datetime``.
 
-    ``dates``: families of :mod:`~windrow_worker.tables.dates`; ``formats``: with ``%``, given by the user, and
+    ``dates``: forms of :mod:`~windrow_worker.tables.dates`; ``formats``: with ``%``, given by the user, and
     ``date_constant``, which stands in front of each text.
     ``true_words`` and ``false_words`` make a bool; ``mismatch``: what another text becomes (None: null, a misfit).
     """
@@ -84,8 +84,8 @@ def infer(name: str, sample: Sequence[Optional[str]], plain: bool) -> Tuple[Colu
         return Column(name, "int"), False
     if all(_FLOAT.fullmatch(value) for value in values):
         return Column(name, "float"), False
-    families, undecidable = families_of(values)
-    return (Column(name, "datetime", dates=families) if families else Column(name)), undecidable
+    forms, undecidable = forms_of(values)
+    return (Column(name, "datetime", dates=forms) if forms else Column(name)), undecidable
 
 
 def convert(column: Column, values: Sequence[Optional[str]]) -> Converted:

@@ -1,17 +1,20 @@
 """Dates in text: which texts are dates, and their time as nanoseconds since 1970-01-01 UTC.
 
-A date column is pinned to the *families* its sample shows: ``iso`` (year first), ``named`` (5-Jan-2020), ``mdy`` and
-``dmy`` (1/5/2020). Source: mltable.md, section 4; formats with ``%``: section 7.
+A date column is pinned to the *forms* its sample shows, such as ``yyyy-M-d HH:mm:ss.f`` or ``M/d/yyyy``: a later value
+of another form does not fit. Source: mltable.md, section 4; formats with ``%``: section 7.
 """
 
 from __future__ import annotations
 
 import datetime
 import re
-from typing import Callable, Dict, FrozenSet, Iterable, List, Optional, Tuple
+from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 Parse = Callable[[str], Optional[int]]
 """Text, without outer blanks, to nanoseconds; None if it is no such date."""
+_Readings = List[Tuple[str, Optional[int]]]
+
+_FRACTION = ".f"
 
 NS_MIN, NS_MAX = -(2**63) + 1, 2**63 - 1
 """The range of pandas' nanoseconds; the least 64-bit integer means "not a time"."""
@@ -25,7 +28,7 @@ _LONG_MONTHS = [
 
 _ISO = re.compile(
     r"(\d{4})([-/])(\d{1,2})\2(\d{1,2})"
-    r"(?:[ T](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9})\d*)?(Z| UTC|[+-]\d{2}:?\d{2})?)?",
+    r"(?:([ T])(\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9})\d*)?(Z| UTC|[+-]\d{2}:?\d{2})?)?",
     re.ASCII,
 )
 _SLASHED = re.compile(
@@ -34,84 +37,115 @@ _SLASHED = re.compile(
 _NAMED = re.compile(r"(\d{1,2})-([A-Za-z]{3})-(\d{4}|\d{2})", re.ASCII)
 
 
-def _iso(text: str) -> Optional[int]:
-    found = _ISO.fullmatch(text)
-    if not found:
-        return None
-    year, _, month, day, hour, minute, second, fraction, zone = found.groups()
-    return _nanoseconds(
-        int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), fraction, zone
-    )
+def readings(text: str) -> Dict[str, int]:
+    """The forms that a text, without outer blanks, may have, each with the nanoseconds it means then; none: it is no
+    date."""
+    for pattern, read in ((_ISO, _year_first), (_SLASHED, _year_last), (_NAMED, _named)):
+        found = pattern.fullmatch(text)
+        if found:
+            return {form: value for form, value in read(*found.groups()) if value is not None}
+    return {}
 
 
-def _mdy(text: str) -> Optional[int]:
-    return _slashed(text, month_first=True)
+def _year_first(
+    year: str,
+    mark: str,
+    month: str,
+    day: str,
+    blank: Optional[str],
+    hour: Optional[str],
+    minute: Optional[str],
+    second: Optional[str],
+    fraction: Optional[str],
+    zone: Optional[str],
+) -> _Readings:
+    form = "yyyy%sM%sd" % (mark, mark)
+    if blank:
+        form += blank + "HH:mm:ss" + (_FRACTION if fraction else "") + (zone if zone == " UTC" else "z" if zone else "")
+    time = (int(hour or 0), int(minute or 0), int(second or 0))
+    return [(form, _nanoseconds(int(year), int(month), int(day), *time, fraction, zone))]
 
 
-def _dmy(text: str) -> Optional[int]:
-    return _slashed(text, month_first=False)
-
-
-def _slashed(text: str, month_first: bool) -> Optional[int]:
-    found = _SLASHED.fullmatch(text)
-    if not found:
-        return None
-    first, _, second, year, hour, minute, seconds, half = found.groups()
-    if len(year) == 2 and not month_first:
-        return None
-    month, day = (first, second) if month_first else (second, first)
+def _year_last(
+    first: str,
+    mark: str,
+    second: str,
+    year: str,
+    hour: Optional[str],
+    minute: Optional[str],
+    seconds: Optional[str],
+    half: Optional[str],
+) -> _Readings:
     hours = _hour(int(hour or 0), half)
     if hours is None:
-        return None
-    return _nanoseconds(_year(year), int(month), int(day), hours, int(minute or 0), int(seconds or 0))
+        return []
+    rest = mark + "y" * len(year) + (" H:mm" if hour else "") + (":ss" if seconds else "") + (" a" if half else "")
+    time = (hours, int(minute or 0), int(seconds or 0))
+    found = [(_form("M", rest), _nanoseconds(_year(year), int(first), int(second), *time))]
+    if len(year) == 4:  # with two digits of the year the month comes first
+        found.append((_form("d", rest), _nanoseconds(_year(year), int(second), int(first), *time)))
+    return found
 
 
-def _named(text: str) -> Optional[int]:
-    found = _NAMED.fullmatch(text)
-    if not found or found[2].lower() not in _MONTHS:
-        return None
-    return _nanoseconds(_year(found[3]), _MONTHS.index(found[2].lower()) + 1, int(found[1]))
+def _form(first: str, rest: str) -> str:
+    """Month and day in one order, and what follows them, as in ``/yyyy H:mm``."""
+    return "%s%s%s%s" % (first, rest[0], "d" if first == "M" else "M", rest)
 
 
-FAMILIES: Dict[str, Parse] = {"iso": _iso, "named": _named, "mdy": _mdy, "dmy": _dmy}
+def _named(day: str, month: str, year: str) -> _Readings:
+    if month.lower() not in _MONTHS:
+        return []
+    form = "d-MMM-" + "y" * len(year)
+    return [(form, _nanoseconds(_year(year), _MONTHS.index(month.lower()) + 1, int(day)))]
 
 
-def families_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
-    """The families that read all these texts, as (families, undecidable).
+def forms_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
+    """The forms of these texts, as (forms, undecidable).
 
-    No families: they are not all dates, or contradict each other. ``undecidable``: day and month could change places
-    in all.
+    No forms: they are not all dates, or contradict each other. ``undecidable``: day and month could change places in
+    all of one kind, and the other kinds do not tell either.
     """
-    fixed: List[str] = []
-    orders: Optional[FrozenSet[str]] = None
+    forms: Dict[str, None] = {}
+    firsts: Dict[str, Set[str]] = {}
     for value in values:
-        text = value.strip()
-        fitting = [family for family, parse in FAMILIES.items() if parse(text) is not None]
-        if not fitting:
+        found = list(readings(value.strip()))
+        if not found:
             return (), False
-        if fitting[0] in ("iso", "named"):
-            if fitting[0] not in fixed:
-                fixed.append(fitting[0])
+        if found[0][0] == "y" or "MMM" in found[0]:
+            forms[found[0]] = None
             continue
-        orders = frozenset(fitting) if orders is None else orders & frozenset(fitting)
-        if not orders:
+        # Month and day first: which of them, the texts of the same marks and parts tell.
+        fitting = {form[0] for form in found}
+        known = firsts.setdefault(found[0][3:], fitting)
+        known &= fitting
+        if not known:
             return (), False
-    if orders is not None and len(orders) > 1:
-        return (), True
-    return tuple(fixed) + tuple(orders or ()), False
+    decided = {first for known in firsts.values() if len(known) == 1 for first in known}
+    for rest, known in firsts.items():
+        told = known if len(known) == 1 else decided
+        if len(told) != 1:
+            return (), True
+        forms.update((_form(first, rest), None) for first in told)
+    return tuple(forms), False
 
 
-def parser(families: Iterable[str], formats: Iterable[str], constant: str = "") -> Parse:
-    """One function for a column: its families and formats in turn, outer blanks allowed; ``constant`` stands in front
-    of each text."""
-    parses = [FAMILIES[family] for family in families] + [_format_parser(text) for text in formats]
+def parser(forms: Iterable[str], formats: Iterable[str], constant: str = "") -> Parse:
+    """One function for a column: its forms, then its formats in turn, outer blanks allowed; ``constant`` stands in
+    front of each text. Where a fraction of a second may stand, there need not be one."""
+    pinned = set(forms)
+    pinned.update([form.replace(_FRACTION, "") for form in pinned])
+    parses = [_format_parser(text) for text in formats]
 
     def parse(text: str) -> Optional[int]:
         text = constant + text.strip()
+        if pinned:
+            for form, value in readings(text).items():
+                if form in pinned:
+                    return value
         for one in parses:
-            value = one(text)
-            if value is not None:
-                return value
+            found = one(text)
+            if found is not None:
+                return found
         return None
 
     return parse
