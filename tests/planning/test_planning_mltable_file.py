@@ -145,7 +145,6 @@ def test_errors_of_the_file(tmp_path: Path, text: str, start: str, words: str) -
         ("- take: -1", "take", "at least 0"),
         ("- take:", "take", "has no value"),
         ("- filter: 'a = 1'", "filter", '"= 1" (character 3) does not belong there; write "=="'),
-        ("- drop_columns: [a, a]", "drop_columns", "names a more than once"),
         ("- sample: {sampler: first}", "sampler", "Allowed are random_percent"),
         ("- take_random_sample: {probability: 2}", "probability", "from 0 to 1"),
         ("- {read_parquet: , take: 1}", "transformations[0]", "each step is one name"),

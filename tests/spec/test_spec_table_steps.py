@@ -25,7 +25,6 @@ TABLE = "inputs: {images: {type: mltable, path: ./t}}"
         ("- takes: 1", 3, 5, 'Did you mean "take"?'),
         ("- keep_columns: {pattern: '('}", 3, 29, '"(" is no pattern'),
         ("- keep_columns: {invert: true}", 3, 19, "needs names or a `pattern`"),
-        ("- read_delimited\n  - drop_columns: [a, a]", 4, 19, "names a more than once"),
         ("- take_random_sample: {seed: 1}", 3, 25, "needs a `probability`"),
         ("- take_random_sample: {probability: 2, seed: 1}", 3, 39, "from 0 to 1"),
         ("- take_random_sample: {probability: 0.5, seed: x}", 3, 50, "a whole number"),
@@ -90,6 +89,17 @@ metadata: {anything: [1]}
     assert isinstance(selected, SelectPartitions) and selected.numbers == (0, 2)
     texts = [str(one) for one in problems.warnings]
     assert (len(texts) == 2 and "has no seed; 0 is taken" in texts[1] and "(?i)" in texts[0]) or "(?i)" in texts[1]
+
+
+def test_a_column_that_is_named_twice_is_meant_once(tmp_path: Path) -> None:
+    (tmp_path / "MLTable").write_text(
+        "paths: [{folder: .}]\ntransformations: [read_delimited, {keep_columns: [b, a, b]}]\n"
+    )
+    problems = Problems()
+    table = read_mltable(tmp_path / "MLTable", problems)
+    assert table is not None and table.after[0][0].chosen(["a", "b", "c"]) == ["a", "b"]
+    (warning,) = problems.warnings
+    assert "names b more than once" in warning.message
 
 
 def test_all_steps_of_a_list_of_files_stand_before(tmp_path: Path) -> None:

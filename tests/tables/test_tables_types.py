@@ -33,6 +33,8 @@ from windrow_worker.tables.dates import forms_of, parser
         (["2020-01-02T03:04:05.5+02:00"], "datetime", "datetime"),
         (["2020-01-02 03:04"], "text", "text"),
         (["2020-02-30"], "text", "text"),
+        ([" 2020-01-31"], "datetime", "datetime"),
+        (["2020-01-31", "2020-01-31 "], "text", "text"),
         (["5-Jan-2020", "6-feb-20"], "datetime", "datetime"),
         (["13/01/2020", "01/02/2020"], "datetime", "datetime"),
         (["13/01/2020", "01/13/2020"], "text", "text"),
@@ -78,6 +80,11 @@ def test_forms_of_dates(sample: list[str], forms: list[str]) -> None:
         ("yyyy-M-dTHH:mm:ssz", "2020-01-02T03:04:05+02:30", "2020-01-02 00:34:05"),
         ("yyyy-M-dTHH:mm:ss.f", "2020-01-02T03:04:05.123456789123", "2020-01-02 03:04:05.123456789"),
         ("yyyy-M-dTHH:mm:ss.f", "2020-01-02T03:04:05", "2020-01-02 03:04:05"),
+        ("yyyy-M-d HH:mm:ss", "2020-01-02  3:04:05", "2020-01-02 03:04:05"),
+        ("yyyy-M-d HH:mm:ssz", "2020-01-0203:04:05 Z", "2020-01-02 03:04:05"),
+        ("M/d/yyyy H:mm a", "1/2/2020  3:04PM", "2020-01-02 15:04"),
+        ("yyyy-M-d", "2020-01-02 ", None),
+        ("yyyy-M-d HH:mm:ss", "2020-01-02 03:04:05 ", None),
         ("yyyy-M-d", "01/02/2020", None),
         ("yyyy-M-d", "2020-01-02 03:04:05", None),
         ("yyyy-M-d HH:mm:ss", "2020-01-02T03:04:05", None),
@@ -87,7 +94,7 @@ def test_forms_of_dates(sample: list[str], forms: list[str]) -> None:
 )
 def test_dates(form: str, text: str, expected: str | None) -> None:
     """What has another form than the sample is no date (mltable.md, section 4)."""
-    found = parser([form], ())(f" {text} ")
+    found = parser([form], ())(f" {text}")
     assert found == (None if expected is None else pandas.Timestamp(expected).value)
 
 

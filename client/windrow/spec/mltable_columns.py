@@ -30,7 +30,7 @@ def read_columns(checks: ValueChecks, node: Node, key: str) -> ColumnChoice | No
     """A name, a list of names, or a mapping with a pattern; None after an error."""
     if not isinstance(node, Mapping):
         names = checks.texts(node, key)
-        checks.no_repeats(node, key, names)
+        checks.repeats_do_nothing(node, key, names)
         return ColumnChoice(names) if names else None
     values = checks.mapping(node, key, ("pattern", "ignore_case", "invert"), "takes names or a pattern")
     if "pattern" not in values:

@@ -105,6 +105,14 @@ class ValueChecks:
 
     def no_repeats(self, node: Node, key: str, names: tuple[str, ...]) -> None:
         """Each name at most once."""
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
+        if repeated := _repeated(names):
             self.error(node, key, f"names {listed(repeated)} more than once.")
+
+    def repeats_do_nothing(self, node: Node, key: str, names: tuple[str, ...]) -> None:
+        """A name more than once is told, and means what it means once."""
+        if repeated := _repeated(names):
+            self.warn(node, key, f"names {listed(repeated)} more than once; once is enough.")
+
+
+def _repeated(names: tuple[str, ...]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})

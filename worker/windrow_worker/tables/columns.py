@@ -84,7 +84,7 @@ def infer(name: str, sample: Sequence[Optional[str]], plain: bool) -> Tuple[Colu
         return Column(name, "int"), False
     if all(_FLOAT.fullmatch(value) for value in values):
         return Column(name, "float"), False
-    forms, undecidable = forms_of(values)
+    forms, undecidable = forms_of(value for value in sample if value is not None)
     return (Column(name, "datetime", dates=forms) if forms else Column(name)), undecidable
 
 

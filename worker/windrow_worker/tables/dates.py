@@ -11,7 +11,7 @@ import re
 from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 Parse = Callable[[str], Optional[int]]
-"""Text, without outer blanks, to nanoseconds; None if it is no such date."""
+"""Text to nanoseconds; None if it is no such date."""
 _Readings = List[Tuple[str, Optional[int]]]
 
 _FRACTION = ".f"
@@ -28,18 +28,19 @@ _LONG_MONTHS = [
 
 _ISO = re.compile(
     r"(\d{4})([-/])(\d{1,2})\2(\d{1,2})"
-    r"(?:([ T])(\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9})\d*)?(Z| UTC|[+-]\d{2}:?\d{2})?)?",
+    r"(?: *(T?) *(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d{1,9})\d*)?(?: *(Z|UTC|[+-]\d{2}:?\d{2}))?)?",
     re.ASCII,
 )
 _SLASHED = re.compile(
-    r"(\d{1,2})([-/])(\d{1,2})\2(\d{4}|\d{2})(?: (\d{1,2}):(\d{2})(?::(\d{2}))?(?: (AM|PM|am|pm))?)?", re.ASCII
+    r"(\d{1,2})([-/])(\d{1,2})\2(\d{4}|\d{2})(?: +(\d{1,2}):(\d{2})(?::(\d{2}))?(?: *(AM|PM|am|pm))?)?", re.ASCII
 )
 _NAMED = re.compile(r"(\d{1,2})-([A-Za-z]{3})-(\d{4}|\d{2})", re.ASCII)
 
 
 def readings(text: str) -> Dict[str, int]:
-    """The forms that a text, without outer blanks, may have, each with the nanoseconds it means then; none: it is no
-    date."""
+    """The forms that a text may have, each with the nanoseconds it means then; none: it is no date. Blanks may be
+    missing or too many between its parts, and stand in front of it, but not behind it."""
+    text = text.lstrip()
     for pattern, read in ((_ISO, _year_first), (_SLASHED, _year_last), (_NAMED, _named)):
         found = pattern.fullmatch(text)
         if found:
@@ -52,7 +53,7 @@ def _year_first(
     mark: str,
     month: str,
     day: str,
-    blank: Optional[str],
+    letter: Optional[str],
     hour: Optional[str],
     minute: Optional[str],
     second: Optional[str],
@@ -60,8 +61,9 @@ def _year_first(
     zone: Optional[str],
 ) -> _Readings:
     form = "yyyy%sM%sd" % (mark, mark)
-    if blank:
-        form += blank + "HH:mm:ss" + (_FRACTION if fraction else "") + (zone if zone == " UTC" else "z" if zone else "")
+    if hour:
+        form += (letter or " ") + "HH:mm:ss" + (_FRACTION if fraction else "")
+        form += " UTC" if zone == "UTC" else "z" if zone else ""
     time = (int(hour or 0), int(minute or 0), int(second or 0))
     return [(form, _nanoseconds(int(year), int(month), int(day), *time, fraction, zone))]
 
@@ -108,7 +110,7 @@ def forms_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
     forms: Dict[str, None] = {}
     firsts: Dict[str, Set[str]] = {}
     for value in values:
-        found = list(readings(value.strip()))
+        found = list(readings(value))
         if not found:
             return (), False
         if found[0][0] == "y" or "MMM" in found[0]:
@@ -130,18 +132,18 @@ def forms_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
 
 
 def parser(forms: Iterable[str], formats: Iterable[str], constant: str = "") -> Parse:
-    """One function for a column: its forms, then its formats in turn, outer blanks allowed; ``constant`` stands in
-    front of each text. Where a fraction of a second may stand, there need not be one."""
+    """One function for a column: its forms, then its formats in turn, these with outer blanks allowed; ``constant``
+    stands in front of each text. Where a fraction of a second may stand, there need not be one."""
     pinned = set(forms)
     pinned.update([form.replace(_FRACTION, "") for form in pinned])
     parses = [_format_parser(text) for text in formats]
 
     def parse(text: str) -> Optional[int]:
-        text = constant + text.strip()
         if pinned:
             for form, value in readings(text).items():
                 if form in pinned:
                     return value
+        text = constant + text.strip()
         for one in parses:
             found = one(text)
             if found is not None:

@@ -1,7 +1,7 @@
 """Delimited text cut into records and fields: the exact rule, in plain Python.
 
 Source: mltable.md, section 3: quoting after RFC 4180; text after a closing quote is appended; a quote inside an
-unquoted field is literal.
+unquoted field is literal, and so is one that nothing closes.
 """
 
 from __future__ import annotations
@@ -67,12 +67,9 @@ def _quoted_line(line: str, delimiter: str, empty: Optional[str]) -> Record:
     fields: Record = []
     at = 0
     while True:
-        if line.startswith('"', at):
-            close = _closing_quote(line, at + 1)
-            if close < 0:
-                # A quote that is still open at the line end is kept.
-                fields.append('"' + line[at + 1 :].replace('""', '"'))
-                return fields
+        # A quote that is still open at the line end is one of the field's characters.
+        close = _closing_quote(line, at + 1) if line.startswith('"', at) else -1
+        if close >= 0:
             end = line.find(delimiter, close + 1)
             tail = line[close + 1 :] if end < 0 else line[close + 1 : end]
             fields.append(line[at + 1 : close].replace('""', '"') + tail)
@@ -91,8 +88,10 @@ def _multi_line(text: str, delimiter: str, empty: Optional[str]) -> Iterator[Tup
         if text.startswith('"', at):
             close = _closing_quote(text, at + 1)
             if close < 0:
-                # The open quote swallows the rest.
-                fields.append(text[at + 1 :].replace('""', '"'))
+                # The open quote is one of the field's characters, and the rest of the text one record, with its line
+                # ends.
+                rest = text[at:-1] if text.endswith("\n") else text[at:]
+                fields += [field or empty for field in rest.split(delimiter)]
                 yield start, fields
                 return
             quoted: Optional[str] = text[at + 1 : close].replace('""', '"')
