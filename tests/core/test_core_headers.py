@@ -72,3 +72,9 @@ def test_a_header_line_is_the_same_everywhere() -> None:
     assert join_headers("text", b"a,b\n", b"a,b\n") == b"a,b\n"
     with pytest.raises(HeaderMisfit, match="of dicts: all keys"):
         join_headers("csv", b"a,b\n", b"b,a\n")
+
+
+@pytest.mark.parametrize("row_format", ["text", "csv"])
+def test_headers_that_differ_are_shown_as_text(row_format: str) -> None:
+    with pytest.raises(HeaderMisfit, match="other columns than before: 'a é', where 'b' was expected"):
+        join_headers(row_format, b"b\n", "a é\r\n".encode())

@@ -150,6 +150,8 @@ def test_the_argument_wins_over_the_key_and_says_so(workspace: Workspace) -> Non
         ("--error_threshold many", '"many"'),
         ("--error_threshold -2", "from -1"),
         ("--error_thresh x", "read as --error_threshold"),
+        ("--error_thresh x", "rename it if the script is meant"),
+        ("--f", "rename it if the script is meant"),
         ("--allowed_failed_percent 101", "from 0 to 100"),
         ("--allowed_failed_percent nan", "from 0 to 100"),
         ("--first_task_creation_timeout 518400", "from 1 to 259200"),

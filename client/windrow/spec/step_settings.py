@@ -182,8 +182,9 @@ class StepSettings:
                 "script is meant, else write it out.",
             )
         means = f"{found.written} (read as --{found.name})" if abbreviated else found.written
+        advice = "; rename it if the script is meant." if abbreviated else "."
         if found.value is None:
-            problems.error(place, key, f"{means} has no value; allowed is {argument.field.allowed}.")
+            problems.error(place, key, f"{means} has no value; allowed is {argument.field.allowed}{advice}")
             return
         try:
             expressed = has_expression(found.value)
@@ -192,7 +193,7 @@ class StepSettings:
         except ValueError as error:
             if abbreviated and argument.field.effect:
                 return  # no setting of ours, and no value for it either: the script's own
-            problems.error(place, key, f"{means} is {json.dumps(found.value, ensure_ascii=False)}; {error}.")
+            problems.error(place, key, f"{means} is {json.dumps(found.value, ensure_ascii=False)}; {error}{advice}")
             return
         if argument.field.effect:
             if value is not False:

@@ -34,13 +34,17 @@ def join_headers(row_format: str, pinned: bytes | None, header: bytes) -> bytes:
         return header if pinned is None else _join_columns(columns_of(pinned), found)
     if pinned is None or header == pinned:
         return header
-    raise HeaderMisfit(
-        f"run() returned a DataFrame with other columns than before: header {header!r}, expected {pinned!r}. Return "
-        "the same columns in the same order from every mini-batch."
-        if row_format == "text"
-        else f"run() returned rows with other columns than before: header {header!r}, expected {pinned!r}. Return the "
-        "same columns in the same order from every mini-batch (of dicts: all keys, None where there is no value)."
+    what, more = (
+        ("a DataFrame", "") if row_format == "text" else ("rows", " (of dicts: all keys, None where there is no value)")
     )
+    raise HeaderMisfit(
+        f"run() returned {what} with other columns than before: {_shown(header)}, where {_shown(pinned)} was expected. "
+        f"Return the same columns in the same order from every mini-batch{more}."
+    )
+
+
+def _shown(header: bytes) -> str:
+    return repr(header.decode("utf-8", "backslashreplace").rstrip("\r\n"))
 
 
 def columns_of(header: bytes) -> list[Column]:

@@ -45,8 +45,8 @@ def _numbered(data: str, drop_invalid: bool) -> Iterator[Tuple[int, Dict[str, An
             if drop_invalid:
                 continue
             raise InvalidLine(
-                "line %d of the slice is not a JSON object (%s): %.100r; correct it, or set `invalid_lines: drop`"
-                % (number, error, line)
+                "line %d of the slice is not a JSON object (%s): %.100r; correct it, or set `invalid_lines: drop` "
+                "in an MLTable file" % (number, error, line)
             ) from None
         yield counted, value
 
