@@ -36,7 +36,7 @@ def test_an_output_of_which_the_script_wrote_nothing_is_not_said_to_be_elsewhere
     job.write_text(job.read_text().replace("append_row_to: ${{outputs.rows}}", ""))
     done = workspace.run("run", "job.yml")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == f"Output: {workspace.rows} (nothing is there: the script wrote nothing)"
+    assert done.stdout.splitlines()[-1] == f"Output: {workspace.rows} (nothing was written there)"
 
 
 def test_events_as_json_lines(workspace: Workspace) -> None:
