@@ -159,6 +159,9 @@ class Submissions:
         given = step.inputs.get(step.input_data) if step.input_data is not None else None
         if not step.partition_keys or not isinstance(given, DataInput) or given.type != "mltable":
             return
+        if is_remote(given.path):
+            # What the keys are shows when it is planned.
+            return
         definition = definition_of(os.fsencode(given.path))
         in_paths = () if definition is None else keys_in_paths(definition)
         if in_paths is None or set(step.partition_keys) <= set(in_paths):

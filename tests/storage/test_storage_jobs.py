@@ -20,13 +20,13 @@ def make_files(folder: Path) -> None:
         path.write_text(f"content of {name}")
 
 
-def compare(job: StorageJob, script: str, kind: str, local: Path, *, size: int | str) -> bytes:
+def compare(job: StorageJob, script: str, kind: str, local: Path, *, size: int | str, settings: str = "") -> bytes:
     """The rows of the job over the folder and over the store, which must be equal."""
     name = local.name
-    job.write(script, LOCAL.format(type=kind, path=local), size=size)
+    job.write(script, LOCAL.format(type=kind, path=local), size=size, settings=settings)
     want = job.run_well()
     job.rows.unlink()
-    job.write(script, LOCAL.format(type=kind, path=f"'{job.url}/{name}'"), size=size)
+    job.write(script, LOCAL.format(type=kind, path=f"'{job.url}/{name}'"), size=size, settings=settings)
     assert job.run_well() == want
     return want
 

@@ -36,17 +36,23 @@ class FileGroupLoader(FileLoader):
     """Files that have the values of the partition keys in common, which stand in their paths."""
 
     def __init__(self, root: str, partition: Dict[str, Any]) -> None:
-        """``partition``: its ``keys``, and the ``formats`` of paths that they are found by."""
+        """``partition``: its ``keys``, and the ``formats`` of paths that they are found by. ``listed``: recipes begin
+        with the name that their first file was listed by, which tells the values; the files have other names here."""
         from windrow_worker.tables.partition_format import PathColumns, compile_format
 
         super().__init__(root)
         self._columns = PathColumns([compile_format(text) for text in partition["formats"]])
         self._keys: List[str] = partition["keys"]
+        self._listed = bool(partition.get("listed"))
 
     def load(self, recipe: bytes) -> Loaded:
         """The paths of one mini-batch, and its partition."""
+        name = b""
+        if self._listed:
+            name, _, recipe = recipe.partition(b"\0")
         loaded = super().load(recipe)
-        loaded.partition_key_value = self._columns.key_value(loaded.value[0], self._keys)
+        first = os.fsdecode(name) if name else loaded.value[0]
+        loaded.partition_key_value = self._columns.key_value(first, self._keys)
         return loaded
 
 

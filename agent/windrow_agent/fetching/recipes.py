@@ -16,8 +16,6 @@ from windrow.storage.urls import StorageUrl, is_remote, parse_url
 
 from windrow_agent.fetching.messages import Part
 
-_SLICE = "slice"
-
 
 class Fetch(NamedTuple):
     """What a mini-batch needs. ``local``: the recipe that the worker gets, once the parts are in the folder."""
@@ -39,7 +37,12 @@ def needs_fetching(reader: Any) -> bool:
 def local_reader(reader: dict[str, Any]) -> dict[str, Any]:
     """The reader document for workers: they know nothing of stores."""
     made = {key: value for key, value in reader.items() if key not in ("remote", "copy")}
-    return {**made, "root": ""} if made.get("kind") == "files" else made
+    if made.get("kind") != "files":
+        return made
+    made["root"] = ""
+    if "partition" in made:
+        made["partition"] = {**made["partition"], "listed": True}
+    return made
 
 
 def read_recipe(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
@@ -47,14 +50,37 @@ def read_recipe(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
     if reader.get("kind") == "files":
         return _files(reader, recipe, folder)
     where = json.loads(recipe)
-    if not is_remote(where["file"]):
+    slices = [one for one in where.get("parts", (where,)) if is_remote(one.get("file", ""))]
+    if not slices:
         return Fetch([], recipe)
-    if "spans" in where:
-        part = Part(where["file"], where["size"], where["etag"], _SLICE, where.pop("spans"), keep_offsets=True)
-    else:
-        part = Part(where["file"], where["size"], where["etag"], _SLICE, [[where["begin"], where["end"]]])
-    where["local"] = str(folder / _SLICE)
-    return Fetch([part], json.dumps(where, separators=(",", ":")).encode())
+    return Fetch(_slices(slices, folder), json.dumps(where, separators=(",", ":")).encode())
+
+
+def _slices(slices: Sequence[dict[str, Any]], folder: Path) -> list[Part]:
+    """What slices of tables need; each is told its local file. Row groups of one Parquet file share one."""
+    parts: list[Part] = []
+    shared: dict[str, Part] = {}
+    spans: dict[str, list[Sequence[int]]] = {}
+    for number, where in enumerate(slices):
+        file, size, version, place = where["file"], where["size"], where["etag"], str(number)
+        if "spans" in where:
+            place = shared.setdefault(file, Part(file, size, version, place, keep_offsets=True)).place
+            spans.setdefault(file, []).extend(where.pop("spans"))
+        else:
+            parts.append(Part(file, size, version, place, [[where["begin"], where["end"]]]))
+        where["local"] = str(folder / place)
+    return [*parts, *(part._replace(ranges=_joined(spans[file])) for file, part in shared.items())]
+
+
+def _joined(ranges: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The same bytes as ranges that rise and do not touch."""
+    found: list[list[int]] = []
+    for begin, end in sorted((begin, end) for begin, end in ranges):
+        if found and begin <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], end)
+        else:
+            found.append([begin, end])
+    return found
 
 
 def _files(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
@@ -62,10 +88,12 @@ def _files(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
     base = parse_url(root) if is_remote(root) else None
     parts: list[Part] = []
     paths: list[str] = []
+    first = ""
     places = _Places()
     for item in os.fsdecode(recipe).split("\0"):
         if base is None and not is_remote(item):
             path = os.path.join(root, item)  # noqa: PTH118  # text, as it is listed
+            first = first or path
             if reader.get("copy"):
                 place, new = places.of(path, item.lstrip("/"))
                 if new:
@@ -76,10 +104,13 @@ def _files(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
         name, _, stamp = item.partition("\n")
         size, _, version = stamp.partition(" ")
         url = parse_url(name) if base is None else base.below(name)
+        first = first or str(url)
         place, new = places.of(str(url), _readable(url, url.key if base is None else name))
         if new:
             parts.append(Part(str(url), int(size), version, place))
         paths.append(str(folder / place))
+    if "partition" in reader:
+        paths.insert(0, first)
     return Fetch(parts, os.fsencode("\0".join(paths)))
 
 

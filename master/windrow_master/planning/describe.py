@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from windrow_master.planning.errors import shown
+from windrow_master.planning.stamps import unstamped
 
 
 def describe_items(reader: dict[str, Any], recipe: bytes) -> list[str]:
@@ -18,11 +19,8 @@ def describe_items(reader: dict[str, Any], recipe: bytes) -> list[str]:
     """
     if reader["kind"] == "files":
         root = os.fsencode(reader["root"])
-        names = recipe.split(b"\0")
-        if reader.get("remote"):
-            # Without stamps (see `remote`); local names among them have none.
-            names = [name if name.startswith(b"/") else name.partition(b"\n")[0] for name in names]
-        return [shown(os.path.join(root, name)) for name in names]
+        remote = bool(reader.get("remote"))
+        return [shown(os.path.join(root, unstamped(name, remote=remote))) for name in recipe.split(b"\0")]
     if reader["kind"] == "none":
         return ["(no input)"]
     value = json.loads(recipe)
@@ -41,7 +39,8 @@ def describe_partition(reader: dict[str, Any], recipe: bytes) -> str:
     partition = reader["partition"]
     if reader["kind"] == "files":
         columns = PathColumns([compile_format(text) for text in partition["formats"]])
-        first = os.path.join(os.fsencode(reader["root"]), recipe.split(b"\0", 1)[0])
+        name = unstamped(recipe.split(b"\0", 1)[0], remote=bool(reader.get("remote")))
+        first = os.path.join(os.fsencode(reader["root"]), name)
         told = columns.key_value(os.fsdecode(first), partition["keys"])
     else:
         told = key_value(partition["keys"], json.loads(recipe)["key"])

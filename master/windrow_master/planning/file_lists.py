@@ -19,6 +19,7 @@ from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.entries import AnyEntry, common_root, nothing_found
 from windrow_master.planning.journal import Journal
 from windrow_master.planning.request import Request
+from windrow_master.planning.stamps import through
 
 if TYPE_CHECKING:
     # It brings YAML along, which lists of files start without.
@@ -42,13 +43,7 @@ def plan_file_list(
     Raises PlanningError when a folder cannot be read or there is no file at all.
     """
     root = common_root(entries)
-    reader: dict[str, Any] = {"kind": "files", "root": os.fsdecode(root)}
-    if any(not entry.folder.startswith(b"/") for entry in entries):
-        # Agents fetch what lies in stores; its names are followed by stamps.
-        reader["remote"] = True
-    if request.copies:
-        reader["copy"] = True
-    emitter.set_reader(reader)
+    emitter.set_reader(reader_of_files(root, entries, request))
     size = FILES_DEFAULT if request.mini_batch_size is None else request.mini_batch_size
     begin = 0 if start is None else start.position["next"]
     have, end = 0, begin
@@ -67,6 +62,17 @@ def plan_file_list(
     if emitter.mini_batches == 0:
         raise nothing_found(path, entries) if steps is None else steps.nothing_left()
     emitter.finish()
+
+
+def reader_of_files(root: bytes, entries: Sequence[AnyEntry], request: Request) -> dict[str, Any]:
+    """The reader document of a list of files, whose names are relative to `root`."""
+    reader: dict[str, Any] = {"kind": "files", "root": os.fsdecode(root)}
+    if any(not entry.folder.startswith(b"/") for entry in entries):
+        # Agents fetch what lies in stores; its names are followed by stamps.
+        reader["remote"] = True
+    if request.copies:
+        reader["copy"] = True
+    return reader
 
 
 def _runs(
@@ -91,9 +97,6 @@ def _runs(
             if steps is not None:
                 if steps.nothing_passes:
                     return
-                # Only here, where YAML has been loaded already.
-                from windrow_master.planning.remote import through
-
                 names = through(steps.apply, entry.folder, names)
                 seen = {"seen": steps.seen}
             if names:

@@ -1,13 +1,10 @@
-"""What an input in remote storage names: folders (prefixes), files (objects) and patterns, each as a stream of names.
-
-A name is followed by its *stamp*: a line feed, the object's size, a blank, and the store's mark of its content. Names
-in stores hold no control characters, so the first line feed ends the name. By the stamp an agent knows that what it
-fetches is what was listed.
+"""What an input in remote storage names: folders (prefixes), files (objects) and patterns, each as a stream of stamped
+names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -18,6 +15,7 @@ from windrow.storage.urls import BadUrl, StorageUrl, parse_url
 
 from windrow_master.planning.errors import DEPENDENCY_ERROR, USER_ERROR, PlanningError, shown
 from windrow_master.planning.patterns import Pattern, compile_pattern, is_wild
+from windrow_master.planning.stamps import name_of, stamped
 from windrow_master.planning.walk import Warn, outside
 from windrow_master.roots import Roots
 
@@ -61,30 +59,6 @@ class RemoteEntry(NamedTuple):
             f"{shown(self.folder)} should be a folder, but is a file. Give the folder, or make the type of the input "
             "uri_file."
         )
-
-
-def stamped(name: bytes, size: int, version: str) -> bytes:
-    """A name with its stamp."""
-    return b"%b\n%d %b" % (name, size, version.encode())
-
-
-def name_of(text: bytes) -> bytes:
-    """The name without its stamp."""
-    return text.partition(b"\n")[0]
-
-
-def stamp_of(text: bytes) -> tuple[int, str]:
-    """Size and mark of a stamped name."""
-    size, _, version = text.partition(b"\n")[2].partition(b" ")
-    return int(size), version.decode()
-
-
-def through(apply: Callable[[bytes, list[bytes]], list[bytes]], folder: bytes, names: list[bytes]) -> list[bytes]:
-    """What `apply` leaves of names, which it is to see without stamps."""
-    if folder.startswith(b"/"):
-        return apply(folder, names)
-    whole = {name_of(name): name for name in names}
-    return [whole[name] for name in apply(folder, list(whole))]
 
 
 @contextmanager

@@ -17,10 +17,13 @@ from windrow_worker.tables.partition_format import PathColumns, compile_format
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.entries import AnyEntry, common_root, nothing_found
+from windrow_master.planning.file_lists import reader_of_files
 from windrow_master.planning.file_steps import FileSteps
 from windrow_master.planning.journal import AppendFile, Journal
 from windrow_master.planning.partitions.grouping import Grouping
 from windrow_master.planning.partitions.keys import Unmatched
+from windrow_master.planning.request import Request
+from windrow_master.planning.stamps import through, unstamped
 
 _READ_BYTES = 1024 * 1024
 
@@ -29,27 +32,27 @@ def plan_file_groups(
     path: bytes,
     entries: Sequence[AnyEntry],
     columns: PathColumns,
-    keys: Sequence[str],
+    request: Request,
     journal: Journal,
     emitter: Emitter,
     steps: FileSteps | None = None,
 ) -> None:
     """Plan the whole step. Raises PlanningError when a folder cannot be read or there is no file at all."""
     root = common_root(entries)
-    partition = {"keys": list(keys), "formats": [one.text for one in columns.formats]}
-    reader = {"kind": "files", "root": os.fsdecode(root), "partition": partition}
+    partition = {"keys": list(request.partition_keys), "formats": [one.text for one in columns.formats]}
+    reader = {**reader_of_files(root, entries, request), "partition": partition}
     journal.listing.append(json.dumps(reader, separators=(",", ":")).encode() + b"\n")
     unmatched, files = Unmatched(columns), 0
     for entry in entries:
         for chunk in entry.names(emitter.warn):
-            names = chunk if steps is None else steps.apply(entry.folder, chunk)
+            names = chunk if steps is None else through(steps.apply, entry.folder, chunk)
             if not names:
                 continue
             names = names if root else [os.path.join(entry.folder, name) for name in names]
             journal.listing.append(b"\0".join(names) + b"\0")
             files += len(names)
             for name in names:
-                unmatched.look_at(os.path.join(root, name))
+                unmatched.look_at(os.path.join(root, unstamped(name, remote="remote" in reader)))
     if not files:
         raise nothing_found(path, entries) if steps is None else steps.nothing_left()
     unmatched.tell(emitter.warn)
@@ -68,7 +71,8 @@ def _emit(first: int, journal: Journal, emitter: Emitter) -> None:
     columns = PathColumns([compile_format(text) for text in reader["partition"]["formats"]])
     grouping = Grouping()
     for begin, name in _names(journal.listing, names_at):
-        grouping.add(columns.values_of(os.fsdecode(os.path.join(root, name)), keys), begin, 1)
+        path = os.path.join(root, unstamped(name, remote="remote" in reader))
+        grouping.add(columns.values_of(os.fsdecode(path), keys), begin, 1)
     for number, group in enumerate(grouping.in_order(journal.listing.length, first), first + 1):
         names = b"".join(journal.listing.read(*run) for run in group.runs)[:-1]
         emitter.add_recipe(group.files, names, {"file_group": number}, rank=group.size)

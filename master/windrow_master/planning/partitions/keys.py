@@ -10,7 +10,6 @@ from windrow.spec.mltable_partition_format import ExtractColumns
 from windrow.spec.mltable_steps import SelectPartitions, Skip, Step, Take
 from windrow_worker.tables.partition_format import PathColumns
 
-from windrow_master.planning.entries import AnyEntry
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.walk import Warn
 
@@ -36,16 +35,6 @@ def check_keys(path: bytes, keys: Sequence[str], known: Sequence[str]) -> None:
             f"partition_keys names {', '.join(unknown)}, which the input {shown(path)} does not have. {there}"
             f"{', …' if len(known) > _KNOWN_MAX else ''}. Correct the names, or have "
             "extract_columns_from_partition_format of the MLTable file name them."
-        )
-
-
-def refuse_remote_keys(entries: Sequence[AnyEntry], keys: Sequence[str]) -> None:
-    """Raise PlanningError for keys of data in remote storage."""
-    far = next((entry for entry in entries if not entry.folder.startswith(b"/")), None)
-    if keys and far is not None:
-        raise PlanningError(
-            f"partition_keys ({', '.join(keys)}) cannot divide data in remote storage yet ({far.text}). Copy it to a "
-            "local or shared folder, or divide it by mini_batch_size."
         )
 
 

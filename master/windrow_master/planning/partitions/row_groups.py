@@ -4,7 +4,8 @@
                                                                                          └──► recipes, a line a group
 
 Before the first mini-batch is sent, the file of sorted rows stands whole and synced where agents read it, and all
-recipes are written. `recipe` of a position is where the next one begins. A planner that ends before that begins again.
+recipes are written. Slices that lie in a store are fetched ahead of the reading. `recipe` of a position is where the
+next one begins. A planner that ends before that begins again.
 """
 
 from __future__ import annotations
@@ -110,13 +111,15 @@ def _shuffle(
     import pyarrow
 
     from windrow_master.planning.partitions.carried import ROW, Carried
+    from windrow_master.planning.partitions.read_ahead import read_ahead
     from windrow_master.planning.partitions.row_schema import RowSchema
     from windrow_master.planning.partitions.rows import Rows
     from windrow_master.planning.partitions.sorted_rows import BATCH_ROWS, SortedRows
 
     row_schema = RowSchema(pinned["reader"])
     carried = Carried(row_schema.schema, row_schema.json_columns, keys)
-    rows = Rows(pinned["reader"], recipes(pinned, position, journal), row_schema, carried)
+    slices = (recipe for recipe, _, _ in recipes(pinned, position, journal))
+    rows = Rows(pinned["reader"], read_ahead(slices, str(folder)), row_schema, carried)
     order = ", ".join([*(f"{name} NULLS LAST" for name in carried.key_columns), ROW])
     config = {
         "memory_limit": f"{MEMORY_BYTES // 1024**2}MiB",

@@ -20,12 +20,12 @@ class Rows:
     def __init__(
         self,
         reader: dict[str, Any],
-        slices: Iterable[tuple[dict[str, Any], int, dict[str, Any]]],
+        recipes: Iterable[dict[str, Any]],
         row_schema: RowSchema,
         carried: Carried,
     ) -> None:
         self._reader = reader
-        self._slices = slices
+        self._recipes = recipes
         self._row_schema = row_schema
         self._carried = carried
         self._misfits: dict[str, tuple[int, str]] = {}
@@ -43,7 +43,7 @@ class Rows:
     def _batches(self) -> Iterator[pyarrow.RecordBatch]:
         try:
             loader, row = make_loader(self._reader, exact_integers=True), 0
-            for recipe, _, _ in self._slices:
+            for recipe in self._recipes:
                 loaded = loader.load(json.dumps(recipe).encode())
                 for column, number, example in loaded.misfits:
                     before, first = self._misfits.get(column, (0, example))

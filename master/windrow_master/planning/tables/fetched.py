@@ -1,4 +1,4 @@
-"""A slice of a table in storage, brought here for as long as its rows are counted."""
+"""A slice of a table in storage, brought here for as long as its rows are read."""
 
 from __future__ import annotations
 
@@ -13,23 +13,31 @@ from windrow.storage.urls import parse_url
 
 from windrow_master.planning.remote import storage_errors
 
+PART_BYTES = 4 << 20
+"""One request reads so much at most: what a slice takes of the memory while it is fetched."""
+
 
 @contextmanager
-def readable(recipe: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def readable(recipe: dict[str, Any], folder: str | None = None) -> Iterator[dict[str, Any]]:
     """The recipe as a worker could carry it out on this machine: as agents hand it over (docs/contracts.md, section 4).
 
-    Raises PlanningError.
+    `folder`: where the file is made, None: where the system has its temporary ones. Raises PlanningError, OSError.
     """
     if "etag" not in recipe:
         yield recipe
         return
-    url, size = parse_url(recipe["file"]), recipe["size"]
-    with tempfile.NamedTemporaryFile(prefix="windrow-") as file:
-        whole = "spans" in recipe
-        if whole:
+    url, size, keep_offsets = parse_url(recipe["file"]), recipe["size"], "spans" in recipe
+    with tempfile.NamedTemporaryFile(prefix="windrow-", dir=folder) as file:
+        if keep_offsets:
             os.ftruncate(file.fileno(), size)
-        for begin, end in recipe["spans"] if whole else [(recipe["begin"], recipe["end"])]:
-            with storage_errors():
-                data = read_part(url, size, recipe["etag"], begin, end)
-            os.pwrite(file.fileno(), data, begin if whole else 0)
+        for first, last in ranges(recipe):
+            for begin in range(first, last, PART_BYTES):
+                with storage_errors():
+                    data = read_part(url, size, recipe["etag"], begin, min(last, begin + PART_BYTES))
+                os.pwrite(file.fileno(), data, begin if keep_offsets else begin - first)
         yield {**recipe, "local": file.name}
+
+
+def ranges(recipe: dict[str, Any]) -> list[tuple[int, int]]:
+    """The bytes that a recipe needs of its file."""
+    return recipe["spans"] if "spans" in recipe else [(recipe["begin"], recipe["end"])]

@@ -27,11 +27,11 @@ from windrow_master.planning.file_steps import FileSteps
 from windrow_master.planning.inputs import input_entry
 from windrow_master.planning.journal import Journal
 from windrow_master.planning.partitions.file_groups import plan_file_groups, resume_file_groups
-from windrow_master.planning.partitions.keys import Unmatched, check_keys, counts_rows, path_columns, refuse_remote_keys
+from windrow_master.planning.partitions.keys import Unmatched, check_keys, counts_rows, path_columns
 from windrow_master.planning.partitions.row_groups import plan_row_groups, resume_row_groups
 from windrow_master.planning.partitions.table_groups import emit_table_groups
-from windrow_master.planning.remote import name_of, stamp_of, through
 from windrow_master.planning.request import Request
+from windrow_master.planning.stamps import name_of, stamp_of, through
 from windrow_master.planning.tables import listing
 from windrow_master.planning.tables.cut import cut
 from windrow_master.planning.tables.files import TableFile, stat_file
@@ -62,15 +62,9 @@ def plan_mltable(request: Request, journal: Journal, emitter: Emitter) -> None:
         if source.read is None and not source.plain:
             steps = _file_steps(source, start)
             if request.partition_keys:
-                refuse_remote_keys(source.entries, request.partition_keys)
-                if request.copies:
-                    raise PlanningError(
-                        f"Files that are divided by partition_keys are read where they lie; mode {request.mode} asks "
-                        "for copies. Give the input mode: direct (or ro_mount)."
-                    )
                 columns = path_columns(_steps(source))
                 check_keys(request.path, request.partition_keys, columns.names)
-                plan_file_groups(source.path, source.entries, columns, request.partition_keys, journal, emitter, steps)
+                plan_file_groups(source.path, source.entries, columns, request, journal, emitter, steps)
                 return
             plan_file_list(source.path, source.entries, request, start, journal, emitter, steps)
             return
@@ -120,7 +114,6 @@ def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: E
     """Write the listing; return the offset of its last line."""
     if isinstance(source.read, ReadDelta):
         return _list_delta(source, source.read, request, journal, emitter)
-    refuse_remote_keys(source.entries, request.partition_keys)
     read: Read | None = source.read
     size = request.mini_batch_size
     before = path_columns(source.mltable.before if source.mltable is not None else ())

@@ -1,0 +1,58 @@
+"""Slices that are read one after the other, those of a store fetched ahead of the reading, within a budget."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from windrow_master.planning.tables.fetched import ranges, readable
+
+AHEAD_BYTES = 256 << 20
+"""What waits to be read takes so much of the disk at most, or is a single slice."""
+AHEAD_MAX = 8
+"""Slices that are fetched at a time."""
+
+
+class _Asked(NamedTuple):
+    """A slice that is being fetched: the recipe with its local file, and what removes that."""
+
+    size: int
+    brought: Future[tuple[dict[str, Any], ExitStack]]
+
+
+def read_ahead(recipes: Iterable[dict[str, Any]], folder: str) -> Iterator[dict[str, Any]]:
+    """Each recipe in turn as a worker could carry it out here, until the next one is asked for; `folder`: where fetched
+    slices lie meanwhile. Raises PlanningError, OSError."""
+    waiting: deque[_Asked] = deque()
+    with ThreadPoolExecutor(AHEAD_MAX, "fetch") as pool:
+        try:
+            for recipe in recipes:
+                if "etag" not in recipe:
+                    yield from _taken(waiting, 0, 0)
+                    yield recipe
+                    continue
+                size = sum(end - begin for begin, end in ranges(recipe))
+                yield from _taken(waiting, AHEAD_MAX - 1, AHEAD_BYTES - size)
+                waiting.append(_Asked(size, pool.submit(_brought, recipe, folder)))
+            yield from _taken(waiting, 0, 0)
+        finally:
+            for one in waiting:
+                if not one.brought.cancel() and one.brought.exception() is None:
+                    one.brought.result()[1].close()
+
+
+def _taken(waiting: deque[_Asked], slices_max: int, bytes_max: int) -> Iterator[dict[str, Any]]:
+    """The first of those that wait, until no more than so many, and so many bytes, are left."""
+    while waiting and (len(waiting) > slices_max or sum(one.size for one in waiting) > bytes_max):
+        recipe, files = waiting.popleft().brought.result()
+        with files:
+            yield recipe
+
+
+def _brought(recipe: dict[str, Any], folder: str) -> tuple[dict[str, Any], ExitStack]:
+    with ExitStack() as files:
+        here = files.enter_context(readable(recipe, folder))
+        return here, files.pop_all()
