@@ -49,11 +49,21 @@ def failure_of(error: BaseException) -> Failure:
     return Failure("load_failed", f"What a mini-batch needs could not be fetched: {error!r}")
 
 
+class Piece(NamedTuple):
+    """Bytes of an object that one request asks for, and where they stand in the file."""
+
+    begin: int
+    end: int
+    at: int
+
+
 class Transfers:
     """All transfers of one process."""
 
     def __init__(self) -> None:
         self._requests = asyncio.Semaphore(REQUESTS_MAX)
+        self._whole_only: set[str] = set()
+        """Files of web servers that do not answer requests for parts of them."""
 
     async def fetch(self, folder: Path, parts: Sequence[Part], *, writable: bool) -> None:
         """Makes all parts in a new folder. Raises StorageError, OSError; what is there then is of no use."""
@@ -79,22 +89,32 @@ class Transfers:
             if part.keep_offsets:
                 os.ftruncate(descriptor, part.size)
             pieces = list(_pieces(part))
-            if url.is_web and part.ranges is None:
-                # Not every web server answers ranges.
-                await tried(partial(self._stream, url, part, descriptor), self._requests)
-            elif not pieces:
+            if not pieces:
                 await tried(partial(self._look, url, part), self._requests)
+            elif url.is_web:
+                await self._from_web(url, part, descriptor, pieces)
             else:
-                await all_of(
-                    [
-                        tried(partial(self._piece, url, part, begin, end, descriptor, at), self._requests)
-                        for begin, end, at in pieces
-                    ]
-                )
+                await self._pieces(url, part, descriptor, pieces)
         finally:
             os.close(descriptor)
 
-    async def _piece(self, url: StorageUrl, part: Part, begin: int, end: int, descriptor: int, at: int) -> None:
+    async def _pieces(self, url: StorageUrl, part: Part, descriptor: int, pieces: Sequence[Piece]) -> None:
+        await all_of([tried(partial(self._piece, url, part, piece, descriptor), self._requests) for piece in pieces])
+
+    async def _from_web(self, url: StorageUrl, part: Part, descriptor: int, pieces: Sequence[Piece]) -> None:
+        """Not every web server answers ranges: then the file is read from its start, and what is not wanted dropped."""
+        if part.ranges is not None and part.url not in self._whole_only:
+            try:
+                await self._pieces(url, part, descriptor, pieces)
+                return
+            except StorageError as error:
+                if error.trouble is not Trouble.UNSUPPORTED:
+                    raise
+            self._whole_only.add(part.url)
+        await tried(partial(self._stream, url, part, pieces, descriptor), self._requests)
+
+    async def _piece(self, url: StorageUrl, part: Part, piece: Piece, descriptor: int) -> None:
+        begin, end, at = piece
         with _explaining(url):
             options = get_options(url, part.version, begin, end)
             result = await open_store(url.root).get_async(url.path, options=options)
@@ -104,15 +124,17 @@ class Transfers:
                 raise StorageError(f"{url} gave {len(data)} bytes, where {end - begin} were asked for")
         await asyncio.to_thread(_write, descriptor, memoryview(data), at)
 
-    async def _stream(self, url: StorageUrl, part: Part, descriptor: int) -> None:
-        at = 0
+    async def _stream(self, url: StorageUrl, part: Part, pieces: Sequence[Piece], descriptor: int) -> None:
+        at, behind = 0, pieces[-1].end
         with _explaining(url):
             result = await open_store(url.root).get_async(url.path)
             check_same(url, result.meta, part.size, part.version)
-            async for piece in result.stream(min_chunk_size=PART_BYTES):
-                await asyncio.to_thread(_write, descriptor, memoryview(piece), at)
-                at += len(piece)
-            if at != part.size:
+            async for chunk in result.stream(min_chunk_size=PART_BYTES):
+                await asyncio.to_thread(_write_wanted, descriptor, memoryview(chunk), at, pieces)
+                at += len(chunk)
+                if at >= behind:
+                    break
+            if at < behind:
                 raise StorageError(f"{url} gave {at} bytes, where it has {part.size}")
 
     async def _look(self, url: StorageUrl, part: Part) -> None:
@@ -160,13 +182,13 @@ async def all_of(attempts: Sequence[Coroutine[Any, Any, None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _pieces(part: Part) -> Iterator[tuple[int, int, int]]:
-    """Begin and end of each request in the object, and where its bytes stand in the file."""
+def _pieces(part: Part) -> Iterator[Piece]:
+    """The requests for what is wanted, in rising order."""
     at = 0
     for first, last in part.ranges if part.ranges is not None else [(0, part.size)]:
         for begin in range(first, last, PART_BYTES):
             end = min(last, begin + PART_BYTES)
-            yield begin, end, begin if part.keep_offsets else at
+            yield Piece(begin, end, begin if part.keep_offsets else at)
             at += end - begin
 
 
@@ -175,6 +197,14 @@ def _write(descriptor: int, data: memoryview, at: int) -> None:
         written = os.pwrite(descriptor, data, at)
         data = data[written:]
         at += written
+
+
+def _write_wanted(descriptor: int, chunk: memoryview, offset: int, pieces: Sequence[Piece]) -> None:
+    """Write what is wanted of a chunk that stands at an offset of the object."""
+    for begin, end, at in pieces:
+        first, last = max(begin, offset), min(end, offset + len(chunk))
+        if first < last:
+            _write(descriptor, chunk[first - offset : last - offset], at + first - begin)
 
 
 def _copy(source: str, descriptor: int) -> None:

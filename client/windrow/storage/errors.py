@@ -51,6 +51,12 @@ def explained(error: BaseException, what: str, address: str) -> StorageError:
     elif kind == "InvalidPathError" or isinstance(error, ValueError):
         advice = 'Names with an empty part ("//"), ".", ".." or control characters cannot be used; rename the object.'
         trouble = Trouble.UNSUPPORTED
+    elif "Content-Length Header missing" in text:
+        advice = (
+            "The server does not tell its length (it sends it in chunks), without which it can neither be cut nor "
+            "known to be whole. Copy it to a folder or a bucket, or have the server send Content-Length."
+        )
+        trouble = Trouble.UNSUPPORTED
     elif kind == "NotSupportedError" or isinstance(error, NotImplementedError):
         advice, trouble = "The server does not offer that.", Trouble.UNSUPPORTED
     else:

@@ -11,6 +11,8 @@ from windrow.storage.patience import tried
 from windrow.storage.stores import open_store
 from windrow.storage.urls import StorageUrl
 
+_NO_HEAD = ("405 Method Not Allowed", "501 Not Implemented")
+
 
 class Found(NamedTuple):
     """An object: its name relative to the prefix, its size in bytes, and the store's mark of its content."""
@@ -27,7 +29,7 @@ def stat_object(url: StorageUrl) -> Found | None:
 
 def _stat(url: StorageUrl) -> Found | None:
     try:
-        meta = open_store(url.root).head(url.path)
+        meta = _meta(url)
     except FileNotFoundError as error:
         if "NoSuchBucket" in str(error):
             raise explained(error, "cannot be read", str(url)) from error
@@ -37,6 +39,17 @@ def _stat(url: StorageUrl) -> Found | None:
     except Exception as error:
         raise explained(error, "cannot be read", str(url)) from error
     return Found(url.key.rpartition("/")[2], meta["size"], version_of(meta))
+
+
+def _meta(url: StorageUrl) -> Any:
+    store = open_store(url.root)
+    try:
+        return store.head(url.path)
+    except FileNotFoundError as error:
+        if url.is_web and any(status in str(error) for status in _NO_HEAD):
+            # It answers no HEAD; the head of a GET says the same.
+            return store.get(url.path).meta
+        raise
 
 
 def get_options(url: StorageUrl, version: str, begin: int, end: int) -> dict[str, Any]:
@@ -58,8 +71,18 @@ def check_same(url: StorageUrl, meta: Any, size: int, version: str) -> None:
 
 
 def read_part(url: StorageUrl, size: int, version: str, begin: int, end: int) -> bytes:
-    """Bytes of an object of which size and version are known. Raises StorageError."""
-    return tried(partial(_read, url, size, version, begin, end)) if begin < end else b""
+    """Bytes of an object of which size and version are known. Raises StorageError.
+
+    Of a file of a web server that gives no parts of files, a copy is made here, which lives as long as this process.
+    """
+    if begin >= end:
+        return b""
+    if not url.is_web:
+        return tried(partial(_read, url, size, version, begin, end))
+    # Most tables lie in folders and buckets.
+    from windrow.storage.copies import copied_part
+
+    return copied_part(url, size, version, begin, end, partial(_read, url, size, version, begin, end))
 
 
 def _read(url: StorageUrl, size: int, version: str, begin: int, end: int) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any
 from windrow.spec.mltable import Read, ReadDelimited, ReadJsonLines, ReadParquet
 from windrow.spec.mltable_delta import ReadDelta
 from windrow.spec.mltable_steps import SelectPartitions, Step
+from windrow.storage.copies import copied
 from windrow_worker.tables.partition_format import PathColumns
 
 from windrow_master.planning.checkpoint import Checkpoint
@@ -89,7 +90,8 @@ def _cut_all(request: Request, position: dict[str, Any], journal: Journal, emitt
     pinned = listing.read_pinned(journal.listing, position["files_end"])
     emitter.set_reader(pinned["reader"] | ({"remote": True} if pinned.get("remote") else {}))
     keys = request.partition_keys
-    if keys and "partition" not in pinned["reader"]:
+    by_columns = bool(keys) and "partition" not in pinned["reader"]
+    if by_columns:
         plan_row_groups(pinned, keys, position, request.rows_folder, journal, emitter)
     elif keys:
         emit_table_groups(pinned, position, journal, emitter)
@@ -102,6 +104,11 @@ def _cut_all(request: Request, position: dict[str, Any], journal: Journal, emitt
     if emitter.mini_batches == 0:
         raise PlanningError(
             f"The input {shown(request.path)} holds no records: its files are empty, or hold nothing but headers."
+        )
+    for url in () if by_columns else copied():
+        emitter.warn(
+            f"{url}: its web server gives no parts of files, so each mini-batch has it read from its start. "
+            "Make mini_batch_size larger, or copy it to a folder or a bucket."
         )
     emitter.finish()
 

@@ -1,0 +1,67 @@
+"""Copies of files of web servers that do not answer requests for parts of them (Range).
+
+A table is read here and there while it is planned; of such a file all would have to come each time.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from windrow.storage.errors import StorageError, Trouble, explained
+from windrow.storage.objects import check_same
+from windrow.storage.patience import tried
+from windrow.storage.stores import open_store
+from windrow.storage.urls import StorageUrl
+
+_CHUNK_BYTES = 1 << 20
+_lock = threading.Lock()
+_copies: dict[tuple[StorageUrl, int, str], int] = {}
+"""Descriptors of files without names, open as long as this process lives."""
+
+
+def copied_part(url: StorageUrl, size: int, version: str, begin: int, end: int, read: Callable[[], bytes]) -> bytes:
+    """What `read` gives, which asks for the bytes from `begin` to `end`; from a copy where the server gives no parts.
+
+    Raises StorageError.
+    """
+    if (url, size, version) not in _copies:
+        try:
+            return tried(read)
+        except StorageError as error:
+            if error.trouble is not Trouble.UNSUPPORTED:
+                raise
+    with _lock:
+        if (url, size, version) not in _copies:
+            _copies[url, size, version] = tried(partial(_copy, url, size, version))
+    parts = []
+    while begin < end and (part := os.pread(_copies[url, size, version], end - begin, begin)):
+        parts.append(part)
+        begin += len(part)
+    return b"".join(parts)
+
+
+def copied() -> list[StorageUrl]:
+    """The files that had to be copied so far."""
+    return [url for url, _, _ in _copies]
+
+
+def _copy(url: StorageUrl, size: int, version: str) -> int:
+    with tempfile.TemporaryFile(prefix="windrow-") as file:
+        try:
+            result = open_store(url.root).get(url.path)
+            check_same(url, result.meta, size, version)
+            for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):
+                file.write(chunk)
+            file.flush()
+        except StorageError:
+            raise
+        except Exception as error:
+            what = f"cannot be copied to {tempfile.gettempdir()}, as it must be where its server gives no parts of it"
+            raise explained(error, what, str(url)) from error
+        if file.tell() != size:
+            raise StorageError(f"{url} gave {file.tell()} bytes, where it has {size}")
+        return os.dup(file.fileno())

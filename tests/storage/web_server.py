@@ -1,0 +1,94 @@
+"""A web server for tests: with or without parts of files, marks of content, lengths, and answers to HEAD."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.server
+import re
+import threading
+from collections.abc import Iterator
+
+
+class WebServer:
+    """`files`: what it has, by path. The other attributes: what it can."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.ranges = True
+        self.etags = True
+        self.times = True
+        self.lengths = True
+        self.heads = True
+        self.reads: list[tuple[str, str]] = []
+        """Path and range of each GET."""
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Exchange)
+        self._server.daemon_threads = True
+        self._server.web = self  # type: ignore[attr-defined]
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Exchange(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        if self._web.heads:
+            self._answer()
+        else:
+            self.send_error(405)
+
+    def do_GET(self) -> None:
+        self._web.reads.append((self.path, self.headers.get("Range", "")))
+        self._answer()
+
+    @property
+    def _web(self) -> WebServer:
+        found: WebServer = self.server.web  # type: ignore[attr-defined]
+        return found
+
+    def _answer(self) -> None:
+        web, content = self._web, self._web.files.get(self.path)
+        if content is None:
+            self.send_error(404)
+            return
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")) if web.ranges else None
+        part = content[int(asked[1]) : int(asked[2]) + 1] if asked else content
+        self.send_response(206 if asked else 200)
+        if asked:
+            self.send_header("Content-Range", f"bytes {asked[1]}-{asked[2]}/{len(content)}")
+        if web.etags:
+            self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        if web.times:
+            # Moves with the content.
+            seconds = int(hashlib.sha256(content).hexdigest(), 16) % 10**9
+            self.send_header("Last-Modified", self.date_time_string(seconds))
+        if web.lengths:
+            self.send_header("Content-Length", str(len(part)))
+        else:
+            self.send_header("Transfer-Encoding", "chunked")
+            part = b"%x\r\n%b\r\n0\r\n\r\n" % (len(part), part)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(part)
+
+    def log_message(self, *_: object) -> None:
+        """Silence."""
+
+
+@contextlib.contextmanager
+def web_server() -> Iterator[WebServer]:
+    """A server for one test."""
+    server = WebServer()
+    try:
+        yield server
+    finally:
+        server.stop()
