@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from planner_process import Plan, plan
+from windrow_master.planning.describe import describe_partition
 from windrow_worker.loading import is_row_index_exact, make_loader
 
 
@@ -211,3 +212,75 @@ def test_files_outside_the_roots_are_refused(tmp_path: Path) -> None:
     )
     found = plan(tmp_path / "step", mltable(inside), "mltable", roots=[str(inside)])
     assert "outside the datastores" in error(found)
+
+
+def groups(found: Plan) -> list[tuple[dict[str, Any] | None, list[int]]]:
+    """The partitions, and the numbers `n` of each."""
+    assert found.error is None, found.error
+    loader = make_loader(found.reader)
+    loaded = [loader.load(recipe) for recipe in found.recipes]
+    return [(one.partition_key_value, sorted(one.value["n"].tolist())) for one in loaded]
+
+
+def keyed(folder: Path) -> Path:
+    """A table of three files a commit, in two commits, with partition columns of several types."""
+    day, price = datetime.date(2020, 1, 2), decimal.Decimal("2.50")
+    for first in (0, 10):
+        rows: dict[str, list[Any]] = {
+            "day": [day, day, None, datetime.date(1969, 1, 1)],
+            "price": pa.array([price, decimal.Decimal("10.00"), None, price], pa.decimal128(10, 2)),
+            "open": [True, False, None, True],
+            "n": [first + at for at in range(4)],
+            "text": ["a", "b", "a", "b"],
+        }
+        write_deltalake(str(folder / "table"), pa.table(rows), partition_by=["day", "price", "open"], mode="append")
+    return mltable(folder)
+
+
+@pytest.mark.parametrize("rows_folder", [None, "rows"])
+def test_partition_columns_of_the_table_divide_it_without_a_sort(tmp_path: Path, rows_folder: str | None) -> None:
+    """In the order of their values, null last; a script is told dates and decimals as such."""
+    place = None if rows_folder is None else str(tmp_path / rows_folder)
+    found = plan(tmp_path / "step", keyed(tmp_path), "mltable", partition_keys=["day", "price"], rows_folder=place)
+    day, price = datetime.date(2020, 1, 2), decimal.Decimal("2.50")
+    assert groups(found) == [
+        ({"day": datetime.date(1969, 1, 1), "price": price}, [3, 13]),
+        ({"day": day, "price": price}, [0, 10]),
+        ({"day": day, "price": decimal.Decimal("10.00")}, [1, 11]),
+        ({"day": None, "price": None}, [2, 12]),
+    ]
+    assert describe_partition(found.reader, found.recipes[0]) == '{"day": "1969-01-01", "price": "2.50"}'
+    assert not (tmp_path / "rows").exists()
+
+
+def test_other_columns_of_the_table_divide_it_by_a_sort(tmp_path: Path) -> None:
+    """Alone, and together with partition columns: their values are the same either way."""
+    found = plan(tmp_path / "step", keyed(tmp_path), "mltable", partition_keys=["text", "day"])
+    day = datetime.date(2020, 1, 2)
+    assert groups(found) == [
+        ({"text": "a", "day": day}, [0, 10]),
+        ({"text": "a", "day": None}, [2, 12]),
+        ({"text": "b", "day": datetime.date(1969, 1, 1)}, [3, 13]),
+        ({"text": "b", "day": day}, [1, 11]),
+    ]
+
+
+def test_a_key_that_the_table_does_not_have(tmp_path: Path) -> None:
+    found = plan(tmp_path / "step", keyed(tmp_path), "mltable", partition_keys=["day", "nothing"])
+    assert "names nothing" in error(found) and "day, price, open" in error(found)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (1960, 2020)], None),
+        ([-3, 20], pa.int32()),
+        ([-1.5, 10.25], None),
+        ([decimal.Decimal("1.5"), decimal.Decimal("9" * 30)], pa.decimal128(38, 1)),
+    ],
+)
+def test_keys_of_every_type_group_and_sort(tmp_path: Path, values: list[Any], kind: pa.DataType | None) -> None:
+    rows = pa.table({"key": pa.array([values[1], values[0], None] * 2, kind), "n": range(6)})
+    write_deltalake(str(tmp_path / "table"), rows, partition_by=["key"])
+    by_files = groups(plan(tmp_path / "step", mltable(tmp_path), "mltable", partition_keys=["key"]))
+    assert by_files == [({"key": values[0]}, [1, 4]), ({"key": values[1]}, [0, 3]), ({"key": None}, [2, 5])]

@@ -122,7 +122,7 @@ def _check_definition(definition: str, context: Context, partition: Partition | 
                 f"names {listed(unknown)}, but the input is a list of files, and {known}: those that "
                 f"extract_columns_from_partition_format names in {definition}.",
             )
-        elif unknown:
+        elif unknown and not isinstance(table.read, ReadDelta):  # whose own partition columns its log tells
             columns = _check_columns(partition, context)
     return _libraries(table.read, columns) if table.read is not None else ()
 

@@ -7,6 +7,7 @@ from enum import Enum
 
 _WORDS_MAX = 600
 _QUERY = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"']*")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CODE = re.compile(r"<Code>([^<]*)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 
@@ -65,8 +66,8 @@ def explained(error: BaseException, what: str, address: str) -> StorageError:
 
 
 def store_words(error: BaseException) -> str:
-    """What the store said, in one line, without the queries of addresses (they may be signed)."""
-    text = str(error).partition("\nDebug source:")[0]
+    """What the store said, in one line, without colours and the queries of addresses (they may be signed)."""
+    text = _COLOUR.sub("", str(error)).partition("\nDebug source:")[0]
     codes = [found[1] for pattern in (_CODE, _MESSAGE) if (found := pattern.search(text))]
     text = _QUERY.sub(r"\1", " ".join(text.partition("<?xml")[0].split()))
     if codes:

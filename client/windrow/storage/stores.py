@@ -78,10 +78,10 @@ def open_store(root: str) -> Any:
             return stores.HTTPStore.from_url(root, **common)
         if url.scheme == "s3":
             options["allow_http"] = _plain_endpoint("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-            return stores.S3Store(url.root.partition("://")[2], **common, **_aws_settings())
+            return stores.S3Store(url.root.partition("://")[2], **common, **aws_settings())
         if url.scheme == "gs":
             options["allow_http"] = _plain_endpoint("STORAGE_EMULATOR_HOST")
-            return stores.GCSStore(url.root.partition("://")[2], **common, **_google_settings())
+            return stores.GCSStore(url.root.partition("://")[2], **common, **google_settings())
         options["allow_http"] = _plain_endpoint("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
         return _azure_store(stores, url, common)
     except StorageError:
@@ -109,7 +109,7 @@ def _plain_endpoint(*names: str) -> bool:
     return endpoint.lower().startswith("http://")
 
 
-def _google_settings() -> dict[str, Any]:
+def google_settings() -> dict[str, Any]:
     """Where Google's own tools are told of another server, it is asked without credentials, as they do."""
     emulator = os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/")
     if not emulator:
@@ -118,7 +118,7 @@ def _google_settings() -> dict[str, Any]:
     return {"service_account_key": json.dumps(account | {"client_email": "", "private_key": "", "private_key_id": ""})}
 
 
-def _aws_settings() -> dict[str, Any]:
+def aws_settings() -> dict[str, Any]:
     """What the library does not find by itself: the profile files, and that there is nothing to be found."""
     given = os.environ
     settings: dict[str, Any] = {}

@@ -45,11 +45,15 @@ def places_in(definition: bytes) -> Iterator[tuple[str, bytes]]:
 def keys_in_paths(definition: bytes) -> tuple[str, ...] | None:
     """The columns that it takes from the paths of files, by which input can be divided without sorting its rows.
 
-    None when the file has errors, or where it names a list of files: planning tells what there is to tell.
+    None when the file has errors, or where it names a list of files, or a Delta table, whose log tells more of them:
+    planning tells what there is to tell.
     """
     from windrow.spec.mltable import read_mltable
+    from windrow.spec.mltable_delta import ReadDelta
     from windrow.spec.mltable_partition_format import columns_of
     from windrow.spec.problems import Problems
 
     table = read_mltable(os.fsdecode(definition), Problems())
-    return None if table is None or table.read is None else columns_of((*table.before, *table.after))
+    if table is None or table.read is None or isinstance(table.read, ReadDelta):
+        return None
+    return columns_of((*table.before, *table.after))

@@ -75,7 +75,7 @@ class ParquetLoader:
         if self._path_column:
             names.append(PATH)
             arrays.append(pyarrow.repeat(printable(name), table.num_rows))
-        constants = _constants(where.get("constants", ""))
+        constants = unpack_constants(where.get("constants", ""))
         for field in self._schema:
             names.append(field.name)
             at = table.schema.get_field_index(field.name)
@@ -124,7 +124,8 @@ def converted(column: Any, kind: Any) -> Tuple[Any, int, int]:
     return compute.if_else(fits, made, None), len(misfits), misfits[0].as_py()
 
 
-def _constants(packed: str) -> Dict[str, Any]:
+def unpack_constants(packed: str) -> Dict[str, Any]:
+    """The values (Arrow scalars) of the columns that a file lacks, by name; none of ""."""
     if not packed:
         return {}
     table = pyarrow.ipc.open_stream(base64.b64decode(packed)).read_all()

@@ -1,4 +1,4 @@
-"""Mini-batches of tables that are divided by keys in the paths of their files: all files of a group, one after the
+"""Mini-batches of tables that are divided by keys of which each file has one value: all files of a group, one after the
 other."""
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ class FileGroupTableLoader:
         value = concatenated(frames if len(frames) == 1 or len(frames[0]) else frames[1:])
         told = [(column, number, example) for column, (number, example) in misfits.items()]
         key = key_value(self._keys, where["key"])
+        packed = where["parts"][0].get("constants")
+        if packed:
+            # Files of Delta tables, whose values JSON cannot tell all.
+            from windrow_worker.tables.parquet import unpack_constants
+
+            constants = unpack_constants(packed)
+            key = {name: constants[name].as_py() if name in constants else value for name, value in key.items()}
         # Only steps, and invalid lines that are left out, leave none of the rows of a group.
         return Loaded(value, len(value), told, key, is_void=not len(value))
 

@@ -1,4 +1,5 @@
-"""Tables by keys in the paths of their files: each group is a mini-batch of whole files, in listing order.
+"""Tables by keys of which each file has one value, in its path or its listing: each group is a mini-batch of whole
+files, in listing order.
 
 `group` of a position is the number of the next group; what else a planner needs is in the listing.
 """
@@ -54,19 +55,26 @@ class KeyOfFile:
         self._keys = keys
 
     def __call__(self, file: TableFile) -> tuple[Any, ...]:
-        """Dates as nanoseconds."""
+        """As they sort: dates as numbers."""
         values = self._values(file)
-        return tuple(values[key][1] for key in self._keys)
+        return tuple(values[key][0] for key in self._keys)
 
     def to_json(self, file: TableFile) -> list[Any]:
-        """As in a recipe: dates in lists of one number."""
+        """As in a recipe: dates in paths in lists of one number; what JSON has no kind for as text."""
         values = self._values(file)
-        found = (values[key] for key in self._keys)
-        return [
-            [value] if column.type == "datetime" and value is not None else None if value != value else value
-            for column, value in found
-        ]
+        return [values[key][1] for key in self._keys]
 
-    def _values(self, file: TableFile) -> dict[str, Any]:
+    def _values(self, file: TableFile) -> dict[str, tuple[Any, Any]]:
+        """Each as it sorts, and as it is told."""
         name = os.fsdecode(file.name)
-        return {column.name: (column, value) for plan in self._plans for column, value, _ in plan.values(name)}
+        found: dict[str, tuple[Any, Any]] = {}
+        for plan in self._plans:
+            for column, value, _ in plan.values(name):
+                is_date = column.type == "datetime" and value is not None
+                found[column.name] = value, [value] if is_date else None if value != value else value
+        if file.constants:
+            # pyarrow, only where files are Parquet.
+            from windrow_master.planning.partitions.constants import constant_values
+
+            found |= constant_values(file.constants)
+        return found

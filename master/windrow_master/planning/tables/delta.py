@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, unquote_to_bytes
@@ -16,18 +17,26 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 import pyarrow
 import pyarrow.parquet
 from windrow.spec.mltable_delta import ReadDelta
+from windrow.storage.errors import Trouble, explained
+from windrow.storage.objects import stat_object
+from windrow.storage.options import store_options
+from windrow.storage.urls import StorageUrl, parse_url
 from windrow_worker.tables.parquet import pack_schema
 
 from windrow_master.planning.entries import AnyEntry
-from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.errors import DEPENDENCY_ERROR, USER_ERROR, PlanningError, shown
+from windrow_master.planning.remote import remote_url, storage_errors
 from windrow_master.planning.tables.files import TableFile, stat_file
-from windrow_master.planning.tables.pin_parquet import row_counts
+from windrow_master.planning.tables.pin_parquet import with_row_groups
 from windrow_master.planning.tables.pin_paths import check_path_column
 from windrow_master.planning.walk import outside
 from windrow_master.roots import Roots
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+_LOOKS_MAX = 16
+"""Files that are looked at at a time."""
 
 _FEATURES = ("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck")
 """Reader features whose tables are read right here: without deletion vectors, the first says nothing about files."""
@@ -38,17 +47,14 @@ class DeltaSource:
 
     def __init__(self, entries: Sequence[AnyEntry], read: ReadDelta, roots: Roots | None) -> None:
         """Open the table. Raises PlanningError: no such table or version, or one that cannot be read right."""
-        if any(not entry.folder.startswith(b"/") for entry in entries):
-            raise PlanningError(
-                "read_delta_lake reads tables in folders only, none in a store. Copy the table to a folder."
-            )
         if len(entries) != 1 or entries[0].file or entries[0].pattern is not None:
             raise PlanningError("read_delta_lake reads one table: give `paths` one entry, `- folder:` with its folder.")
         self._folder = entries[0].folder
+        self._url = None if self._folder.startswith(b"/") else remote_url(self._folder, roots)
         self._read = read
         self._roots = roots
         _refuse_ways_out(self._folder, roots)
-        self._table = _open(self._folder, read)
+        self._table = _open(self._folder, self._url, read)
         self._refuse_unreadable()
         self._schema = pyarrow.schema([_plain(field) for field in pyarrow.schema(self._table.schema().to_arrow())])
         check_path_column(read.include_path_column, self._schema.names)
@@ -56,7 +62,7 @@ class DeltaSource:
     def files(self) -> list[TableFile]:
         """The files, sorted by path component, each with its rows by row group. Raises PlanningError."""
         actions = pyarrow.table(self._table.get_add_actions(flatten=False))
-        keys = self._table.metadata().partition_columns
+        keys = self.partition_columns
         found: list[tuple[bytes, str]] = []
         for at, path in enumerate(actions.column("path").to_pylist()):
             constants = ""
@@ -64,11 +70,15 @@ class DeltaSource:
                 values = actions.column("partition")[at]
                 constants = _packed([self._schema.field(key) for key in keys], [values[key] for key in keys])
             found.append((self._absolute(path), constants))
-        made = []
-        for name, constants in sorted(found, key=lambda one: one[0].split(b"/")):
-            file = stat_file(name)
-            made.append(file._replace(rows=row_counts(file), constants=constants))
-        return made
+        found.sort(key=lambda one: one[0].split(b"/"))
+        # Each file of a store takes some requests.
+        with ThreadPoolExecutor(_LOOKS_MAX) as pool:
+            return list(pool.map(_looked_at, *zip(*found, strict=True))) if found else []
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The columns whose values the log tells for each file."""
+        return list(self._table.metadata().partition_columns)
 
     def pin(self) -> dict[str, Any]:
         """The reader document: the table says itself what its columns are."""
@@ -84,9 +94,14 @@ class DeltaSource:
         """A path of the log, which is percent-encoded, and may be a URI."""
         scheme, colon, rest = path.partition("://")
         if colon and scheme != "file":
-            raise PlanningError(
-                f"The Delta table {shown(self._folder)} has a file elsewhere, {path}; only local files can be read."
-            )
+            return str(remote_url(os.fsencode(unquote(path)), self._roots)).encode()
+        if self._url is not None:
+            if colon:
+                raise PlanningError(
+                    f"The Delta table {shown(self._folder)} has a file elsewhere, {path}, which a table in a store "
+                    "cannot have for others than the machine that wrote it. Copy the table as a whole."
+                )
+            return str(remote_url(str(self._url.below(unquote(path))).encode(), self._roots)).encode()
         name = os.path.normpath(os.path.join(self._folder, os.fsencode(unquote(rest if colon else path))))
         if self._roots is not None and not self._roots.hold(name):
             raise outside(name, self._roots)
@@ -127,6 +142,22 @@ def _refuse_ways_out(folder: bytes, roots: Roots | None) -> None:
             raise outside(path, roots)
 
 
+def _looked_at(name: bytes, constants: str) -> TableFile:
+    """A file of the log as it is now. Raises PlanningError."""
+    if name.startswith(b"/"):
+        file = stat_file(name)
+    else:
+        with storage_errors():
+            found = stat_object(parse_url(name.decode()))
+        if found is None:
+            raise PlanningError(
+                f"{shown(name)} is a file of the Delta table, but is not there. Was the table vacuumed? A newer "
+                "version may be whole."
+            )
+        file = TableFile(name, found.size, 0, etag=found.version)
+    return with_row_groups(file._replace(constants=constants))
+
+
 def _has_deletion_vectors(table: DeltaTable) -> bool:
     from deltalake.exceptions import DeltaError
 
@@ -136,7 +167,7 @@ def _has_deletion_vectors(table: DeltaTable) -> bool:
         return True  # one, at least, which cannot even be looked at
 
 
-def _open(folder: bytes, read: ReadDelta) -> DeltaTable:
+def _open(folder: bytes, url: StorageUrl | None, read: ReadDelta) -> DeltaTable:
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -147,13 +178,20 @@ def _open(folder: bytes, read: ReadDelta) -> DeltaTable:
         ) from error
     try:
         # As a URI: of a path, blanks and percent signs would be read as those of one.
-        table = DeltaTable("file://" + quote(folder))
+        if url is None:
+            table = DeltaTable("file://" + quote(folder))
+        else:
+            with storage_errors():
+                table = DeltaTable(f"{url.root}/{quote(url.key)}", storage_options=store_options(url))
     except TableNotFoundError as error:
         raise PlanningError(
             f"{shown(folder)} is no Delta table: it has no _delta_log. Name the folder of a table."
         ) from error
     except (DeltaError, OSError, ValueError) as error:
-        raise PlanningError(f"The Delta table {shown(folder)} cannot be opened: {_line(error)}.") from error
+        if url is None:
+            raise PlanningError(f"The Delta table {shown(folder)} cannot be opened: {_line(error)}.") from error
+        told = explained(error, "cannot be opened as a Delta table", str(url))
+        raise PlanningError(str(told), USER_ERROR if told.trouble is Trouble.MISSING else DEPENDENCY_ERROR) from error
     latest = table.version()
     if read.version_as_of is not None and read.version_as_of > latest:
         raise PlanningError(

@@ -23,9 +23,10 @@ SLACK_BYTES = 512
 """Behind a column chunk: some writers tell its length too short, which readers make up for by reading on."""
 
 
-def row_counts(file: TableFile) -> tuple[int, ...]:
-    """The rows of each row group of a file. Raises PlanningError."""
-    return _footer(file)[0]
+def with_row_groups(file: TableFile) -> TableFile:
+    """A file with the rows of each of its row groups, and where they lie. Raises PlanningError."""
+    rows, _, spans = _footer(file)
+    return file._replace(rows=rows, spans=spans)
 
 
 def _footer(file: TableFile) -> tuple[tuple[int, ...], Any, tuple[tuple[int, int], ...]]:

@@ -10,7 +10,7 @@ the third.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from windrow.spec.mltable import Read, ReadDelimited, ReadJsonLines, ReadParquet
@@ -190,15 +190,16 @@ def _list_delta(source: Source, read: ReadDelta, request: Request, journal: Jour
         )
     table = DeltaSource(source.entries, read, request.roots)
     partitions = _partitions(source, read)
-    for file in table.files():
+    files = table.files()
+    for file in files:
         journal.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
     if partitions is not None:
         partitions.check()
     files_end = journal.listing.length
     if request.mini_batch_size is not None:
         emitter.warn(_ROW_GROUPS)
-    pinned: dict[str, Any] = {"reader": table.pin()}
-    _pin_steps(source, request, pinned, counts_known=True)
+    pinned: dict[str, Any] = {"reader": table.pin(), "remote": any(file.is_remote for file in files)}
+    _pin_steps(source, request, pinned, counts_known=True, constants=table.partition_columns)
     listing.append_pinned(journal.listing, pinned)
     return files_end
 
@@ -209,9 +210,11 @@ def _partitions(source: Source, read: Read) -> Partitions | None:
     return Partitions(after, read) if selects else None
 
 
-def _pin_steps(source: Source, request: Request, pinned: dict[str, Any], *, counts_known: bool) -> None:
+def _pin_steps(
+    source: Source, request: Request, pinned: dict[str, Any], *, counts_known: bool, constants: Sequence[str] = ()
+) -> None:
     """Add columns from paths and the steps on rows; whether the index of rows is exact: what such a step leaves is
-    known only by counting; and how partition keys divide the table."""
+    known only by counting; and how partition keys divide the table. `constants`: columns with one value a file."""
     steps: list[dict[str, Any]] = []
     reader = pinned["reader"]
     before = path_columns(source.mltable.before if source.mltable is not None else ())
@@ -224,17 +227,17 @@ def _pin_steps(source: Source, request: Request, pinned: dict[str, Any], *, coun
         reader["steps"] = steps
         pinned["base"] = os.fsdecode(source.path)
     if request.partition_keys:
-        _pin_partition(source, request, reader)
+        _pin_partition(source, request, reader, constants)
     pinned["count"] = request.exact_row_index
     pinned["reader"]["row_index_exact"] = request.exact_row_index or (counts_known and not drops_rows(steps))
 
 
-def _pin_partition(source: Source, request: Request, reader: dict[str, Any]) -> None:
-    """Group whole files where the keys are all in their paths; else rows are to be sorted. Raises PlanningError."""
-    paths = path_columns(_steps(source)).names
+def _pin_partition(source: Source, request: Request, reader: dict[str, Any], constants: Sequence[str]) -> None:
+    """Group whole files where the keys all have one value a file; else rows are to be sorted. Raises PlanningError."""
+    of_files = [*path_columns(_steps(source)).names, *constants]
     known = columns_after(reader)
-    check_keys(request.path, request.partition_keys, [*paths, *(name for name in known if name not in paths)])
-    if set(request.partition_keys) <= set(paths) and not counts_rows(source.mltable):
+    check_keys(request.path, request.partition_keys, [*of_files, *(name for name in known if name not in of_files)])
+    if set(request.partition_keys) <= set(of_files) and not counts_rows(source.mltable):
         reader["partition"] = {"keys": list(request.partition_keys)}
     else:
         check_keys(request.path, request.partition_keys, known)
