@@ -63,12 +63,38 @@ def test_tables_are_fetched_by_range() -> None:
     text = {"file": "s3://b/t.csv", "size": 100, "etag": "e", "begin": 10, "end": 30, "layout": 0}
     fetch = read_recipe({"kind": "table"}, json.dumps(text).encode(), FOLDER)
     assert (fetch.size, fetch.parts[0].keep_offsets) == (20, False)
-    assert json.loads(fetch.local) == {**text, "local": str(FOLDER / "slice")}
+    assert json.loads(fetch.local) == {**text, "local": str(FOLDER / "0")}
     parquet = {"file": "s3://b/t.pq", "size": 100, "etag": "e", "row_group": 1, "spans": [[4, 50], [80, 100]]}
     fetch = read_recipe({"kind": "table"}, json.dumps(parquet).encode(), FOLDER)
     assert (fetch.size, fetch.parts[0].keep_offsets) == (66, True)
     local = {"file": "/data/t.csv", "size": 100, "mtime_ns": 1, "begin": 10, "end": 30, "layout": 0}
     assert read_recipe({"kind": "table"}, json.dumps(local).encode(), FOLDER).parts == []
+
+
+def test_row_groups_of_one_file_share_a_local_one() -> None:
+    """Bytes that several need, the footer above all, are fetched once."""
+    group = {"file": "s3://b/t.pq", "size": 100, "etag": "e"}
+    parts = [
+        {**group, "row_group": 0, "spans": [[4, 50], [80, 100]]},
+        {**group, "row_group": 1, "spans": [[45, 70], [80, 100]]},
+        {"file": "/data/t.pq", "size": 9, "mtime_ns": 1, "row_group": 0},
+        {**group, "file": "s3://b/u.pq", "row_group": 0, "spans": [[4, 80], [80, 100]]},
+    ]
+    fetch = read_recipe({"kind": "table"}, json.dumps({"key": ["k"], "parts": parts}).encode(), FOLDER)
+    assert [(part.url, part.ranges, part.place) for part in fetch.parts] == [
+        ("s3://b/t.pq", [[4, 70], [80, 100]], "0"),
+        ("s3://b/u.pq", [[4, 100]], "2"),
+    ]
+    made = json.loads(fetch.local)
+    places = [part.get("local") for part in made["parts"]]
+    assert made["key"] == ["k"] and places == [f"{FOLDER}/0", f"{FOLDER}/0", None, f"{FOLDER}/2"]
+
+
+def test_groups_of_files_keep_the_name_that_tells_their_key() -> None:
+    reader = {"kind": "files", "root": "s3://b/in", "remote": True, "partition": {"keys": ["k"], "formats": ["/{k}/*"]}}
+    fetch = read_recipe(reader, stamped("a/x", "a/y"), FOLDER)
+    assert fetch.local.decode().split("\0") == ["s3://b/in/a/x", f"{FOLDER}/0/a/x", f"{FOLDER}/0/a/y"]
+    assert local_reader(reader)["partition"] == {"keys": ["k"], "formats": ["/{k}/*"], "listed": True}
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])

@@ -35,14 +35,15 @@ class Served:
         with master.stdout:
             self.address: str = json.loads(master.stdout.readline())["address"]
 
-    def start_agent(self, name: str, slots: int = 1) -> subprocess.Popen[bytes]:
-        """Start an agent."""
+    def start_agent(self, name: str, slots: int = 1, **more: Any) -> subprocess.Popen[bytes]:
+        """Start an agent, with more settings of its configuration; its folder has its name."""
         config = self._folder / f"{name}.json"
         settings = {
             "folder": str(self._folder / name),
             "master_addresses": [self.address],
             "node_id": name,
             "slots": slots,
+            **more,
         }
         config.write_text(json.dumps(settings))
         return self._start("windrow_agent", "--config", str(config))

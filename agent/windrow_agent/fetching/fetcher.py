@@ -7,7 +7,8 @@ States of a lease here, and edges::
 
 Invariants:
 
-1. Bytes of all FETCHING and FETCHED leases together stay within the budget, unless there is only one.
+1. Bytes of all FETCHING and FETCHED leases, and of those whose files are being removed, stay together within the
+   budget, and within what the disk has; unless there is only one, which only the disk bounds.
 2. A lease that the ledger has not (any more), or has as finished, is forgotten within a tick, its fetch cancelled, its
    files removed.
 3. A fetch process that dies costs no lease a try: what it had in hand is asked of the next one. Only when several in a
@@ -18,6 +19,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import shutil
 import time
@@ -26,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windrow.journal import say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions
@@ -34,6 +37,8 @@ from windrow_agent.fetching.recipes import Fetch, read_recipe
 from windrow_agent.leases.lease import Lease
 from windrow_agent.steps import Step
 
+DISK_RESERVE_BYTES = 64 << 20
+"""What fetching leaves of the disk to others."""
 AHEAD_MAX = 64
 """Leases that a step wants beyond those its workers have, so that fetching is ahead of them."""
 _WEIGHT = 0.2
@@ -140,16 +145,31 @@ class Fetcher:
 
     def close(self) -> None:
         """The agent ends."""
+        self._held.clear()
         self._process.close()
 
     def _start_waiting(self) -> None:
-        for one in list(self._held.values()):
-            if one.begun_ns:
-                continue
-            if self._bytes and self._bytes + one.fetch.size > self._bytes_max:
+        waiting = [one for one in self._held.values() if not one.begun_ns]
+        if not waiting:
+            return
+        try:
+            free = shutil.disk_usage(waiting[0].step.folder).free - DISK_RESERVE_BYTES
+        except OSError:
+            # The fetch process tells what is the matter.
+            free = self._bytes_max
+        free -= sum(one.fetch.size for one in self._held.values() if one.begun_ns and not one.fetched)
+        for one in waiting:
+            size = one.fetch.size
+            if self._bytes and (size > free or self._bytes + size > self._bytes_max):
                 return
+            if size > free:
+                self._fail(one, "node_fault", _too_large(size, free))
+                continue
+            if size > self._bytes_max:
+                say(logging.WARNING, "a mini-batch is larger than fetched_bytes_max, and fetched alone", bytes=size)
             one.begun_ns = time.monotonic_ns()
-            self._bytes += one.fetch.size
+            self._bytes += size
+            free -= size
             self._ask(one)
 
     def _ask(self, one: _Held) -> None:
@@ -215,8 +235,19 @@ class Fetcher:
         if self._held.pop(one.lease.lease_id, None) is None or not one.begun_ns:
             return
         if one.fetch.parts:
-            self._bytes -= one.fetch.size
             if not one.fetched:
                 self._process.cancel(one.lease.lease_id)
             # May be large: not on this thread. What a cancelled fetch still writes goes with the step's folder.
-            self._loop.run_in_executor(None, shutil.rmtree, one.folder, True)
+            removal = self._loop.run_in_executor(None, shutil.rmtree, one.folder, True)
+            removal.add_done_callback(lambda _: self._removed(one.fetch.size))
+
+    def _removed(self, size: int) -> None:
+        self._bytes -= size
+        self._start_waiting()
+
+
+def _too_large(size: int, free: int) -> str:
+    return (
+        f"The mini-batch needs {size:,} bytes of this node's disk, of which {max(0, free):,} are free beside a "
+        "reserve. Make room for the agent's folder, or mini_batch_size smaller."
+    )
