@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from pathlib import Path
 
+import pyarrow
 import pytest
 from azure_server import AzureServer
+from deltalake import write_deltalake
 from storage_job import CONTENTS, TABLE, StorageJob
 from test_storage_script_outputs import WRITE, write
 
@@ -71,3 +74,16 @@ def test_what_scripts_write_goes_to_an_azure_store(azure_job: StorageJob, azure:
     assert azure.blobs["box/out/00"].content == b"made of 00"
     assert azure.blobs["box/out/01"].content == b"made of 01" + b"." * (9 << 20)
     assert not [name for name in azure.blobs if name.endswith(".tmp")]
+
+
+@pytest.mark.parametrize("root", ["abfss://box@account.dfs.core.windows.net", "az://box"])
+def test_a_delta_table_of_an_azure_store(azure_job: StorageJob, azure: AzureServer, tmp_path: Path, root: str) -> None:
+    if root == "az://box":
+        azure_job.environment["AZURE_STORAGE_ACCOUNT_NAME"] = "account"
+    write_deltalake(str(tmp_path / "table"), pyarrow.table({"number": range(100)}))
+    for path in (tmp_path / "table").rglob("*.*"):
+        azure.put(f"box/a b/{path.relative_to(tmp_path)}", path.read_bytes())
+    steps = "transformations: [read_delta_lake]\n"
+    (tmp_path / "MLTable").write_text(f"paths: [{{folder: '{root}/a b/table'}}]\n{steps}")
+    azure_job.write(TABLE, f"{{type: mltable, path: '{tmp_path}'}}")
+    assert azure_job.run_well() == b"".join(b"%d %d\n" % (number, 2 * number) for number in range(100))

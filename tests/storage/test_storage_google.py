@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow
 import pytest
+from deltalake import write_deltalake
 from s3_server import BUCKET, Exchange, Proxy
 from storage_job import CONTENTS, TABLE, StorageJob
 from test_storage_script_outputs import WRITE, made, write
@@ -66,3 +68,12 @@ def test_what_scripts_write_goes_to_a_google_store(google: StorageJob) -> None:
     write(google, script, files=2, outputs=f"made: {{path: '{gs_url(google)}/out'}}")
     google.run_well()
     assert made(google) == {"00": b"made of 00", "01": b"made of 01" + b"." * (9 << 20)}
+
+
+def test_a_delta_table_of_a_google_store(google: StorageJob, tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "table"), pyarrow.table({"number": range(100)}))
+    google.server.upload(tmp_path / "table", f"{google.prefix}/a b/table")
+    steps = "transformations: [read_delta_lake]\n"
+    (tmp_path / "MLTable").write_text(f"paths: [{{folder: '{gs_url(google)}/a b/table'}}]\n{steps}")
+    google.write(TABLE, f"{{type: mltable, path: '{tmp_path}'}}")
+    assert google.run_well() == b"".join(b"%d %d\n" % (number, 2 * number) for number in range(100))

@@ -27,16 +27,13 @@ from windrow_master.planning.entries import AnyEntry
 from windrow_master.planning.errors import DEPENDENCY_ERROR, USER_ERROR, PlanningError, shown
 from windrow_master.planning.remote import remote_url, storage_errors
 from windrow_master.planning.tables.files import TableFile, stat_file
-from windrow_master.planning.tables.pin_parquet import with_row_groups
+from windrow_master.planning.tables.pin_parquet import LOOKS_MAX, with_row_groups
 from windrow_master.planning.tables.pin_paths import check_path_column
 from windrow_master.planning.walk import outside
 from windrow_master.roots import Roots
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-_LOOKS_MAX = 16
-"""Files that are looked at at a time."""
 
 _FEATURES = ("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck")
 """Reader features whose tables are read right here: without deletion vectors, the first says nothing about files."""
@@ -72,7 +69,7 @@ class DeltaSource:
             found.append((self._absolute(path), constants))
         found.sort(key=lambda one: one[0].split(b"/"))
         # Each file of a store takes some requests.
-        with ThreadPoolExecutor(_LOOKS_MAX) as pool:
+        with ThreadPoolExecutor(LOOKS_MAX) as pool:
             return list(pool.map(_looked_at, *zip(*found, strict=True))) if found else []
 
     @property

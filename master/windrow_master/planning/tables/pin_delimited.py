@@ -34,7 +34,7 @@ class PinnedDelimited(NamedTuple):
 
 
 class DelimitedPinning:
-    """One table's pinning: `look_at` each file while listing, then `pin`."""
+    """One table's pinning: all files are `looked_at` while listing, then `pin`."""
 
     def __init__(self, read: ReadDelimited, warn: Warn, paths: PathColumns, *, plain: bool) -> None:
         """`paths`: columns that a step before the reading takes from paths; their types are inferred, too."""
@@ -53,10 +53,11 @@ class DelimitedPinning:
         self._layouts: list[list[int]] = []
         self._layout_of: dict[tuple[str, ...], int] = {}
 
-    def look_at(self, file: TableFile) -> TableFile:
-        """Where every file has a header of its own, read it; the columns are the union, by name."""
-        if self._read.header != "all_files_different_headers":
-            return file
+    def looked_at(self, files: Iterable[TableFile]) -> Iterable[TableFile]:
+        """Each file; where every one has a header of its own, that is read: the columns are the union, by name."""
+        return map(self._look_at, files) if self._read.header == "all_files_different_headers" else files
+
+    def _look_at(self, file: TableFile) -> TableFile:
         with opened(file) as window:
             names = tuple(read_head(window, file, self.how, header=True).names or ())
         layout = self._layout_of.get(names)

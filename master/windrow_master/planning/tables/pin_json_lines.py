@@ -26,15 +26,15 @@ SAMPLE_BYTES = 8 * 1024 * 1024
 
 
 class JsonLinesPinning:
-    """One table's pinning: `look_at` each file while listing, then `pin`."""
+    """One table's pinning: all files are `looked_at` while listing, then `pin`."""
 
     def __init__(self, read: ReadJsonLines) -> None:
         self._read = read
         self.how = Format(ENCODINGS[read.encoding], Text())
 
-    def look_at(self, file: TableFile) -> TableFile:
-        """Nothing has to be known of a file before it is cut."""
-        return file
+    def looked_at(self, files: Iterable[TableFile]) -> Iterable[TableFile]:
+        """Each file: nothing has to be known of it before it is cut."""
+        return files
 
     def pin(self, files: Iterable[tuple[int, TableFile]]) -> dict[str, Any]:
         """Read the sample; return the reader document. Raises PlanningError for lines that are no objects."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-from collections import Counter
-from typing import IO, Any
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import IO, Any, NamedTuple
 
 import pyarrow
 import pyarrow.parquet
@@ -19,23 +21,32 @@ from windrow_master.planning.remote import storage_errors
 from windrow_master.planning.tables.files import TableFile
 from windrow_master.planning.tables.pin_paths import check_path_column
 
+LOOKS_MAX = 16
+"""Files of stores that are looked at at a time."""
 SLACK_BYTES = 512
 """Behind a column chunk: some writers tell its length too short, which readers make up for by reading on."""
 
 
 def with_row_groups(file: TableFile) -> TableFile:
     """A file with the rows of each of its row groups, and where they lie. Raises PlanningError."""
-    rows, _, spans = _footer(file)
-    return file._replace(rows=rows, spans=spans)
+    footer = _footer(file)
+    return file._replace(rows=footer.rows, spans=footer.spans)
 
 
-def _footer(file: TableFile) -> tuple[tuple[int, ...], Any, tuple[tuple[int, int], ...]]:
-    """Rows of each row group, schema, and (of a file in a store) the bytes of each row group and of the footer."""
+class _Footer(NamedTuple):
+    """Of a file: rows of each row group, schema, and (in a store) the bytes of each row group and of the footer."""
+
+    rows: tuple[int, ...]
+    schema: pyarrow.Schema
+    spans: tuple[tuple[int, int], ...]
+
+
+def _footer(file: TableFile) -> _Footer:
     try:
         with storage_errors(), _open(file) as opened, pyarrow.parquet.ParquetFile(opened) as parquet:
             metadata = parquet.metadata
             rows = tuple(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
-            return rows, parquet.schema_arrow, _spans(metadata, file.size) if file.is_remote else ()
+            return _Footer(rows, parquet.schema_arrow, _spans(metadata, file.size) if file.is_remote else ())
     except (OSError, pyarrow.ArrowException) as error:
         raise PlanningError(
             f"{shown(file.name)} cannot be read as Parquet: {' '.join(str(error).split())}. "
@@ -44,7 +55,7 @@ def _footer(file: TableFile) -> tuple[tuple[int, ...], Any, tuple[tuple[int, int
 
 
 class ParquetPinning:
-    """One table's pinning: `look_at` each file while listing, then `pin`."""
+    """One table's pinning: all files are `looked_at` while listing, then `pin`."""
 
     def __init__(self, read: ReadParquet) -> None:
         self._read = read
@@ -53,16 +64,32 @@ class ParquetPinning:
         """Those that files hold of each column; it is read as the one of its field."""
         self._mixed: set[str] = set()
 
-    def look_at(self, file: TableFile) -> TableFile:
-        """Read a footer: the rows of each row group, and the columns, which are joined by name. Raises
-        PlanningError."""
-        rows, schema, spans = _footer(file)
-        repeated = [name for name, number in Counter(schema.names).items() if number > 1]
+    def looked_at(self, files: Iterable[TableFile]) -> Iterator[TableFile]:
+        """Each file with the rows of each row group; the columns are joined by name. In a store a footer takes a
+        request or two, so some are read at a time. Raises PlanningError."""
+        waiting: deque[tuple[TableFile, Future[_Footer]]] = deque()
+        with ThreadPoolExecutor(LOOKS_MAX, "footer") as pool:
+            for file in files:
+                if not file.is_remote:
+                    yield from self._taken(waiting, 0)
+                    yield self._with(file, _footer(file))
+                    continue
+                waiting.append((file, pool.submit(_footer, file)))
+                yield from self._taken(waiting, LOOKS_MAX)
+            yield from self._taken(waiting, 0)
+
+    def _taken(self, waiting: deque[tuple[TableFile, Future[_Footer]]], left: int) -> Iterator[TableFile]:
+        while len(waiting) > left:
+            file, footer = waiting.popleft()
+            yield self._with(file, footer.result())
+
+    def _with(self, file: TableFile, footer: _Footer) -> TableFile:
+        repeated = [name for name, number in Counter(footer.schema.names).items() if number > 1]
         if repeated:
             raise PlanningError(f'{shown(file.name)} has several columns named "{repeated[0]}"; rename them.')
-        for field in schema:
+        for field in footer.schema:
             self._join(field)
-        return file._replace(rows=rows, spans=spans)
+        return file._replace(rows=footer.rows, spans=footer.spans)
 
     def _join(self, field: pyarrow.Field) -> None:
         known = self._fields.get(field.name)

@@ -10,7 +10,8 @@ the third.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from windrow.spec.mltable import Read, ReadDelimited, ReadJsonLines, ReadParquet
@@ -125,25 +126,17 @@ def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: E
     size = request.mini_batch_size
     before = path_columns(source.mltable.before if source.mltable is not None else ())
     unmatched = Unmatched(path_columns(_steps(source)))
-    pinning: Any = None
-    partitions: Partitions | None = None
     file_steps = _file_steps(source)
-    for name, stamp in _names(source, read, file_steps, emitter):
-        if pinning is None:
-            read = read or plain_read(name, source.path)
-            pinning = _pinning(read, emitter, before, plain=source.plain)
-            partitions = _partitions(source, read)
-        if source.plain and plain_read(name, source.path) != read:
-            raise PlanningError(
-                f"The input {shown(source.path)} holds files of different formats; {shown(name)} is not like those "
-                "before it. Give each format a folder of its own, or add an MLTable file."
-            )
-        file = TableFile(name, stamp[0], 0, etag=stamp[1]) if stamp is not None else stat_file(name)
-        file = pinning.look_at(file)
-        journal.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
-        unmatched.look_at(name)
-    if read is None or pinning is None:
+    names = _names(source, read, file_steps, emitter)
+    first = next(names, None)
+    if first is None:
         raise nothing_found(source.path, source.entries) if file_steps is None else file_steps.nothing_left()
+    read = read or plain_read(first[0], source.path)
+    pinning = _pinning(read, emitter, before, plain=source.plain)
+    partitions = _partitions(source, read)
+    for file in pinning.looked_at(_files(source, read, chain([first], names))):
+        journal.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
+        unmatched.look_at(file.name)
     if partitions is not None:
         partitions.check()
     files_end = journal.listing.length
@@ -248,6 +241,17 @@ def _file_steps(source: Source, start: Checkpoint | None = None) -> FileSteps | 
         return None
     frontier = start.position["frontier"] if start else None
     return FileSteps(source.mltable.before, source.path, frontier["seen"] if frontier else None)
+
+
+def _files(source: Source, read: Read, names: Iterable[tuple[bytes, tuple[int, str] | None]]) -> Iterator[TableFile]:
+    """The files of these names, which must be of one format."""
+    for name, stamp in names:
+        if source.plain and plain_read(name, source.path) != read:
+            raise PlanningError(
+                f"The input {shown(source.path)} holds files of different formats; {shown(name)} is not like those "
+                "before it. Give each format a folder of its own, or add an MLTable file."
+            )
+        yield TableFile(name, stamp[0], 0, etag=stamp[1]) if stamp is not None else stat_file(name)
 
 
 def _names(
