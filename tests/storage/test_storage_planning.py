@@ -23,14 +23,15 @@ def prefix(server: S3Server) -> str:
     return f"s3://{BUCKET}/planning"
 
 
-def started(proxy: Proxy, folder: Path, address: str, checkpoint: Any = None) -> Planner:
+def started(proxy: Proxy, folder: Path, address: str, checkpoint: Any = None, **more: Any) -> Planner:
     """A planner process over a store."""
-    return Planner(folder, address, "uri_folder", 7, checkpoint, environment=clean_environment(proxy.url, folder))
+    environment = clean_environment(proxy.url, folder)
+    return Planner(folder, address, "uri_folder", 7, checkpoint, environment=environment, **more)
 
 
-def plan(proxy: Proxy, folder: Path, address: str, checkpoint: Any = None) -> dict[str, Any]:
+def plan(proxy: Proxy, folder: Path, address: str, checkpoint: Any = None, **more: Any) -> dict[str, Any]:
     """Plan to the end; the last checkpoint."""
-    planner = started(proxy, folder, address, checkpoint)
+    planner = started(proxy, folder, address, checkpoint, **more)
     while (said := planner.message()) is not None:
         checkpoint = said[0]["to"]
     planner.close()
@@ -81,3 +82,29 @@ def test_the_first_mini_batch_comes_before_the_listing_has_ended(proxy: Proxy, t
         said = following
     planner.close()
     assert said[0]["to"]["done"] and said[0]["to"]["items"] == OBJECTS // 3 * 3
+
+
+STEP_OF_KEYS = "extract_columns_from_partition_format: '/{group}/{name}'"
+
+
+@pytest.mark.parametrize("steps", [f"[{{{STEP_OF_KEYS}}}]", f"[{{read_delimited: {{}}}}, {{{STEP_OF_KEYS}}}]"])
+def test_groups_go_on_where_a_killed_planner_was(proxy: Proxy, server: S3Server, tmp_path: Path, steps: str) -> None:
+    """By what it has listed: nothing is listed again, nor is the MLTable file read."""
+    for number in range(90):
+        server.put(f"groups/data/{number % 30}/{number}", "a\n1\n")
+    server.put("groups/MLTable", f"paths: [{{folder: ./data}}]\ntransformations: {steps}\n")
+    address = f"s3://{BUCKET}/groups"
+    more = {"input": {"type": "mltable", "path": address, "mode": "direct"}, "partition_keys": ["group"]}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    end = plan(proxy, whole, address, **more)
+    assert end["mini_batches"] == 30
+    first = started(proxy, parts, address, **more)
+    said = first.message()
+    assert said is not None and not said[0]["to"]["done"]
+    first.close(kill=True)
+    proxy.requests.clear()
+    assert plan(proxy, parts, address, said[0]["to"], **more) == end
+    assert (parts / "recipes").read_bytes() == (whole / "recipes").read_bytes()
+    assert not [request for request in proxy.requests if "list-type" in request or "MLTable" in request]
