@@ -15,9 +15,10 @@ from storage_job import StorageJob
 
 
 class Served:
-    """Its datastores: `default`, a folder, and `lake`, the test's own keys below `lake/`. For `with`."""
+    """Its datastores: a folder, named `default` unless another name is given, and `lake`, the test's own keys below
+    `lake/`. For `with`."""
 
-    def __init__(self, job: StorageJob, folder: Path) -> None:
+    def __init__(self, job: StorageJob, folder: Path, default: str = "default") -> None:
         self._environment = clean_environment(job.endpoint, job.home)
         self._folder = folder
         self._stack = contextlib.ExitStack()
@@ -27,7 +28,7 @@ class Served:
             "windrow_master",
             f"--state={folder / 'state'}",
             "--listen=127.0.0.1:0",
-            f"--datastore=default={shared}",
+            f"--datastore={default}={shared}",
             f"--datastore=lake={job.url}/lake",
             stdout=subprocess.PIPE,
         )

@@ -13,7 +13,7 @@ import pytest
 import windrow
 from s3_server import BUCKET
 from served import Served
-from storage_job import CONTENTS, DEADLINE_S, StorageJob
+from storage_job import CONTENTS, DEADLINE_S, TABLE, StorageJob
 from windrow.errors import RequestRefused
 from windrow.job import JobState
 
@@ -66,6 +66,23 @@ def test_an_mltable_file_in_a_store_reaches_no_further(job: StorageJob, client: 
     job.write(CONTENTS, f"{{type: mltable, path: '{job.url}/lake/t'}}", rows="{type: uri_file}")
     done = client.wait(client.submit(job.folder / "job.yml").job_id, timeout_s=DEADLINE_S)
     assert done.state is JobState.FAILED and "outside the datastores" in done.message
+
+
+@pytest.mark.parametrize(("key", "said"), [("store", ""), ("number", "no datastore named default")])
+def test_only_rows_that_are_sorted_need_the_default_datastore(
+    job: StorageJob, tmp_path: Path, key: str, said: str
+) -> None:
+    """Which keys a table in a store has shows when it is planned."""
+    for store in ("a", "b"):
+        job.put(f"lake/t/{store}/x.csv", "number\n1\n2\n")
+    steps = "[{read_delimited: {}}, {extract_columns_from_partition_format: '/{store}/x.csv'}]"
+    job.put("lake/t/MLTable", f"paths: [{{pattern: '*/*.csv'}}]\ntransformations: {steps}\n")
+    data = f"{{type: mltable, path: '{job.url}/lake/t'}}"
+    job.write(TABLE, data, rows="{type: uri_file}", settings=f"partition_keys: [{key}]")
+    with Served(job, tmp_path, "other") as served, windrow.Client(served.address, patience_s=DEADLINE_S) as client:
+        served.start_agent("one")
+        done = client.wait(client.submit(job.folder / "job.yml").job_id, timeout_s=DEADLINE_S)
+        assert done.state is (JobState.FAILED if said else JobState.COMPLETED) and said in done.message, done.message
 
 
 def test_the_default_datastore_has_to_be_a_folder(tmp_path: Path) -> None:
