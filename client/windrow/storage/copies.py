@@ -5,6 +5,7 @@ A table is read here and there while it is planned; of such a file all would hav
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import threading
@@ -18,6 +19,7 @@ from windrow.storage.stores import open_store
 from windrow.storage.urls import StorageUrl
 
 _CHUNK_BYTES = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _lock = threading.Lock()
 _copies: dict[tuple[StorageUrl, int, str], int] = {}
 """Descriptors of files without names, open as long as this process lives."""
@@ -61,6 +63,9 @@ def _copy(url: StorageUrl, size: int, version: str) -> int:
             raise
         except Exception as error:
             what = f"cannot be copied to {tempfile.gettempdir()}, as it must be where its server gives no parts of it"
+            if isinstance(error, OSError) and error.errno in _FULL:
+                advice = f"{error.strerror}. Make room there, or set TMPDIR to a folder that has more"
+                raise StorageError(f"{url} {what}: {advice}.", Trouble.UNSUPPORTED) from error
             raise explained(error, what, str(url)) from error
         if file.tell() != size:
             raise StorageError(f"{url} gave {file.tell()} bytes, where it has {size}")
