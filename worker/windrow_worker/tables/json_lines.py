@@ -143,10 +143,8 @@ def _pinned(values: List[Any], kind: str) -> Tuple[List[Any], int, int]:
             continue
         if found == kind and (kind != "int" or -(2**63) <= value < 2**63):
             continue
-        if found == "int" and kind == "float" and -(2**1023) < value < 2**1023:
-            values[at] = float(value)
-            continue
-        # A whole number too large for 64 bits wraps around; any other kind becomes null.
+        # A whole number too large for 64 bits wraps around; any other kind becomes null, as seen: also a whole number
+        # in a column whose first number has a decimal point.
         values[at] = (value + 2**63) % 2**64 - 2**63 if found == "int" and kind == "int" else None
         if not misfits:
             first = at
