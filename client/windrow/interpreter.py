@@ -60,8 +60,8 @@ def check_interpreter(python: str, loaded: LoadedJob | None = None) -> None:
 
 
 def _what_for(step: EffectiveStep, missing: Sequence[str]) -> str:
-    given = step.inputs.get(step.input_data or "")
-    reads = "pandas" in missing or getattr(given, "type", "") == "mltable"
+    divided = [step.inputs[name] for name in step.input_data]
+    reads = "pandas" in missing or any(getattr(given, "type", "") == "mltable" for given in divided)
     return "writes Parquet" if step.rows.format == "parquet" and not reads else "reads a table"
 
 

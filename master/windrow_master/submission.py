@@ -13,6 +13,7 @@ from windrow.spec.effective import (
     DataInput,
     EffectiveJob,
     EffectiveStep,
+    StepInput,
     default_progress_update_timeout_s,
     outputs_elsewhere,
 )
@@ -156,15 +157,7 @@ class Submissions:
     def _check_partition(self, step: EffectiveStep) -> None:
         """Raises SubmissionInvalid where rows would have to be sorted, and cannot be, or not so that agents read
         them."""
-        given = step.inputs.get(step.input_data) if step.input_data is not None else None
-        if not step.partition_keys or not isinstance(given, DataInput) or given.type != "mltable":
-            return
-        if is_remote(given.path):
-            # What the keys are shows when it is planned.
-            return
-        definition = definition_of(os.fsencode(given.path))
-        in_paths = () if definition is None else keys_in_paths(definition)
-        if in_paths is None or set(step.partition_keys) <= set(in_paths):
+        if not any(self._must_sort(step, step.inputs[name]) for name in step.input_data):
             return
         what = f"Step {step.name!r}: partition_keys ({', '.join(step.partition_keys)}) are columns of the data. "
         if self._uploads is None:
@@ -179,6 +172,18 @@ class Submissions:
                 what + "Sorting the rows needs DuckDB, which is not installed where the master runs. Install it there "
                 "with: pip install 'windrow[partition]'.",
             )
+
+    @staticmethod
+    def _must_sort(step: EffectiveStep, given: StepInput) -> bool:
+        """Whether the rows of an input have to be sorted for its partition keys, as far as can be told now."""
+        if not step.partition_keys or not isinstance(given, DataInput) or given.type != "mltable":
+            return False
+        if is_remote(given.path):
+            # What the keys are shows when it is planned.
+            return False
+        definition = definition_of(os.fsencode(given.path))
+        in_paths = () if definition is None else keys_in_paths(definition)
+        return in_paths is not None and not set(step.partition_keys) <= set(in_paths)
 
 
 def _why_unwritable(path: Path) -> str:

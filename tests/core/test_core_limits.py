@@ -90,7 +90,7 @@ def test_the_default_is_what_one_mini_batch_may_take_by_all_other_bounds(
     run_s: int, load_s: int, default_s: int
 ) -> None:
     step = EffectiveStep(
-        "s", "", "", {}, "x", run_invocation_timeout_s=run_s, task_overhead_timeout_s=load_s
+        "s", "", "", {}, ("x",), run_invocation_timeout_s=run_s, task_overhead_timeout_s=load_s
     )  # fmt: skip
     assert default_progress_update_timeout_s(step) == default_s
 

@@ -35,7 +35,7 @@ def request_line(
     """What a planner is asked."""
     request = {
         "step_folder": str(step),
-        "input": {"type": kind, "path": os.fsdecode(path), "mode": "ro_mount"},
+        "inputs": [{"name": "data", "type": kind, "path": os.fsdecode(path), "mode": "ro_mount"}],
         "mini_batch_size": size,
         "partition_keys": [],
         "checkpoint": checkpoint,

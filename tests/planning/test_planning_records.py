@@ -41,16 +41,16 @@ class TestRank:
     """`--rank_mini_batch_count`."""
 
     def test_so_many_mini_batches_of_nothing(self, tmp_path: Path) -> None:
-        found = plan(tmp_path / "step", b"/", rank_mini_batch_count=70, input=None)
+        found = plan(tmp_path / "step", b"/", rank_mini_batch_count=70, inputs=[])
         assert [one[:4] for one in found.mini_batches] == [(0, 0, 0, 0)] * 70
         assert found.reader == {"kind": "none"}
         assert loaded(found) == [[]] * 70
         assert describe_items(found.reader, b"") == ["(no input)"]
 
     def test_goes_on_after_a_checkpoint(self, tmp_path: Path) -> None:
-        whole = plan(tmp_path / "step", b"/", rank_mini_batch_count=70, input=None)
+        whole = plan(tmp_path / "step", b"/", rank_mini_batch_count=70, inputs=[])
         for checkpoint in whole.checkpoints[:-1]:
-            rest = plan(tmp_path / "step", b"/", checkpoint=checkpoint, rank_mini_batch_count=70, input=None)
+            rest = plan(tmp_path / "step", b"/", checkpoint=checkpoint, rank_mini_batch_count=70, inputs=[])
             assert len(rest.mini_batches) == 70 - checkpoint["mini_batches"]
 
 

@@ -77,7 +77,7 @@ def test_resolved_arguments_hold_values_as_they_are(workspace: Workspace) -> Non
 
 
 def test_a_value_that_looks_like_an_expression_is_not_followed() -> None:
-    step = EffectiveStep("s", "", "", {"x": LiteralInput("${{inputs.y}}")}, "y", arguments=("${{inputs.x}}",))
+    step = EffectiveStep("s", "", "", {"x": LiteralInput("${{inputs.y}}")}, ("y",), arguments=("${{inputs.x}}",))
     assert resolve_arguments(step, {}, {}) == ["${{inputs.y}}"]
 
 
@@ -111,7 +111,7 @@ def test_whatever_is_quoted_comes_out_as_it_was(arguments: list[str]) -> None:
         ("--rank_mini_batch_count 0", "rank_mini_batch_count", 0),
         ("--rank_mini_batch_count -3", "rank_mini_batch_count", 0),
         ("--rank_mini_batch_count 3", "rank_mini_batch_count", 3),
-        ("--rank_mini_batch_count 3", "input_data", None),
+        ("--rank_mini_batch_count 3", "input_data", ()),
         ("--amlbi_file_format JSONL", "file_format", "jsonl"),
         ("--amlbi_file_format jsonl --amlbi_mini_batch_rows 5", "mini_batch_rows", 5),
         ("--amlbi_mini_batch_rows 5", "mini_batch_rows", None),

@@ -59,7 +59,7 @@ def jobs(draw: st.DrawFn) -> EffectiveJob:
                 code_digest=draw(st.from_regex(r"\A[0-9a-f]{64}\Z")),
                 entry_script=draw(st.sampled_from(["score.py", "a/b.py", "pkg.main"])),
                 inputs=inputs,
-                input_data="major",
+                input_data=("major", "bound") if "bound" in inputs else ("major",),
                 depends_on=(steps[-1].name,) if "bound" in inputs else (),
                 arguments=tuple(arguments),
                 environment_variables=draw(st.dictionaries(names, texts, max_size=2)),
@@ -254,7 +254,7 @@ def test_nothing_put_anywhere_escapes_as_another_error(value: object, data: st.D
         "a" * 64,
         "s.py",
         {"i": DataInput("uri_folder", "direct", "/x")},
-        "i",
+        ("i",),
         outputs={"o": StepOutput("uri_file", "upload")},
     )
     target: Any = json.loads(EffectiveJob("j", (step,), outputs={"p": PipelineOutput("s", "o")}).to_json())

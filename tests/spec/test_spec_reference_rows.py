@@ -61,8 +61,9 @@ STEP_ROWS: Rows = {
     "inputs": [("inputs: 3", Refused("inputs", "a mapping"))],
     "outputs": [("outputs: 3", Refused("outputs", "a mapping"))],
     "input_data": [
-        ("input_data: ${{inputs.images}}", Sets("input_data", "images")),
-        ("input_data: ${{ inputs.images }}", Sets("input_data", "images")),
+        ("input_data: ${{inputs.images}}", Sets("input_data", ("images",))),
+        ("input_data: ${{ inputs.images }}", Sets("input_data", ("images",))),
+        ("input_data: ['${{inputs.images}}']", Sets("input_data", ("images",))),
         ("input_data:", Refused("input_data", "missing")),
         ("input_data: ./images", Refused("input_data", "${{inputs.x}}")),
         ("input_data: ${{outputs.scores}}", Refused("input_data", "inputs")),

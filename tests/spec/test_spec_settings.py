@@ -56,7 +56,7 @@ def test_defaults_are_those_of_the_reference(workspace: Workspace) -> None:
         code_digest="",
         entry_script="",
         inputs={},
-        input_data="images",
+        input_data=("images",),
         append_row_to="scores",
         mini_batch_size=None,
         instance_count=1,

@@ -64,10 +64,22 @@ class NothingLoader:
         return Loaded([], 0)
 
 
+class InputsLoader:
+    """Mini-batches of several inputs, each read in its own way: a recipe begins with its number, and NUL."""
+
+    def __init__(self, readers: List[Dict[str, Any]]) -> None:
+        self._loaders = [make_loader(reader) for reader in readers]
+
+    def load(self, recipe: bytes) -> Loaded:
+        """What the loader of its input makes of the rest."""
+        number, _, rest = recipe.partition(b"\0")
+        return self._loaders[int(number)].load(rest)
+
+
 def make_loader(reader: Dict[str, Any]) -> Loader:
     """The loader for a step's reader document.
 
-    Imports pandas where the reader is of kind "table". Raises MissingLibrary where it is not installed, what the
+    Imports pandas where a reader is of kind "table". Raises MissingLibrary where it is not installed, what the
     import raises where it does not work, ValueError for another kind.
     """
     kind = reader.get("kind")
@@ -85,7 +97,9 @@ def make_loader(reader: Dict[str, Any]) -> Loader:
         from windrow_worker import tables
 
         return tables.make_loader(reader)
-    raise ValueError(f"unknown reader kind {kind!r}; known: files, none, records, table")
+    if kind == "inputs":
+        return InputsLoader(reader["inputs"])
+    raise ValueError(f"unknown reader kind {kind!r}; known: files, inputs, none, records, table")
 
 
 def is_row_index_exact(reader: Dict[str, Any]) -> bool:

@@ -37,6 +37,8 @@ def needs_fetching(reader: Any) -> bool:
 def local_reader(reader: dict[str, Any]) -> dict[str, Any]:
     """The reader document for workers: they know nothing of stores."""
     made = {key: value for key, value in reader.items() if key not in ("remote", "copy")}
+    if made.get("kind") == "inputs":
+        return {**made, "inputs": [local_reader(one) for one in made["inputs"]]}
     if made.get("kind") != "files":
         return made
     made["root"] = ""
@@ -49,6 +51,10 @@ def read_recipe(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
     """What a recipe needs in ``folder``. Raises ValueError for one that cannot be understood."""
     if reader.get("kind") == "files":
         return _files(reader, recipe, folder)
+    if reader.get("kind") == "inputs":
+        number, nul, rest = recipe.partition(b"\0")
+        fetch = read_recipe(reader["inputs"][int(number)], rest, folder)
+        return fetch._replace(local=number + nul + fetch.local)
     where = json.loads(recipe)
     slices = [one for one in where.get("parts", (where,)) if is_remote(one.get("file", ""))]
     if not slices:

@@ -82,7 +82,8 @@ class Rows(NamedTuple):
 class EffectiveStep(NamedTuple):
     """One parallel step. Times are whole seconds; None means the master's own default.
 
-    `input_data` is None exactly where `rank_mini_batch_count` is above 0: so many mini-batches without input.
+    `input_data` names the inputs that are divided, each on its own, in this order (reference 4.3); it is empty exactly
+    where `rank_mini_batch_count` is above 0: so many mini-batches without input.
     `file_format` "jsonl": the input's files are JSON lines, and `run()` gets lists of dicts, of `mini_batch_rows`
     records (None: by `mini_batch_size`, in bytes). `exact_row_index`: records are counted while the input is divided.
     Reference: parallel-job.md, 1.2, 1.3, 2.2 and 2.3.
@@ -92,7 +93,7 @@ class EffectiveStep(NamedTuple):
     code_digest: str
     entry_script: str
     inputs: Mapping[str, StepInput]
-    input_data: str | None
+    input_data: tuple[str, ...]
     depends_on: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     environment_variables: Mapping[str, str] = _EMPTY

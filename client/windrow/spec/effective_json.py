@@ -142,10 +142,18 @@ def _plain_document(job: EffectiveJob) -> dict[str, Any]:
 def _plain_step(step: EffectiveStep) -> dict[str, Any]:
     return {
         **_written(step._asdict(), "step"),
+        "input_data": _plain_input_data(step.input_data),
         "inputs": {name: {"kind": _KINDS[type(given)], **given._asdict()} for name, given in step.inputs.items()},
         "outputs": {name: output._asdict() for name, output in step.outputs.items()},
         "rows": _written(step.rows._asdict(), "rows"),
     }
+
+
+def _plain_input_data(names: tuple[str, ...]) -> str | list[str] | None:
+    """The one name, as before there could be several; else a list."""
+    if len(names) > 1:
+        return list(names)
+    return names[0] if names else None
 
 
 def _written(fields: dict[str, Any], what: str) -> dict[str, Any]:
@@ -238,14 +246,19 @@ class _Reader(ValueReader):
 
     def _input_data(self, step: EffectiveStep, key: str) -> None:
         if step.rank_mini_batch_count:
-            if step.input_data is not None:
+            if step.input_data:
                 self.problems.append(f"{key}.input_data: there is none beside rank_mini_batch_count")
             return
-        given = None if step.input_data is None else step.inputs.get(step.input_data)
-        if isinstance(given, LiteralInput | None):
-            self.problems.append(f"{key}.input_data: {step.input_data!r} names no data input")
-        elif step.file_format is not None and given.type == "mltable":
-            self.problems.append(f"{key}.file_format: is for inputs of type uri_file and uri_folder")
+        if not step.input_data:
+            self.problems.append(f"{key}.input_data: names no data input")
+        if len(set(step.input_data)) != len(step.input_data):
+            self.problems.append(f"{key}.input_data: names an input twice")
+        for name in step.input_data:
+            given = step.inputs.get(name)
+            if isinstance(given, LiteralInput | None):
+                self.problems.append(f"{key}.input_data: {name!r} names no data input")
+            elif step.file_format is not None and given.type == "mltable":
+                self.problems.append(f"{key}.file_format: is for inputs of type uri_file and uri_folder")
         if step.mini_batch_rows is not None and step.file_format is None:
             self.problems.append(f"{key}.mini_batch_rows: needs a file_format")
 
@@ -276,7 +289,7 @@ class _Reader(ValueReader):
                 "environment_variables": self.map_of(self.text, _ENVIRONMENT_NAME),
                 "inputs": self.map_of(self._input, NAME),
                 "outputs": self.map_of(self._output, NAME),
-                "input_data": self.optional(self.text),
+                "input_data": self._input_names,
                 "append_row_to": self.optional(self.text),
                 "mini_batch_size": self.optional(self.whole(1, SIZE_MAX)),
                 "partition_keys": self.list_of(self.text),
@@ -299,6 +312,14 @@ class _Reader(ValueReader):
             },
         )
         return EffectiveStep(**fields) if fields else None
+
+    def _input_names(self, value: object, key: str) -> tuple[str, ...]:
+        if isinstance(value, list):
+            names = self.list_of(self.text)(value, key)
+            if len(names) < 2:
+                self.problems.append(f"{key}: is a list of {len(names)}; one name stands alone, none is null")
+            return names
+        return () if value is None else (self.text(value, key),)
 
     def _input(self, value: object, key: str) -> StepInput | None:
         kind = value.get("kind") if isinstance(value, dict) else None

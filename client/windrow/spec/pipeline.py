@@ -13,23 +13,27 @@ from typing import NamedTuple
 from windrow.spec.arguments import runtime_values
 from windrow.spec.bindings import Bindings
 from windrow.spec.components import Components, StepNodes
-from windrow.spec.division import check_file_format, check_no_input_data
-from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, LiteralInput, OutputInput
-from windrow.spec.expressions import Reference, whole_reference
+from windrow.spec.division import (
+    check_file_format,
+    check_modes,
+    check_no_input_data,
+    check_size_unit,
+    check_tables,
+    read_input_data,
+)
+from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, OutputInput
 from windrow.spec.graph import find_cycle
 from windrow.spec.names import JOB_NAME
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
-from windrow.spec.problems import Problem, listed
+from windrow.spec.problems import Problem
 from windrow.spec.reading import (
     Context,
     Origin,
     as_mapping,
     check_keys,
     check_name,
-    origin_of,
     read_text,
     read_text_map,
-    unknown_name,
 )
 from windrow.spec.row_formats import make_rows, name_rows_file
 from windrow.spec.schema import PIPELINE, PIPELINE_SETTINGS
@@ -248,11 +252,13 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
     values = settings.finish()
     if values["rank_mini_batch_count"]:
         check_no_input_data(entries.get("input_data"), values, name, context)
-        input_data = None
+        input_data: tuple[str, ...] = ()
     else:
-        input_data = _input_data(nodes, name, bindings, context)
-    given = inputs.get(input_data) if input_data else None
-    check_file_format(given, values, task.arguments_place, key, context)
+        input_data = read_input_data(nodes, name, bindings, context)
+    divided = {wanted: inputs[wanted] for wanted in input_data if wanted in inputs}
+    check_file_format(divided, values, task.arguments_place, key, context)
+    if values["file_format"] is None:
+        check_modes(divided, entries.get("input_data"), key, context)
     header, file_name = values.pop("dataframe_header"), values.pop("append_row_file_name")
     row_format = values.pop("append_row_format")
     arguments_key = f"{key}.task.program_arguments"
@@ -270,7 +276,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
     if task.code_folder:
         context.origins[f"{key}.rows"] = rows_origin(task.code_folder, context)
     if values["file_format"] is None:
-        _check_size_unit(entries.get("mini_batch_size"), values["mini_batch_size"], given, key, context)
+        check_size_unit(entries.get("mini_batch_size"), values["mini_batch_size"], divided, key, context)
     step = EffectiveStep(
         name=name,
         depends_on=tuple(dict.fromkeys(given.step for given in inputs.values() if isinstance(given, OutputInput))),
@@ -288,91 +294,10 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
     return step, task.code_folder
 
 
-def _input_data(nodes: StepNodes, name: str, bindings: Bindings, context: Context) -> str:
-    node, key = nodes.settings.entries.get("input_data"), f"jobs.{name}.input_data"
-    known = bindings.input_names(name)
-    if node is None or is_null(node):
-        context.problems.error(
-            nodes.place,
-            key,
-            "is missing; name the input that is divided, as in ${{inputs.x}}. There are: "
-            f"{', '.join(known) or 'none'}",
-        )
-        return ""
-    text = read_text(node, key, context) or ""
-    try:
-        reference = whole_reference(text)
-    except ValueError as error:
-        context.problems.error(node, key, f"is {shown(node)}; {error}.")
-        return ""
-    if reference is None or reference.scope != "inputs":
-        wanted = (
-            text.strip()
-            if reference is None and text.strip() in known
-            else (reference or Reference("inputs", "x")).name or "x"
-        )
-        context.problems.error(
-            node, key, f"is {shown(node)}; allowed is one of the step's own inputs, as in ${{{{inputs.{wanted}}}}}."
-        )
-        return ""
-    resolved = bindings.resolved(name, reference.name)
-    if resolved is None:
-        context.problems.error(node, key, unknown_name("input", reference.name, known))
-    elif not resolved.broken and not isinstance(resolved.value, DataInput | OutputInput):
-        what = (
-            f'the text "{resolved.value.value}"'
-            if isinstance(resolved.value, LiteralInput)
-            else "an optional input without a value"
-        )
-        context.problems.error(
-            node, key, f"{shown(node)} is {what}, which cannot be divided; give that input a type and a path."
-        )
-    context.origins[key] = origin_of(node)
-    return reference.name
-
-
 def _libraries(step: EffectiveStep, bindings: Bindings, context: Context) -> tuple[str, ...]:
-    """What the Python of the step's script needs for the table it reads and the rows it writes."""
-    read = _check_table(step, bindings, context)
+    """What the Python of the step's script needs for the tables it reads and the rows it writes."""
+    read = check_tables(step, bindings, context)
     return (*read, "pyarrow") if step.rows.format == "parquet" and "pyarrow" not in read else read
-
-
-def _check_table(step: EffectiveStep, bindings: Bindings, context: Context) -> tuple[str, ...]:
-    """Notes what is wrong with the table that a step divides; the libraries that its script's Python needs for it."""
-    if step.input_data is None:
-        return ()
-    given, resolved = step.inputs.get(step.input_data), bindings.resolved(step.name, step.input_data)
-    if resolved is None or not isinstance(given, DataInput | OutputInput):
-        return ()
-    key = f"jobs.{step.name}"
-    if step.partition_keys and given.type != "mltable":
-        context.problems.error(
-            context.partition_places[key],
-            f"{key}.partition_keys",
-            f"is {listed(step.partition_keys)}, but the input {step.input_data} is a {given.type}, which has no keys; "
-            "make it type: mltable, with an MLTable file whose extract_columns_from_partition_format names them.",
-        )
-    if not isinstance(given, DataInput) or given.type != "mltable":
-        return ()
-    # Most jobs read no table.
-    from windrow.spec.table_files import Partition, check_table
-
-    partition = (
-        Partition(step.partition_keys, context.partition_places[key], f"{key}.partition_keys")
-        if step.partition_keys
-        else None
-    )
-    return check_table(given.path, resolved.place, f"{key}.inputs.{step.input_data}", context, partition)
-
-
-def _check_size_unit(node: Node | None, size: int | None, given: object, key: str, context: Context) -> None:
-    files = isinstance(given, DataInput | OutputInput) and given.type != "mltable"
-    if files and isinstance(node, Scalar) and node.text.strip()[-1:].casefold() == "b":
-        context.problems.warn(
-            node,
-            f"{key}.mini_batch_size",
-            f"{shown(node)} means {size} files: for this input the size counts files, not bytes.",
-        )
 
 
 def _check_cycle(made: list[EffectiveStep], steps: dict[str, StepNodes | None], context: Context) -> None:

@@ -44,6 +44,8 @@ class Context:
         """Keys of outputs at relative paths, which are this machine's."""
         self.partition_places: dict[str, Place] = {}
         """Where the partition keys of a step are given."""
+        self.division_places: dict[str, Place] = {}
+        """Where the inputs that a step divides are named."""
 
 
 def origin_of(node: Node | Place) -> Origin:

@@ -67,7 +67,7 @@ _SHARED: dict[str, Field] = {
     "comment": _NODE,
     "inputs": _NODE,
     "outputs": _NODE,
-    "input_data": _TEXT,
+    "input_data": _NODE,
     "mini_batch_size": Field("size"),
     "partition_keys": Field("texts"),
     "resources": _NODE,

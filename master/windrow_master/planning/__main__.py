@@ -54,24 +54,23 @@ def plan(request: Request, output: Output) -> None:
         return
     journal = Journal(request.step_folder, start or Checkpoint())
     emitter = Emitter(output, journal, start)
-    if request.input_type is None:
+    if not request.inputs:
         plan_without_input(request.rank_mini_batch_count, emitter)
         return
-    if request.file_format is not None:
-        from windrow_master.planning.tables.plan import plan_records
-
-        plan_records(request, journal, emitter)
-        return
-    if request.input_type == "mltable":
+    if request.file_format is not None or any(given.type == "mltable" for given in request.inputs):
         # Tables bring YAML and the reader of tables along; file lists start without.
-        from windrow_master.planning.tables.plan import plan_mltable
+        from windrow_master.planning.tables.plan import plan_tables
 
-        plan_mltable(request, journal, emitter)
+        plan_tables(request, journal, emitter)
         return
-    from windrow_master.planning.file_lists import plan_file_list
-    from windrow_master.planning.inputs import input_entry
+    from windrow_master.planning.file_lists import FileList, plan_file_lists
+    from windrow_master.planning.inputs import about, input_entry
 
-    plan_file_list(request.path, [input_entry(request)], request, start, journal, emitter)
+    lists = []
+    for given in request.inputs:
+        with about(given, request, emitter):
+            lists.append(FileList(given, given.path, [input_entry(given, request.roots)]))
+    plan_file_lists(lists, request, journal, emitter)
 
 
 def plan_without_input(count: int, emitter: Emitter) -> None:

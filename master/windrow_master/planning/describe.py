@@ -14,9 +14,14 @@ def describe_items(reader: dict[str, Any], recipe: bytes) -> list[str]:
     """The items of a mini-batch, one text an item where items have names: file lists.
 
     A mini-batch of a table, or of records, is one text: `file:bytes a-b` (last byte included), or `file:row group n`
-    for Parquet; of a table that is divided by keys in its paths, one such text a part.
+    for Parquet; of a table that is divided by keys in its paths, one such text a part; of rows that were sorted by
+    keys, their number and the values, and, where there are several inputs, which it is.
     Bytes of names that are no UTF-8 and control characters are escaped.
     """
+    if reader["kind"] == "inputs":
+        name, reader, recipe = _input_of(reader, recipe)
+        items = describe_items(reader, recipe)
+        return [f"{name}: {item}" for item in items] if reader.get("format") == "sorted_rows" else items
     if reader["kind"] == "files":
         root = os.fsencode(reader["root"])
         remote = bool(reader.get("remote"))
@@ -29,8 +34,15 @@ def describe_items(reader: dict[str, Any], recipe: bytes) -> list[str]:
     return [_part(part) for part in value.get("parts", (value,))]
 
 
+def has_partition(reader: dict[str, Any]) -> bool:
+    """Whether the input is divided by partition keys."""
+    return "partition" in (reader["inputs"][0] if reader.get("kind") == "inputs" else reader)
+
+
 def describe_partition(reader: dict[str, Any], recipe: bytes) -> str:
     """The values of the partition keys of a mini-batch as a JSON object; "" where the input has no keys."""
+    if reader["kind"] == "inputs":
+        _, reader, recipe = _input_of(reader, recipe)
     if "partition" not in reader:
         return ""
     # Only reports of inputs with keys need it.
@@ -45,6 +57,12 @@ def describe_partition(reader: dict[str, Any], recipe: bytes) -> str:
     else:
         told = key_value(partition["keys"], json.loads(recipe)["key"])
     return json.dumps(told, default=str, ensure_ascii=False)
+
+
+def _input_of(reader: dict[str, Any], recipe: bytes) -> tuple[str, dict[str, Any], bytes]:
+    """The name of the input that a recipe is of, how that is read, and the recipe for it."""
+    number, _, rest = recipe.partition(b"\0")
+    return reader["names"][int(number)], reader["inputs"][int(number)], rest
 
 
 def _part(part: dict[str, Any]) -> str:

@@ -4,6 +4,8 @@ Invariants:
 1. The `from` of a group is the `to` of the one before it, or the checkpoint the planner was started with.
 2. A group is sent after the journal is on disk up to the lengths in its `to`.
 3. A group is sent only when a further mini-batch is known, or as the last one: so no checkpoint is "all but done".
+4. Of several inputs, mini-batches come input by input. `next` of a position is then `{"input": number, "at": …}`, and a
+   recipe that does not belong to a list of files begins with the number of its input, and NUL.
 """
 
 from __future__ import annotations
@@ -57,7 +59,13 @@ class Emitter:
         self._sent = None if start is None else start.to_json()
         self._mini_batches = 0 if start is None else start.mini_batches
         self.items = 0 if start is None else start.items
-        self._position = None if start is None else start.position["next"]
+        self._position = self._start = None if start is None else start.position["next"]
+        self._input: int | None = None
+        self._input_mini_batches = 0 if start is None else start.mini_batches
+        self.mark = b""
+        """What recipes of the present input begin with, where there are several."""
+        self.subject = ""
+        """What warnings begin with."""
         self.frontier = None if start is None else start.position["frontier"]
         """How far the strategy has written ahead of the last mini-batch; part of the checkpoint as it is when a group
         is sent."""
@@ -76,14 +84,29 @@ class Emitter:
     def warn(self, text: str) -> None:
         """Tell the user something with the next group; so many, then only their number."""
         if len(self._warnings) < WARNINGS_MAX:
-            self._warnings.append(text)
+            self._warnings.append(self.subject + text)
         else:
             self._warnings_left_out += 1
+
+    def begin_input(self, number: int) -> Any:
+        """The mini-batches to come are those of this one of several inputs. Return the position in it to go on from;
+        None: from its beginning."""
+        start: dict[str, Any] = self._start or {}
+        resumed = start.get("input") == number
+        self._input = number
+        self._input_mini_batches = int(resumed)
+        self.mark = b"%d\0" % number
+        return start["at"] if resumed else None
 
     @property
     def mini_batches(self) -> int:
         """How many there are so far, those of earlier planners included."""
         return self._mini_batches
+
+    @property
+    def is_input_empty(self) -> bool:
+        """Whether the present input has come to no mini-batch so far."""
+        return self._input_mini_batches == 0
 
     def add(self, items: int, offset: int, length: int, position: Any, rank: int | None = None) -> None:
         """Add the mini-batch whose recipe is `length` bytes at `offset`, written already.
@@ -97,6 +120,7 @@ class Emitter:
     def add_recipe(self, items: int, recipe: bytes, position: Any, rank: int | None = None) -> None:
         """Write the recipe of a mini-batch, and add it; what is sent before has no part of it."""
         self._make_room()
+        recipe = self.mark + recipe
         self._add(items, self._journal.recipes.append(recipe), len(recipe), position, rank)
 
     def _make_room(self) -> None:
@@ -112,8 +136,9 @@ class Emitter:
         if rank is not None:
             self._ranks.append(RANK.pack(rank))
         self._mini_batches += 1
+        self._input_mini_batches += 1
         self.items += items
-        self._position = position
+        self._position = position if self._input is None else {"input": self._input, "at": position}
 
     def finish(self) -> None:
         """Send the last group."""

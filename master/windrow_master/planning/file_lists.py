@@ -6,19 +6,24 @@ first name not yet in a mini-batch begins; `frontier` is the last name listed, i
 MLTable file had come with it. A planner that is
 started again takes the names between the two from the file, and walks on after the last: what was listed once is not
 listed again.
+
+Several inputs are one list of their entries, in turn, of which the last mini-batch of each input is cut before names of
+the next one are written: so the names between the two are always of one input.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.entries import AnyEntry, common_root, nothing_found
+from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.inputs import about
 from windrow_master.planning.journal import Journal
-from windrow_master.planning.request import Request
+from windrow_master.planning.request import DividedInput, Request
 from windrow_master.planning.stamps import through
 
 if TYPE_CHECKING:
@@ -29,25 +34,71 @@ FILES_DEFAULT = 10
 """Files in a mini-batch where none is given. Source: reference/parallel-job.md, section 4.1."""
 
 
-def plan_file_list(
-    path: bytes,
-    entries: Sequence[AnyEntry],
-    request: Request,
+class FileList(NamedTuple):
+    """An input that is a list of files. `path` is its own, for messages; `steps`, of an MLTable file, have come as far
+    as the checkpoint says."""
+
+    given: DividedInput
+    path: bytes
+    entries: Sequence[AnyEntry]
+    steps: FileSteps | None = None
+
+
+def plan_file_lists(lists: Sequence[FileList], request: Request, journal: Journal, emitter: Emitter) -> None:
+    """Plan the whole step. Raises PlanningError when a folder cannot be read or an input has no file at all."""
+    start = request.checkpoint
+    entries = [entry for one in lists for entry in one.entries]
+    root = common_root(entries)
+    emitter.set_reader(_reader(lists, entries, root))
+    frontier = None if start is None else start.position["frontier"]
+    size = FILES_DEFAULT if request.mini_batch_size is None else request.mini_batch_size
+    begin, first = _next_of(start), 0
+    for number, one in enumerate(lists):
+        behind = first + len(one.entries)
+        if frontier is None or frontier["entry"] < behind:
+            if len(lists) > 1:
+                emitter.begin_input(number)
+            with about(one.given, request, emitter):
+                begin = _plan_one(one, first, root, size, begin, start, journal, emitter)
+            start = frontier = None
+        first = behind
+    emitter.finish()
+
+
+def _reader(lists: Sequence[FileList], entries: Sequence[AnyEntry], root: bytes) -> dict[str, Any]:
+    """The reader document. Raises PlanningError where workers are to get copies of some inputs only."""
+    copied = [one.given.name for one in lists if one.given.copies]
+    if copied and len(copied) < len(lists):
+        others = [one.given.name for one in lists if not one.given.copies]
+        raise PlanningError(
+            f"The mode of {', '.join(copied)} asks for copies, that of {', '.join(others)} does not. Give all inputs "
+            "that are divided together mode: download, or none."
+        )
+    return reader_of_files(root, entries, copies=bool(copied))
+
+
+def _next_of(start: Checkpoint | None) -> int:
+    """Where the first name not yet in a mini-batch begins."""
+    if start is None:
+        return 0
+    following = start.position["next"]
+    offset: int = following["at"] if isinstance(following, dict) else following
+    return offset
+
+
+def _plan_one(
+    one: FileList,
+    first: int,
+    root: bytes,
+    size: int,
+    begin: int,
     start: Checkpoint | None,
     journal: Journal,
     emitter: Emitter,
-    steps: FileSteps | None = None,
-) -> None:
-    """Plan the whole step; `steps`, of an MLTable file, have come as far as `start` says.
-
-    Raises PlanningError when a folder cannot be read or there is no file at all.
-    """
-    root = common_root(entries)
-    emitter.set_reader(reader_of_files(root, entries, request))
-    size = FILES_DEFAULT if request.mini_batch_size is None else request.mini_batch_size
-    begin = 0 if start is None else start.position["next"]
+) -> int:
+    """Plan an input whose entries are numbered from `first` on; return where the names of the next one begin."""
     have, end = 0, begin
-    for names in _runs(entries, root, begin, start, journal, emitter, steps):
+    for names in _runs(one, first, root, begin, start, journal, emitter):
         at = 0
         while at < len(names):
             part = names[at : at + size - have]
@@ -59,39 +110,40 @@ def plan_file_list(
                 begin, have = end, 0
     if have:
         emitter.add(have, begin, end - begin - 1, end)
-    if emitter.mini_batches == 0:
-        raise nothing_found(path, entries) if steps is None else steps.nothing_left()
-    emitter.finish()
+    if emitter.is_input_empty:
+        raise nothing_found(one.path, one.entries) if one.steps is None else one.steps.nothing_left()
+    return end
 
 
-def reader_of_files(root: bytes, entries: Sequence[AnyEntry], request: Request) -> dict[str, Any]:
+def reader_of_files(root: bytes, entries: Sequence[AnyEntry], *, copies: bool) -> dict[str, Any]:
     """The reader document of a list of files, whose names are relative to `root`."""
     reader: dict[str, Any] = {"kind": "files", "root": os.fsdecode(root)}
     if any(not entry.folder.startswith(b"/") for entry in entries):
         # Agents fetch what lies in stores; its names are followed by stamps.
         reader["remote"] = True
-    if request.copies:
+    if copies:
         reader["copy"] = True
     return reader
 
 
 def _runs(
-    entries: Sequence[AnyEntry],
+    one: FileList,
+    first: int,
     root: bytes,
     begin: int,
     start: Checkpoint | None,
     journal: Journal,
     emitter: Emitter,
-    steps: FileSteps | None,
 ) -> Iterator[list[bytes]]:
     """Names in order from `begin` on, each chunk written before it is handed over."""
+    steps = one.steps
     frontier: dict[str, Any] | None = None if start is None else start.position["frontier"]
     if start is not None and begin < start.recipes_bytes:
         yield journal.recipes.read(begin, start.recipes_bytes)[:-1].split(b"\0")
-    first = 0 if frontier is None else frontier["entry"]
-    for index in range(first, len(entries)):
-        entry = entries[index]
-        after = os.fsencode(frontier["name"]) if frontier is not None and index == first else b""
+    entry_first = first if frontier is None else frontier["entry"]
+    for index in range(entry_first, first + len(one.entries)):
+        entry = one.entries[index - first]
+        after = os.fsencode(frontier["name"]) if frontier is not None and index == entry_first else b""
         for chunk in entry.names(emitter.warn, after):
             names, seen = chunk, {}
             if steps is not None:

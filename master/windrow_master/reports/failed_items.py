@@ -66,11 +66,11 @@ def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, desc
 
 def describer(reader: dict[str, Any]) -> Describer:
     """How to name the items of recipes that this reader reads."""
-    from windrow_master.planning.describe import describe_items, describe_partition
+    from windrow_master.planning.describe import describe_items, describe_partition, has_partition
 
     return Describer(
         lambda recipe: describe_items(reader, recipe),
-        (lambda recipe: describe_partition(reader, recipe)) if "partition" in reader else None,
+        (lambda recipe: describe_partition(reader, recipe)) if has_partition(reader) else None,
     )
 
 

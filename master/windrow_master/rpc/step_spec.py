@@ -79,7 +79,7 @@ def _side_inputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2.Si
     """What agents bring to the node before workers start. With mode `direct` a script gets the address itself."""
     found = []
     for name, given in effective.inputs.items():
-        if name == effective.input_data or isinstance(given, LiteralInput) or given.mode == "direct":
+        if name in effective.input_data or isinstance(given, LiteralInput) or given.mode == "direct":
             continue
         copied = given.mode in ("download", "eval_download")
         if is_remote(paths.inputs[name]) or copied:

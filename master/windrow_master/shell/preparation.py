@@ -166,14 +166,14 @@ def planning_request(
     rows_folder: Path | None,
 ) -> dict[str, Any]:
     """What the planner is asked, without the checkpoint (docs/contracts.md, section 3)."""
-    given = None
-    if step.input_data is not None:
-        data = step.inputs[step.input_data]
+    inputs = []
+    for name in step.input_data:
+        data = step.inputs[name]
         assert isinstance(data, DataInput | OutputInput), "checked when the document was read"
-        given = {"type": data.type, "path": paths.inputs[step.input_data], "mode": data.mode}
+        inputs.append({"name": name, "type": data.type, "path": paths.inputs[name], "mode": data.mode})
     return {
         "step_folder": str(folder),
-        "input": given,
+        "inputs": inputs,
         "mini_batch_size": step.mini_batch_size,
         "mini_batch_rows": step.mini_batch_rows,
         "rank_mini_batch_count": step.rank_mini_batch_count,

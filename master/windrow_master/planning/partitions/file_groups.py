@@ -14,7 +14,6 @@ from typing import Any
 
 from windrow_worker.tables.partition_format import PathColumns, compile_format
 
-from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.entries import AnyEntry, common_root, nothing_found
 from windrow_master.planning.file_lists import reader_of_files
@@ -22,25 +21,28 @@ from windrow_master.planning.file_steps import FileSteps
 from windrow_master.planning.journal import AppendFile, Journal
 from windrow_master.planning.partitions.grouping import Grouping
 from windrow_master.planning.partitions.keys import Unmatched
-from windrow_master.planning.request import Request
+from windrow_master.planning.sections import Section
 from windrow_master.planning.stamps import through, unstamped
 
 _READ_BYTES = 1024 * 1024
 
 
-def plan_file_groups(
+def list_file_groups(
     path: bytes,
     entries: Sequence[AnyEntry],
     columns: PathColumns,
-    request: Request,
+    keys: Sequence[str],
     journal: Journal,
     emitter: Emitter,
     steps: FileSteps | None = None,
-) -> None:
-    """Plan the whole step. Raises PlanningError when a folder cannot be read or there is no file at all."""
+    *,
+    copies: bool,
+) -> dict[str, Any]:
+    """List an input, of whose files workers get `copies` or not; return the reader document. Raises PlanningError when a folder cannot be read or there is no file
+    at all."""
     root = common_root(entries)
-    partition = {"keys": list(request.partition_keys), "formats": [one.text for one in columns.formats]}
-    reader = {**reader_of_files(root, entries, request), "partition": partition}
+    partition = {"keys": list(keys), "formats": [one.text for one in columns.formats]}
+    reader = {**reader_of_files(root, entries, copies=copies), "partition": partition}
     journal.listing.append(json.dumps(reader, separators=(",", ":")).encode() + b"\n")
     unmatched, files = Unmatched(columns), 0
     for entry in entries:
@@ -56,44 +58,39 @@ def plan_file_groups(
     if not files:
         raise nothing_found(path, entries) if steps is None else steps.nothing_left()
     unmatched.tell(emitter.warn)
-    _emit(0, journal, emitter)
+    return reader
 
 
-def resume_file_groups(start: Checkpoint, journal: Journal, emitter: Emitter) -> None:
-    """Go on from a checkpoint."""
-    _emit(start.position["next"]["file_group"], journal, emitter)
-
-
-def _emit(first: int, journal: Journal, emitter: Emitter) -> None:
-    reader, names_at = _reader(journal.listing)
-    emitter.set_reader(reader)
+def emit_file_groups(section: Section, first: int, journal: Journal, emitter: Emitter) -> None:
+    """Emit the groups of an input from the one numbered `first` on."""
+    begin, end = section.listing
+    reader, names_at = _reader(journal.listing, begin, end)
     root, keys = os.fsencode(reader["root"]), reader["partition"]["keys"]
     columns = PathColumns([compile_format(text) for text in reader["partition"]["formats"]])
     grouping = Grouping()
-    for begin, name in _names(journal.listing, names_at):
+    for begin, name in _names(journal.listing, names_at, end):
         path = os.path.join(root, unstamped(name, remote="remote" in reader))
         grouping.add(columns.values_of(os.fsdecode(path), keys), begin, 1)
-    for number, group in enumerate(grouping.in_order(journal.listing.length, first), first + 1):
+    for number, group in enumerate(grouping.in_order(end, first), first + 1):
         names = b"".join(journal.listing.read(*run) for run in group.runs)[:-1]
         emitter.add_recipe(group.files, names, {"file_group": number}, rank=group.size)
-    emitter.finish()
 
 
-def _reader(listing: AppendFile) -> tuple[dict[str, Any], int]:
+def _reader(listing: AppendFile, begin: int, end: int) -> tuple[dict[str, Any], int]:
     """The first line, and where the names begin."""
     line, size = b"", 4096
     while b"\n" not in line:
-        line = listing.read(0, min(size, listing.length))
+        line = listing.read(begin, min(begin + size, end))
         size *= 4
     line = line[: line.index(b"\n") + 1]
-    return json.loads(line), len(line)
+    return json.loads(line), begin + len(line)
 
 
-def _names(listing: AppendFile, at: int) -> Iterator[tuple[int, bytes]]:
-    """Each name with the offset at which it begins."""
+def _names(listing: AppendFile, at: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Each name up to the offset `end`, with the one at which it begins."""
     rest, offset = b"", at
-    while at < listing.length:
-        part = listing.read(at, min(listing.length, at + _READ_BYTES))
+    while at < end:
+        part = listing.read(at, min(end, at + _READ_BYTES))
         at += len(part)
         *names, rest = (rest + part).split(b"\0")
         for name in names:

@@ -17,78 +17,83 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from windrow_master.folders import sync_folder
-from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 from windrow_master.planning.journal import Journal
+from windrow_master.planning.sections import Section
 from windrow_master.planning.tables.cut import recipes
 
-FILE = "rows.arrow"
 MEMORY_BYTES = 512 * 1024 * 1024
 """What DuckDB may use before it sorts on disk."""
 
 SLICE_BYTES = 4 * 1024 * 1024
 READ_BYTES = 1024 * 1024
+SORT = "sort"
+"""What DuckDB puts on disk, beside the file of sorted rows."""
+
 FOR_ALL = 0o755
 """Agents may run as another user."""
 
 
-def plan_row_groups(
+class RowsPlace(NamedTuple):
+    """Where the sorted rows of an input go; `folder` None: there is no place that agents read."""
+
+    folder: bytes | None
+    file: str
+
+
+def sort_rows(
     pinned: dict[str, Any],
     keys: Sequence[str],
     position: dict[str, Any],
-    folder: bytes | None,
+    place: RowsPlace,
     journal: Journal,
     emitter: Emitter,
-) -> None:
-    """Sort the rows into `folder`, write all recipes, and emit them. Raises PlanningError."""
-    if folder is None:
+) -> dict[str, Any]:
+    """Sort the rows of an input, and write all its recipes; return the reader document. Raises PlanningError."""
+    if place.folder is None:
         raise PlanningError(
             f"The input is divided by columns of the data ({', '.join(keys)}), and the sorted rows have to lie where "
             "the agents can read them: this master has no datastore named default. Start it with --datastore "
             "default=PATH for a folder that all nodes see."
         )
     gc.enable()  # DataFrames come and go, some in cycles
-    with _scratch(Path(os.fsdecode(folder))) as place:
-        reader = _shuffle({**pinned, "slice_bytes": SLICE_BYTES}, list(keys), position, place, journal, emitter)
-    emitter.set_reader(reader)
-    _emit(0, journal, emitter)
+    with _scratch(Path(os.fsdecode(place.folder)), place.file) as path:
+        return _shuffle({**pinned, "slice_bytes": SLICE_BYTES}, list(keys), position, path, journal, emitter)
 
 
-def resume_row_groups(start: Checkpoint, journal: Journal, emitter: Emitter) -> None:
-    """Go on from a checkpoint: all recipes are there."""
-    _emit(start.position["next"]["recipe"], journal, emitter)
-
-
-def _emit(at: int, journal: Journal, emitter: Emitter) -> None:
-    rest, end = b"", journal.recipes.length
-    offset = at
+def emit_row_groups(section: Section, at: int, journal: Journal, emitter: Emitter) -> None:
+    """Emit the recipes of an input, which are all there, from the one at an offset on."""
+    rest, end = b"", section.recipes[1]
+    offset, rows_at = at, len(emitter.mark) + len('{"rows":')
     while at < end:
         part = journal.recipes.read(at, min(end, at + READ_BYTES))
         at += len(part)
         *lines, rest = (rest + part).split(b"\n")
         for line in lines:
             # {"rows":121,…
-            rows = int(line[8 : line.index(b",")])
+            rows = int(line[rows_at : line.index(b",")])
             following = offset + len(line) + 1
             emitter.add(rows, offset, len(line), {"recipe": following}, rank=rows)
             offset = following
 
 
 @contextlib.contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    """The folder, empty but for what the sort leaves in it. What an earlier planner left is taken away."""
+def _scratch(folder: Path, file: str) -> Iterator[Path]:
+    """The path of the file of sorted rows, in its folder, with none of what an earlier planner left of it."""
+    path = folder / file
     try:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, mode=FOR_ALL)
+        folder.mkdir(parents=True, mode=FOR_ALL, exist_ok=True)
         folder.chmod(FOR_ALL)
+        path.unlink(missing_ok=True)
+        shutil.rmtree(folder / SORT, ignore_errors=True)
         try:
-            yield folder
+            yield path
         finally:
-            shutil.rmtree(folder / "sort", ignore_errors=True)
+            shutil.rmtree(folder / SORT, ignore_errors=True)
     except OSError as error:
         raise PlanningError(
             f"The rows of the input cannot be sorted into {folder}: {error.strerror or error}. Make room there, or let "
@@ -101,11 +106,12 @@ def _shuffle(
     pinned: dict[str, Any],
     keys: list[str],
     position: dict[str, Any],
-    folder: Path,
+    path: Path,
     journal: Journal,
     emitter: Emitter,
 ) -> dict[str, Any]:
     """Write the sorted rows and all recipes; return the reader document."""
+    folder = path.parent
     duckdb = _duckdb()
     # pyarrow and pandas, only where rows are read.
     import pyarrow
@@ -123,13 +129,12 @@ def _shuffle(
     order = ", ".join([*(f"{name} NULLS LAST" for name in carried.key_columns), ROW])
     config = {
         "memory_limit": f"{MEMORY_BYTES // 1024**2}MiB",
-        "temp_directory": str(folder / "sort"),
+        "temp_directory": str(folder / SORT),
         "threads": str(min(os.cpu_count() or 1, 4)),
         "preserve_insertion_order": "false",
     }
-    path = folder / FILE
     output = SortedRows(str(path), carried.written, keys)
-    lines = _RecipeLines(keys, journal)
+    lines = _RecipeLines(keys, emitter.mark, journal)
     try:
         with duckdb.connect(config=config) as connection:
             connection.register("input", rows.reader())
@@ -174,8 +179,9 @@ def _shuffle(
 class _RecipeLines:
     """Writes the recipe of each group when the next one begins."""
 
-    def __init__(self, keys: list[str], journal: Journal) -> None:
+    def __init__(self, keys: list[str], mark: bytes, journal: Journal) -> None:
         self._keys = keys
+        self._mark = mark
         self._recipes = journal.recipes
         self._open: tuple[int, list[Any]] | None = None
         self._lines: list[bytes] = []
@@ -195,7 +201,8 @@ class _RecipeLines:
             return
         begin, values = self._open
         recipe = {"rows": end - begin, "begin": begin, "key": values}
-        self._lines.append(json.dumps(recipe, separators=(",", ":"), default=str).encode() + b"\n")
+        line = json.dumps(recipe, separators=(",", ":"), default=str).encode()
+        self._lines.append(self._mark + line + b"\n")
         if len(self._lines) >= 10_000:
             self._write()
 

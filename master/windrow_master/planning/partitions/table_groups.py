@@ -16,17 +16,20 @@ from windrow_worker.tables.path_values import PathColumnsPlan
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.journal import Journal
 from windrow_master.planning.partitions.grouping import Grouping
+from windrow_master.planning.sections import Section
 from windrow_master.planning.tables import listing
 from windrow_master.planning.tables.cut import WholeFiles
 from windrow_master.planning.tables.files import TableFile
 
 
-def emit_table_groups(pinned: dict[str, Any], position: dict[str, Any], journal: Journal, emitter: Emitter) -> None:
-    """Emit the groups from a position on. Raises PlanningError."""
+def emit_table_groups(
+    pinned: dict[str, Any], section: Section, position: dict[str, Any], journal: Journal, emitter: Emitter
+) -> None:
+    """Emit the groups of an input from a position on. Raises PlanningError."""
     reader, files_end = pinned["reader"], position["files_end"]
     key_of, whole_files = KeyOfFile(reader, reader["partition"]["keys"]), WholeFiles(pinned)
     grouping = Grouping()
-    for begin, file in listing.files(journal.listing, 0, files_end):
+    for begin, file in listing.files(journal.listing, section.listing[0], files_end):
         grouping.add(key_of(file), begin, file.size)
     first = position.get("group", 0)
     for number, group in enumerate(grouping.in_order(files_end, first), first + 1):

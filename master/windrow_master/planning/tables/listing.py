@@ -37,9 +37,9 @@ def append_pinned(listing: AppendFile, pinned: dict[str, Any]) -> int:
     return listing.append(_line(pinned))
 
 
-def read_pinned(listing: AppendFile, files_end: int) -> dict[str, Any]:
-    """The last line read back."""
-    value: dict[str, Any] = json.loads(listing.read(files_end, listing.length))
+def read_pinned(listing: AppendFile, files_end: int, end: int) -> dict[str, Any]:
+    """The last line, up to the offset `end`, read back."""
+    value: dict[str, Any] = json.loads(listing.read(files_end, end))
     return value
 
 

@@ -20,19 +20,19 @@ from windrow.spec.mltable_steps import SelectPartitions, Step
 from windrow.storage.copies import copied
 from windrow_worker.tables.partition_format import PathColumns
 
-from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.entries import nothing_found
 from windrow_master.planning.errors import PlanningError, shown
-from windrow_master.planning.file_lists import plan_file_list
+from windrow_master.planning.file_lists import FileList, plan_file_lists
 from windrow_master.planning.file_steps import FileSteps
-from windrow_master.planning.inputs import input_entry
+from windrow_master.planning.inputs import about, input_entry
 from windrow_master.planning.journal import Journal
-from windrow_master.planning.partitions.file_groups import plan_file_groups, resume_file_groups
+from windrow_master.planning.partitions.file_groups import emit_file_groups, list_file_groups
 from windrow_master.planning.partitions.keys import Unmatched, check_keys, counts_rows, path_columns
-from windrow_master.planning.partitions.row_groups import plan_row_groups, resume_row_groups
+from windrow_master.planning.partitions.row_groups import RowsPlace, emit_row_groups, sort_rows
 from windrow_master.planning.partitions.table_groups import emit_table_groups
-from windrow_master.planning.request import Request
+from windrow_master.planning.request import DividedInput, Request
+from windrow_master.planning.sections import Listed, Section, plan_sections
 from windrow_master.planning.stamps import name_of, stamp_of, through
 from windrow_master.planning.tables import listing
 from windrow_master.planning.tables.cut import cut
@@ -48,80 +48,145 @@ BYTES_DEFAULT = 1024 * 1024
 """Bytes of a mini-batch where none are given. Source: reference/parallel-job.md, section 4.1."""
 
 
-def plan_mltable(request: Request, journal: Journal, emitter: Emitter) -> None:
-    """Plan the whole step. Raises PlanningError."""
+def plan_tables(request: Request, journal: Journal, emitter: Emitter) -> None:
+    """Plan a step of which an input is of type mltable, or that gets its JSON lines files as lists of dicts
+    (reference/parallel-job.md, 2.3, `--amlbi_file_format jsonl`). Raises PlanningError."""
     start = request.checkpoint
     position = None if start is None else start.position["next"]
-    if start is not None and isinstance(position, dict) and "file_group" in position:
-        resume_file_groups(start, journal, emitter)
-        return
-    if start is not None and isinstance(position, dict) and "recipe" in position:
-        resume_row_groups(start, journal, emitter)
-        emitter.finish()
-        return
+    if position is not None and request.several:
+        position = position["at"]
+    sources: list[Source] = []
     if not isinstance(position, dict):
-        source = open_source(request.path, emitter.warn, request.roots, request.datastores)
-        if source.read is None and not source.plain:
-            steps = _file_steps(source, start)
-            if request.partition_keys:
-                columns = path_columns(_steps(source))
-                check_keys(request.path, request.partition_keys, columns.names)
-                plan_file_groups(source.path, source.entries, columns, request, journal, emitter, steps)
-                return
-            plan_file_list(source.path, source.entries, request, start, journal, emitter, steps)
+        for given in request.inputs:
+            with about(given, request, emitter):
+                sources.append(_open(given, request, emitter))
+        _refuse_two_kinds(sources, request)
+        if _is_file_list(sources[0]) and not request.partition_keys:
+            plan_file_lists(_file_lists(sources, request), request, journal, emitter)
             return
-        position = {"files_end": _list_and_pin(source, request, journal, emitter), "file_at": 0, "begin": None}
-    _cut_all(request, position, journal, emitter)
+
+    def list_input(number: int) -> Listed:
+        return _list_input(sources[number], number, request, journal, emitter)
+
+    told: set[object] = set()
+
+    def emit_input(given: DividedInput, section: Section, position: dict[str, Any]) -> None:
+        _emit_input(given, section, position, request, journal, emitter)
+        # Rows that were sorted are not read there again.
+        for url in () if "recipe" in position else copied():
+            if url not in told:
+                told.add(url)
+                emitter.warn(
+                    f"{url}: its web server gives no parts of files, so each mini-batch has it read from its start. "
+                    "Make mini_batch_size larger, or copy it to a folder or a bucket."
+                )
+
+    plan_sections(request, list_input, emit_input, journal, emitter)
 
 
-def plan_records(request: Request, journal: Journal, emitter: Emitter) -> None:
-    """Plan a step that gets its JSON lines files as lists of dicts. Raises PlanningError.
+def _open(given: DividedInput, request: Request, emitter: Emitter) -> Source:
+    if given.type == "mltable":
+        return open_source(given.path, emitter.warn, request.roots, request.datastores)
+    read = None if request.file_format is None else ReadJsonLines()
+    return Source(given.path, [input_entry(given, request.roots)], read, plain=False)
 
-    Source: reference/parallel-job.md, 2.3 (`--amlbi_file_format jsonl`).
-    """
+
+def _is_file_list(source: Source) -> bool:
+    return source.read is None and not source.plain
+
+
+def _refuse_two_kinds(sources: Sequence[Source], request: Request) -> None:
+    """Raise PlanningError where some inputs are lists of files, and others tables."""
+    names = [given.name for given in request.inputs]
+    files = [name for name, source in zip(names, sources, strict=True) if _is_file_list(source)]
+    tables = [name for name in names if name not in files]
+    if files and tables:
+        raise PlanningError(
+            f"The inputs that are divided together have to be of one kind, but {', '.join(files)}: lists of files; "
+            f"{', '.join(tables)}: tables. Divide them in steps of their own, or give them types of one kind."
+        )
+
+
+def _file_lists(sources: Sequence[Source], request: Request) -> list[FileList]:
+    """The inputs, with their steps as far as the checkpoint says."""
     start = request.checkpoint
-    position = None if start is None else start.position["next"]
-    if position is None:
-        source = Source(request.path, [input_entry(request)], ReadJsonLines(), plain=False)
-        position = {"files_end": _list_and_pin(source, request, journal, emitter), "file_at": 0, "begin": None}
-    _cut_all(request, position, journal, emitter)
+    frontier: dict[str, Any] = {"entry": -1} if start is None else start.position["frontier"]
+    lists, first = [], 0
+    for given, source in zip(request.inputs, sources, strict=True):
+        behind = first + len(source.entries)
+        seen = frontier["seen"] if "seen" in frontier and first <= frontier["entry"] < behind else None
+        lists.append(FileList(given, source.path, source.entries, _file_steps(source, seen)))
+        first = behind
+    return lists
 
 
-def _cut_all(request: Request, position: dict[str, Any], journal: Journal, emitter: Emitter) -> None:
-    pinned = listing.read_pinned(journal.listing, position["files_end"])
-    emitter.set_reader(pinned["reader"] | ({"remote": True} if pinned.get("remote") else {}))
-    keys = request.partition_keys
-    by_columns = bool(keys) and "partition" not in pinned["reader"]
-    if by_columns:
-        plan_row_groups(pinned, keys, position, request.rows_folder, journal, emitter)
-    elif keys:
-        emit_table_groups(pinned, position, journal, emitter)
+def _list_input(source: Source, number: int, request: Request, journal: Journal, emitter: Emitter) -> Listed:
+    """List one input, and pin how it is read; where its rows have to be sorted for its keys, sort them."""
+    given, keys = request.inputs[number], request.partition_keys
+    if _is_file_list(source):
+        columns = path_columns(_steps(source))
+        check_keys(given.path, keys, columns.names)
+        steps = _file_steps(source)
+        reader = list_file_groups(
+            source.path, source.entries, columns, keys, journal, emitter, steps, copies=given.copies
+        )
+        return Listed(reader, {"file_group": 0})
+    begin = journal.listing.length
+    files_end = _list_and_pin(source, given, request, journal, emitter)
+    pinned = listing.read_pinned(journal.listing, files_end, journal.listing.length)
+    position = {"files_end": files_end, "file_at": begin, "begin": None}
+    if keys and "partition" not in pinned["reader"]:
+        place = RowsPlace(request.rows_folder, f"rows-{number}.arrow" if request.several else "rows.arrow")
+        recipes_begin = journal.recipes.length
+        reader = sort_rows(pinned, keys, position, place, journal, emitter)
+        if journal.recipes.length == recipes_begin:
+            raise _no_rows(given, pinned)
+        return Listed(reader, {"recipe": recipes_begin})
+    return Listed(pinned["reader"] | ({"remote": True} if pinned.get("remote") else {}), position)
+
+
+def _emit_input(
+    given: DividedInput,
+    section: Section,
+    position: dict[str, Any],
+    request: Request,
+    journal: Journal,
+    emitter: Emitter,
+) -> None:
+    if "file_group" in position:
+        emit_file_groups(section, position["file_group"], journal, emitter)
+        return
+    if "recipe" in position:
+        emit_row_groups(section, position["recipe"], journal, emitter)
+        return
+    pinned = listing.read_pinned(journal.listing, position["files_end"], section.listing[1])
+    if request.partition_keys:
+        emit_table_groups(pinned, section, position, journal, emitter)
     else:
         cut(pinned, position, journal, emitter)
-    if emitter.mini_batches == 0 and "base" in pinned:
-        raise PlanningError(
-            f"The steps in the MLTable file of the input {shown(request.path)} leave no rows, or its files hold none."
+    if emitter.is_input_empty:
+        raise _no_rows(given, pinned)
+
+
+def _no_rows(given: DividedInput, pinned: dict[str, Any]) -> PlanningError:
+    if "base" in pinned:
+        return PlanningError(
+            f"The steps in the MLTable file of the input {shown(given.path)} leave no rows, or its files hold none."
         )
-    if emitter.mini_batches == 0:
-        raise PlanningError(
-            f"The input {shown(request.path)} holds no records: its files are empty, or hold nothing but headers."
-        )
-    for url in () if by_columns else copied():
-        emitter.warn(
-            f"{url}: its web server gives no parts of files, so each mini-batch has it read from its start. "
-            "Make mini_batch_size larger, or copy it to a folder or a bucket."
-        )
-    emitter.finish()
+    return PlanningError(
+        f"The input {shown(given.path)} holds no records: its files are empty, or hold nothing but headers."
+    )
 
 
 def _steps(source: Source) -> tuple[Step, ...]:
     return () if source.mltable is None else (*source.mltable.before, *source.mltable.after)
 
 
-def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: Emitter) -> int:
-    """Write the listing; return the offset of its last line."""
+def _list_and_pin(source: Source, given: DividedInput, request: Request, journal: Journal, emitter: Emitter) -> int:
+    """Write the listing of an input; return the offset of its last line."""
+    begin = journal.listing.length
     if isinstance(source.read, ReadDelta):
-        return _list_delta(source, source.read, request, journal, emitter)
+        return _list_delta(source, source.read, given, request, journal, emitter)
     read: Read | None = source.read
     size = request.mini_batch_size
     before = path_columns(source.mltable.before if source.mltable is not None else ())
@@ -150,7 +215,7 @@ def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: E
         if size is not None:
             emitter.warn(_ROW_GROUPS)
     else:
-        files = listing.files(journal.listing, 0, files_end)
+        files = listing.files(journal.listing, begin, files_end)
         pinned["how"] = pinning.how.to_json()
         if isinstance(read, ReadDelimited):
             found = pinning.pin(files)
@@ -164,7 +229,7 @@ def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: E
     unmatched.tell(emitter.warn)
     # Footers tell rows, and so does cutting by rows.
     known = isinstance(read, ReadParquet) or request.mini_batch_rows is not None
-    _pin_steps(source, request, pinned, counts_known=known)
+    _pin_steps(source, given, request, pinned, counts_known=known)
     listing.append_pinned(journal.listing, pinned)
     return files_end
 
@@ -172,7 +237,9 @@ def _list_and_pin(source: Source, request: Request, journal: Journal, emitter: E
 _ROW_GROUPS = "Parquet is cut at its row groups; mini_batch_size has no effect."
 
 
-def _list_delta(source: Source, read: ReadDelta, request: Request, journal: Journal, emitter: Emitter) -> int:
+def _list_delta(
+    source: Source, read: ReadDelta, given: DividedInput, request: Request, journal: Journal, emitter: Emitter
+) -> int:
     # Few have the package that this needs.
     from windrow_master.planning.tables.delta import DeltaSource
 
@@ -192,7 +259,7 @@ def _list_delta(source: Source, read: ReadDelta, request: Request, journal: Jour
     if request.mini_batch_size is not None:
         emitter.warn(_ROW_GROUPS)
     pinned: dict[str, Any] = {"reader": table.pin(), "remote": any(file.is_remote for file in files)}
-    _pin_steps(source, request, pinned, counts_known=True, constants=table.partition_columns)
+    _pin_steps(source, given, request, pinned, counts_known=True, constants=table.partition_columns)
     listing.append_pinned(journal.listing, pinned)
     return files_end
 
@@ -204,7 +271,13 @@ def _partitions(source: Source, read: Read) -> Partitions | None:
 
 
 def _pin_steps(
-    source: Source, request: Request, pinned: dict[str, Any], *, counts_known: bool, constants: Sequence[str] = ()
+    source: Source,
+    given: DividedInput,
+    request: Request,
+    pinned: dict[str, Any],
+    *,
+    counts_known: bool,
+    constants: Sequence[str] = (),
 ) -> None:
     """Add columns from paths and the steps on rows; whether the index of rows is exact: what such a step leaves is
     known only by counting; and how partition keys divide the table. `constants`: columns with one value a file."""
@@ -220,27 +293,28 @@ def _pin_steps(
         reader["steps"] = steps
         pinned["base"] = os.fsdecode(source.path)
     if request.partition_keys:
-        _pin_partition(source, request, reader, constants)
+        _pin_partition(source, given, request, reader, constants)
     pinned["count"] = request.exact_row_index
     pinned["reader"]["row_index_exact"] = request.exact_row_index or (counts_known and not drops_rows(steps))
 
 
-def _pin_partition(source: Source, request: Request, reader: dict[str, Any], constants: Sequence[str]) -> None:
+def _pin_partition(
+    source: Source, given: DividedInput, request: Request, reader: dict[str, Any], constants: Sequence[str]
+) -> None:
     """Group whole files where the keys all have one value a file; else rows are to be sorted. Raises PlanningError."""
     of_files = [*path_columns(_steps(source)).names, *constants]
     known = columns_after(reader)
-    check_keys(request.path, request.partition_keys, [*of_files, *(name for name in known if name not in of_files)])
+    check_keys(given.path, request.partition_keys, [*of_files, *(name for name in known if name not in of_files)])
     if set(request.partition_keys) <= set(of_files) and not counts_rows(source.mltable):
         reader["partition"] = {"keys": list(request.partition_keys)}
     else:
-        check_keys(request.path, request.partition_keys, known)
+        check_keys(given.path, request.partition_keys, known)
 
 
-def _file_steps(source: Source, start: Checkpoint | None = None) -> FileSteps | None:
+def _file_steps(source: Source, seen: Sequence[int] | None = None) -> FileSteps | None:
     if source.mltable is None or not source.mltable.before:
         return None
-    frontier = start.position["frontier"] if start else None
-    return FileSteps(source.mltable.before, source.path, frontier["seen"] if frontier else None)
+    return FileSteps(source.mltable.before, source.path, seen)
 
 
 def _files(source: Source, read: Read, names: Iterable[tuple[bytes, tuple[int, str] | None]]) -> Iterator[TableFile]:

@@ -1,0 +1,100 @@
+"""Inputs that are listed whole before their first mini-batch is cut (tables, records, and what is divided by keys):
+which part of the journal is whose.
+
+The one input of a step has all of it. Several are listed in turn, so that one that cannot be divided is told before
+anything runs; behind the last one the listing gets a line more, the *contents*: the sections of all inputs. `frontier`
+of a position is then `{"contents": offset}`, by which a planner that is started again finds them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from windrow_worker.loading import is_row_index_exact
+
+from windrow_master.planning.emitter import Emitter
+from windrow_master.planning.inputs import about
+from windrow_master.planning.journal import Journal
+from windrow_master.planning.request import DividedInput, Request
+
+
+class Section(NamedTuple):
+    """An input in the journal: [begin, end) of the listing, and of the recipes that were written with it. `position`:
+    where its first mini-batch begins, as the strategy has it."""
+
+    listing: tuple[int, int]
+    recipes: tuple[int, int]
+    position: dict[str, Any]
+
+
+class Listed(NamedTuple):
+    """What listing an input came to."""
+
+    reader: dict[str, Any]
+    position: dict[str, Any]
+
+
+def plan_sections(
+    request: Request,
+    list_input: Callable[[int], Listed],
+    emit_input: Callable[[DividedInput, Section, dict[str, Any]], None],
+    journal: Journal,
+    emitter: Emitter,
+) -> None:
+    """Plan the whole step. `list_input(number)` lists an input; `emit_input(given, section, position)` emits its
+    mini-batches from a position on. Raises PlanningError."""
+    start = request.checkpoint
+    if not request.several:
+        if start is None:
+            listed = list_input(0)
+            emitter.set_reader(listed.reader)
+            position = listed.position
+        else:
+            position = start.position["next"]
+        section = Section((0, journal.listing.length), (0, journal.recipes.length), position)
+        emit_input(request.inputs[0], section, position)
+    else:
+        if start is None:
+            sections = _list_all(request, list_input, journal, emitter)
+        else:
+            sections = _contents(journal, start.position["frontier"]["contents"])
+        first = 0 if start is None else start.position["next"]["input"]
+        for number, section in enumerate(sections[first:], first):
+            position = emitter.begin_input(number) or section.position
+            with about(request.inputs[number], request, emitter):
+                emit_input(request.inputs[number], section, position)
+    emitter.finish()
+
+
+def _list_all(
+    request: Request, list_input: Callable[[int], Listed], journal: Journal, emitter: Emitter
+) -> list[Section]:
+    sections: list[Section] = []
+    readers: list[dict[str, Any]] = []
+    for number, given in enumerate(request.inputs):
+        emitter.begin_input(number)
+        listing_begin, recipes_begin = journal.listing.length, journal.recipes.length
+        with about(given, request, emitter):
+            reader, position = list_input(number)
+        readers.append(reader)
+        listing, recipes = (listing_begin, journal.listing.length), (recipes_begin, journal.recipes.length)
+        sections.append(Section(listing, recipes, position))
+    reader = {
+        "kind": "inputs",
+        "names": [given.name for given in request.inputs],
+        "inputs": readers,
+        "row_index_exact": all(map(is_row_index_exact, readers)),
+    }
+    # Whether agents have something to bring.
+    reader |= {flag: True for flag in ("remote", "copy") if any(one.get(flag) for one in readers)}
+    emitter.set_reader(reader)
+    line = json.dumps([section._asdict() for section in sections], separators=(",", ":")).encode() + b"\n"
+    emitter.frontier = {"contents": journal.listing.append(line)}
+    return sections
+
+
+def _contents(journal: Journal, at: int) -> list[Section]:
+    found = json.loads(journal.listing.read(at, journal.listing.length))
+    return [Section(tuple(one["listing"]), tuple(one["recipes"]), one["position"]) for one in found]
