@@ -30,11 +30,12 @@ from windrow_agent.workers import death, frames
 from windrow_agent.workers.deadlines import judge
 from windrow_agent.workers.frames import BadFrame, FrameType, Result
 from windrow_agent.workers.oom import OomCounter
-from windrow_agent.workers.page import BUSY, Look, Phase
+from windrow_agent.workers.page import BUSY, NOTHING, Look, Phase
 from windrow_agent.workers.process import SpawnFailed, WorkerProcess
 
 _CLOSED_PATIENCE_NS = 1_000_000_000
 _UNREAD_PATIENCE_NS = 60_000_000_000
+_MISSING_PATIENCE_NS = 3_000_000_000
 _SHORT_S = 0.0002
 """Below this duration a worker that idles for a moment is not worth taking another's leases for; the tick sees to it.
 """
@@ -43,6 +44,11 @@ _INIT_FAILED = "init() failed"
 _CLOSED = (
     "The script has closed or replaced file descriptors that are not its own; results could not be sent. "
     "Close only what the script has opened itself"
+)
+
+_MISSING = (
+    "A result of the worker process was lost on its way: something else was written into the worker's own channel, or "
+    "its code was changed; a script must not touch what is not its own"
 )
 
 StageRows = Callable[[Lease, work.Completion, Path], None]
@@ -126,6 +132,8 @@ class Supervisor:
             results = worker.read_results()
         except BadFrame as error:
             self._loop.remove_reader(worker.channels.result.fileno())
+            self._take_results(step, worker, error.before)
+            worker.spoilt = True
             self.kill(worker, _spoilt(error))
             return
         if not worker.result_open:
@@ -145,6 +153,7 @@ class Supervisor:
         for result in results:
             kind = result.type
             if kind in (FrameType.DONE, FrameType.FAILED):
+                worker.received += 1
                 lease = finish(key, result.lease_id)
                 if lease is None:
                     say(logging.WARNING, "result without a lease", process=number, lease=result.lease_id)
@@ -259,8 +268,27 @@ class Supervisor:
             look.phase is Phase.IDLE and (given or worker.retiring) and now - worker.idle_since_ns > _UNREAD_PATIENCE_NS
         ):
             self.kill(worker, "The worker process does not take what waits for it in its channel")
+        elif given and self._results_missing(step, worker, look, now):
+            worker.spoilt = True
+            self.kill(worker, _MISSING)
         else:
             self.kill_revoked(worker, look)
+
+    def _results_missing(self, step: Step, worker: WorkerProcess, look: Look, now: int) -> bool:
+        """Whether the worker has sent a result, as its page says, that has not come after a while."""
+        if look.completed <= worker.received:
+            worker.missing_since_ns = 0
+            return False
+        if not worker.missing_since_ns:
+            worker.missing_since_ns = now
+        if now - worker.missing_since_ns <= _MISSING_PATIENCE_NS or not worker.result_open:
+            return False
+        # It may be this process that has stood still: what lies in the channel now counts.
+        received = worker.received
+        self._on_results(step, worker)
+        if worker.received != received:
+            worker.missing_since_ns = 0
+        return worker.received == received and worker.killed_for is None
 
     def kill_revoked(self, worker: WorkerProcess, look: Look) -> None:
         """Ends a worker that works on a revoked lease."""
@@ -291,10 +319,18 @@ class Supervisor:
         try:
             self._take_results(step, worker, worker.drain_results())
         except BadFrame as error:
+            self._take_results(step, worker, error.before)
+            worker.spoilt = True
             worker.killed_for = worker.killed_for or _spoilt(error)
         self._flow.take_back(worker)
         look = worker.look()
         begun = look.lease_id if look.phase in BUSY else 0
+        if look.completed > worker.received and not worker.spoilt:
+            worker.spoilt = True
+            worker.killed_for = worker.killed_for or _MISSING
+        if worker.spoilt:
+            # Results come in order: the first one that has not come is of the mini-batch in which they were spoilt.
+            begun = next(iter(self._ledger.of_worker(worker.key)), 0)
         if worker.killed_over and begun != worker.killed_over:
             # What it was killed for had just finished: what it had begun since is not to blame.
             begun = 0
@@ -342,6 +378,8 @@ class Supervisor:
 
     def _charge(self, step: Step, worker: WorkerProcess, lease: Lease, found: death.Death, look: Look) -> None:
         """Makes the completion of the mini-batch over which a worker has died."""
+        if look.lease_id != lease.lease_id:
+            look = NOTHING  # the page tells of a later one
         completion = completions.of_dead_worker(
             lease,
             found.cause,

@@ -77,6 +77,15 @@ def test_what_is_no_frame_is_refused(junk: bytes) -> None:
         FrameReader().feed(junk)
 
 
+def test_what_came_before_junk_still_counts() -> None:
+    reader = FrameReader()
+    data = frame(3, 7, b"a") + frame(3, 8, b"b") + b"x" * 200
+    before = reader.feed(data[:30])
+    with pytest.raises(BadFrame) as caught:
+        reader.feed(data[30:])
+    assert [one.lease_id for one in before + caught.value.before] == [7, 8]
+
+
 def test_a_packet_names_its_lease() -> None:
     their = worker_module("frames")
     packet = frames.run_packet(2, 2**63 + 5, 11, 22, 33, b"recipe")

@@ -32,6 +32,13 @@ NEVER_READY: dict[str, tuple[str, list[str]]] = {
     ),
     "init_raises": ("def init():\n    raise RuntimeError('no model')\n" + ECHO, ["init()", "RuntimeError: no model"]),
     "init_exits": ("import os\ndef init():\n    os._exit(5)\n" + ECHO, ["exit code 5 in init()"]),
+    "init_exits_without_a_word": ("import os\ndef init():\n    os._exit(0)\n" + ECHO, ["exit code 0 in init()"]),
+    "init_exits_politely": (
+        "import sys\ndef init():\n    sys.exit()\n" + ECHO,
+        ["init()", "sys.exit(None) was called"],
+    ),
+    "init_interrupts": ("def init():\n    raise KeyboardInterrupt\n" + ECHO, ["init()", "KeyboardInterrupt"]),
+    "import_exits": ("import sys\nsys.exit(0)\n" + ECHO, ["could not be loaded", "sys.exit(0) was called"]),
     "init_segfaults": ("import ctypes\ndef init():\n    ctypes.string_at(0)\n" + ECHO, ["SIGSEGV in init()"]),
 }
 

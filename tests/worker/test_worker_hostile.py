@@ -260,6 +260,9 @@ def test_spawned_processes_can_use_a_dotted_entry_script(start: Start, tmp_path:
     [
         "import sys; sys.stdout = sys.stderr = None",
         "import sys; sys.stdout.close()",
+        "import sys, threading; sys.excepthook = threading.excepthook = None",
+        "import os, shutil; shutil.rmtree(os.getcwd())",
+        "import threading; threading.Thread(target=threading.Event().wait).start()",
         "import sys, io; sys.stdout = io.StringIO()",
         "import os; os.chdir('/')",
         "import sys; sys.setrecursionlimit(60)",

@@ -99,12 +99,14 @@ def _is_ours(path: str) -> bool:
     return path.startswith(_OURS) or path.startswith(_IMPORTING)
 
 
-def traceback_of(error: BaseException) -> str:
-    """Python's traceback, as it would be printed, without the host's frames. Never raises."""
+def traceback_of(error: BaseException, whole: bool = False) -> str:
+    """Python's traceback, as it would be printed, without the host's frames unless it is to be ``whole``. Never
+    raises."""
     import traceback
 
+    trace = error.__traceback__
     try:
-        return "".join(traceback.format_exception(type(error), error, _without_host(error.__traceback__)))
+        return "".join(traceback.format_exception(type(error), error, trace if whole else _without_host(trace)))
     except BaseException as second:
         return f"{type(error).__name__} (its traceback cannot be shown: {type(second).__name__})"
 

@@ -69,7 +69,11 @@ def main(arguments: List[str]) -> NoReturn:
             "no longer be sent, so this worker leaves. Close only what the script has opened itself.",
         )
     except BaseException as error:
-        process.leave(exits.HOST_FAULT, "The worker cannot go on, in its own code:\n" + failures.traceback_of(error))
+        process.leave(
+            exits.HOST_FAULT,
+            "The worker cannot go on, in its own code. If the script changes nothing in it, please report this:\n"
+            + failures.traceback_of(error, whole=True),
+        )
 
 
 class Host:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.workers.deadlines import Overrun
-from windrow_agent.workers.page import Phase
+from windrow_agent.workers.page import BUSY, Phase
 
 TOO_OLD = 194
 HOST_FAULT = 193
@@ -89,7 +89,9 @@ def explain(exit_: Exit, phase: Phase, *, overrun: Overrun | None, oom: bool, ki
             "--python PATH, or activate its environment",
         )
     if exit_.code == HOST_FAULT:
-        return Death(work.CAUSE_NODE_FAULT, f"The worker process met a fault of its own {doing}; its stderr says which")
+        # Over a mini-batch it is that one's, or its script's: charged, so that it is not tried without end.
+        cause = work.CAUSE_CRASH if phase in BUSY else work.CAUSE_NODE_FAULT
+        return Death(cause, f"The worker process met a fault in its own code {doing}; the end of its stderr says which")
     if phase in (Phase.NONE, Phase.STARTING):
         return Death(work.CAUSE_NODE_FAULT, f"The worker process ended with exit code {exit_.code} {doing}")
     return Death(

@@ -57,7 +57,14 @@ class Result(NamedTuple):
 
 
 class BadFrame(ValueError):
-    """What came over the result channel is no frame: the script has written into it, or the worker is broken."""
+    """What came over the result channel is no frame: the script has written into it, or the worker is broken.
+
+    ``before``: the frames that came before it in the same bytes.
+    """
+
+    def __init__(self, text: str, before: list[Result]) -> None:
+        super().__init__(text)
+        self.before = before
 
 
 @dataclass(slots=True)
@@ -104,21 +111,21 @@ class FrameReader:
             ) = unpack(data, at)
             rows_length, side_length = lengths(data, at + _LENGTHS_AT)
             if magic != MAGIC or not FrameType.READY <= kind <= FrameType.STOPPED:
-                raise BadFrame(f"no frame begins with {data[at : at + 8]!r}")
+                raise BadFrame(f"no frame begins with {data[at : at + 8]!r}", frames)
             begin = at + _BODY_AT
             if flags & ROWS_IN_FILE:
                 stop = begin + header_length + side_length
                 close = data.find(b"\0", stop)
                 if close < 0:
                     if end - stop > 8192:
-                        raise BadFrame("the path of a rows file does not end")
+                        raise BadFrame("the path of a rows file does not end", frames)
                     break
                 rows = data[stop:close]
                 following = close + 1
             else:
                 following = begin + header_length + side_length + rows_length
                 if following - at > FRAME_BYTES_MAX:
-                    raise BadFrame(f"a frame of {following - at} bytes")
+                    raise BadFrame(f"a frame of {following - at} bytes", frames)
                 if following > end:
                     if following - at > 1 << 16:
                         self._rest = b""

@@ -16,7 +16,7 @@ from windrow_agent.outputs.folder import OutputFolder
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.death import Exit
-from windrow_agent.workers.frames import FrameReader, Result, shutdown_packet
+from windrow_agent.workers.frames import BadFrame, FrameReader, Result, shutdown_packet
 from windrow_agent.workers.oom import make_likely_victim
 from windrow_agent.workers.page import NOTHING, Look, Page
 
@@ -61,7 +61,9 @@ class WorkerProcess:
 
     ``outputs``: where it writes what goes to a store, if anything does; ``saving``: it gets nothing to do until that is
     there. ``overrun``/``killed_for``: why the agent has killed it; ``killed_over``: the lease that this was about, 0
-    where it was about none. ``retiring``: it has been told to shut down; ``stopped``: its ``shutdown()`` is done.
+    where it was about none; ``spoilt``: its results can no longer be told, from the first one on that has not come.
+    ``received``: results that have come; ``missing_since_ns``: since when the page has told of more, 0: it does not.
+    ``retiring``: it has been told to shut down; ``stopped``: its ``shutdown()`` is done.
     ``stall_mark_ns``: the agent's standstills when the present phase began, -1: not looked at yet.
     """
 
@@ -85,6 +87,9 @@ class WorkerProcess:
     overrun: Overrun | None = None
     killed_for: str | None = None
     killed_over: int = 0
+    spoilt: bool = False
+    received: int = 0
+    missing_since_ns: int = 0
     result_open: bool = True
     result_closed_ns: int = 0
     reader: FrameReader = field(default_factory=FrameReader)
@@ -185,7 +190,10 @@ class WorkerProcess:
             if not data:
                 self.result_open = False
                 break
-            frames += self.reader.feed(data)
+            try:
+                frames += self.reader.feed(data)
+            except BadFrame as error:
+                raise BadFrame(str(error), frames + error.before) from None
         return frames
 
     def look(self) -> Look:
