@@ -217,8 +217,8 @@ def test_rows_are_sorted_input_by_input(tmp_path: Path) -> None:
     loaded = [loader.load(recipe) for recipe in found.recipes]
     assert [one.item_count for one in loaded] == [3] * 30 + [1] * 80
     assert [one.partition_key_value["n"] for one in loaded[30:]] == [*range(40), *range(40)]  # type: ignore[index]
-    assert describe_items(found.reader, found.recipes[30]) == ['b: 1 rows of {"n": 0}']
-    assert describe_items(found.reader, found.recipes[70]) == ['c: 1 rows of {"n": 0}']
+    assert describe_items(found.reader, found.recipes[30]) == ['the group {"n": 0} of input b']
+    assert describe_items(found.reader, found.recipes[70]) == ['the group {"n": 0} of input c']
     assert [one.rank for one in found.mini_batches[30:]] == [1] * 80
 
 

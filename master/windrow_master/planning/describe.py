@@ -15,13 +15,13 @@ def describe_items(reader: dict[str, Any], recipe: bytes) -> list[str]:
 
     A mini-batch of a table, or of records, is one text: `file:bytes a-b` (last byte included), or `file:row group n`
     for Parquet; of a table that is divided by keys in its paths, one such text a part; of rows that were sorted by
-    keys, their number and the values, and, where there are several inputs, which it is.
+    keys, the values of the group, and, where there are several inputs, which it is of.
     Bytes of names that are no UTF-8 and control characters are escaped.
     """
     if reader["kind"] == "inputs":
         name, reader, recipe = _input_of(reader, recipe)
         items = describe_items(reader, recipe)
-        return [f"{name}: {item}" for item in items] if reader.get("format") == "sorted_rows" else items
+        return [f"{item} of input {name}" for item in items] if reader.get("format") == "sorted_rows" else items
     if reader["kind"] == "files":
         root = os.fsencode(reader["root"])
         remote = bool(reader.get("remote"))
