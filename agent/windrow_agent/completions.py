@@ -51,7 +51,7 @@ def side_of(result: Result) -> dict[str, Any]:
         return {}
     try:
         side = json.loads(result.side)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return side if isinstance(side, dict) else {}
 
@@ -89,9 +89,12 @@ def from_result(result: Result, process_number: int, *, rows: bytes | None = Non
         if result.type == FrameType.FAILED:
             completion.cause, completion.message, completion.detail = failure_of(side)
             completion.phase = _PHASES.get(completion.cause, node.WORKER_PHASE_UNSPECIFIED)
-        for misfit in side.get("misfits", ()):
-            column, count, example = misfit
-            completion.misfits.add(column=str(column), count=int(count), example=shortened(str(example), 512))
+        try:
+            for column, count, example in side.get("misfits", ()):
+                completion.misfits.add(column=str(column), count=int(count), example=shortened(str(example), 512))
+        except (TypeError, ValueError, OverflowError):
+            # Not of the host's making. They are only told; raised here, the lease would never end.
+            del completion.misfits[:]
     return completion
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from windrow_agent import completions
 from windrow_agent.workers import frames
 from windrow_agent.workers.frames import BadFrame, FrameReader
 from windrow_agent.workers.page import NOTHING, Page, Phase
@@ -84,6 +85,30 @@ def test_what_came_before_junk_still_counts() -> None:
     with pytest.raises(BadFrame) as caught:
         reader.feed(data[30:])
     assert [one.lease_id for one in before + caught.value.before] == [7, 8]
+
+
+@pytest.mark.parametrize(
+    "side",
+    [
+        b"no JSON",
+        b"3",
+        b"[" * 100_000,
+        b'{"misfits": 3}',
+        b'{"misfits": [[1]]}',
+        b'{"misfits": [["a", "many", ""]]}',
+        b'{"misfits": [["a", 1, ""], ["a", -1, ""]]}',
+        b'{"misfits": [["a", 1e999, ""]]}',
+        b'{"misfits": [["\\ud800", 1, ""]]}',
+        b'{"cause": {}, "message": [], "detail": "\\ud800"}',
+    ],
+)
+@pytest.mark.parametrize("kind", [3, 4])
+def test_whatever_comes_beside_a_result_it_is_one(kind: int, side: bytes) -> None:
+    """A lease whose result were given up half-way would never end."""
+    (result,) = FrameReader().feed(frame(kind, 7, b"row\n", side=side))
+    completion = completions.from_result(result, 1)
+    assert (completion.lease_id, completion.item_count, len(completion.misfits)) == (7, 3, 0)
+    assert bool(completion.cause) == (kind == 4)
 
 
 def test_a_packet_names_its_lease() -> None:
