@@ -317,7 +317,8 @@ class Supervisor:
         # Children that hold its channels must not speak for it.
         worker.kill()
         try:
-            self._take_results(step, worker, worker.drain_results())
+            # Behind what was no frame, nothing is believed.
+            self._take_results(step, worker, [] if worker.spoilt else worker.drain_results())
         except BadFrame as error:
             self._take_results(step, worker, error.before)
             worker.spoilt = True
