@@ -38,8 +38,10 @@ def list_file_groups(
     *,
     copies: bool,
 ) -> dict[str, Any]:
-    """List an input, of whose files workers get `copies` or not; return the reader document. Raises PlanningError when a folder cannot be read or there is no file
-    at all."""
+    """List an input, of whose files workers get copies or not; return the reader document.
+
+    Raises PlanningError when a folder cannot be read or there is no file at all.
+    """
     root = common_root(entries)
     partition = {"keys": list(keys), "formats": [one.text for one in columns.formats]}
     reader = {**reader_of_files(root, entries, copies=copies), "partition": partition}
