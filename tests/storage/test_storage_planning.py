@@ -94,7 +94,8 @@ def test_groups_go_on_where_a_killed_planner_was(proxy: Proxy, server: S3Server,
         server.put(f"groups/data/{number % 30}/{number}", "a\n1\n")
     server.put("groups/MLTable", f"paths: [{{folder: ./data}}]\ntransformations: {steps}\n")
     address = f"s3://{BUCKET}/groups"
-    more = {"input": {"type": "mltable", "path": address, "mode": "direct"}, "partition_keys": ["group"]}
+    given = {"name": "data", "type": "mltable", "path": address, "mode": "direct"}
+    more: dict[str, Any] = {"inputs": [given], "partition_keys": ["group"]}
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     whole.mkdir()
     parts.mkdir()
