@@ -28,7 +28,8 @@ from windrow_worker.context import MiniBatchContext
 from windrow_worker.figures import Figures
 from windrow_worker.loaded import InputChanged, MissingLibrary
 from windrow_worker.loading import is_row_index_exact, make_loader
-from windrow_worker.rows import NO_ROWS, BadReturn, RowWriter, ScratchFailed
+from windrow_worker.returned import BadReturn
+from windrow_worker.rows import NO_ROWS, RowWriter, ScratchFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

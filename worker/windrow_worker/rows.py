@@ -7,13 +7,13 @@ in memory and travel in their frame; from ``inline_rows_bytes_max`` on they go t
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from itertools import islice
 from zlib import crc32
 
 from windrow_worker import failures
+from windrow_worker.returned import BadReturn, encode_text, is_dataframe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ _PIECE_CHARACTERS = 1 << 20
 _NO_SEQUENCES = (str, bytes, bytearray, memoryview, Mapping)
 
 _open, _write, _close, _unlink = os.open, os.write, os.close, os.unlink
-
-
-class BadReturn(Exception):
-    """What ``run()`` returned cannot be used; the message is for the user."""
 
 
 class ScratchFailed(Exception):
@@ -233,13 +229,6 @@ class RowWriter:
         return header
 
 
-def is_dataframe(value: Any) -> bool:
-    """Without importing pandas: a script that returns a DataFrame has imported it."""
-    pandas = sys.modules.get("pandas")
-    kind = getattr(pandas, "DataFrame", None)
-    return kind is not None and isinstance(value, kind)
-
-
 def _wrong_type(value: Any, advice: str = "") -> str:
     # The first and third sentence are worded like the vendor's, so that people find what was written about them.
     advice = advice or (
@@ -320,15 +309,3 @@ def _encode_lines(texts: List[str], end: int) -> bytes:
         for index, text in enumerate(texts, end - len(texts)):
             encode_text(text, index)
         raise
-
-
-def encode_text(text: str, index: int) -> bytes:
-    """A text in UTF-8; bytes of file names that are no UTF-8 come out as they were."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
-        raise BadReturn(
-            f"Element {index} of what run() returned holds the lone surrogate "
-            f"U+{ord(error.object[error.start]):04X}, which no text file can hold. "
-            'Clean such texts, for example by text.encode("utf-8", "replace").decode()'
-        ) from error

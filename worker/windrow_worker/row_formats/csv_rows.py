@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from windrow_worker.returned import BadReturn, encode_text, is_dataframe
 from windrow_worker.row_formats import Written
 from windrow_worker.row_formats.mappings import check_rows, column_names, frame_names, is_missing
-from windrow_worker.rows import BadReturn, encode_text, is_dataframe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

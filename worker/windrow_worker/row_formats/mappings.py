@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from windrow_worker.rows import BadReturn
+from windrow_worker.returned import BadReturn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import json
 import pyarrow
 import pyarrow.parquet
 
+from windrow_worker.returned import BadReturn, is_dataframe
 from windrow_worker.row_formats import Written
 from windrow_worker.row_formats.mappings import check_rows, column_names, frame_names
-from windrow_worker.rows import BadReturn, is_dataframe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

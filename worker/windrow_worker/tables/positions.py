@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
-
 import numpy
 
 from windrow_worker.tables.delimited_text import Text, record_starts
 from windrow_worker.tables.encodings import ENCODINGS, to_text
-from windrow_worker.tables.files import read_range
-from windrow_worker.tables.json_lines import objects
 
 _UNITS = {1: "u1", 2: "<u2", 4: "<u4"}
 
@@ -43,13 +39,3 @@ def line_positions(data: bytes, begin: int, encoding: str) -> numpy.ndarray:
     starts = numpy.concatenate(([0], ends + 1))
     ends = numpy.append(ends, len(characters))
     return (starts[ends > starts] * unit + begin).astype("int64")
-
-
-def count_records(reader: Dict[str, Any], recipe: Dict[str, Any]) -> int:
-    """How many records a slice of a text file holds, without reading their values. Raises OSError, InputChanged."""
-    data, encoding = read_range(recipe), reader["encoding"]
-    if reader["format"] == "json_lines":
-        if reader["drop_invalid"]:
-            return sum(1 for _ in objects(to_text(data, encoding, recipe["begin"]), drop_invalid=True))
-        return len(line_positions(data, recipe["begin"], encoding))
-    return len(record_positions(data, recipe["begin"], encoding, Text(**reader["text"])))

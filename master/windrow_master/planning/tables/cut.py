@@ -203,7 +203,7 @@ class RowSteps:
 
     def _count(self, recipe: dict[str, Any]) -> int:
         """How many records a slice of text holds."""
-        from windrow_worker.tables.positions import count_records
+        from windrow_worker.tables.counting import count_records
 
         try:
             with readable(recipe) as here:
