@@ -13,10 +13,10 @@ from collections.abc import Callable
 from functools import partial
 
 from windrow.storage.errors import StorageError, Trouble, explained
-from windrow.storage.objects import check_same
 from windrow.storage.patience import tried
 from windrow.storage.stores import open_store
 from windrow.storage.urls import StorageUrl
+from windrow.storage.versions import check_same
 
 _CHUNK_BYTES = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

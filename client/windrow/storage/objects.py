@@ -6,10 +6,11 @@ import io
 from functools import partial
 from typing import Any, NamedTuple
 
-from windrow.storage.errors import StorageError, Trouble, explained
+from windrow.storage.errors import StorageError, explained
 from windrow.storage.patience import tried
 from windrow.storage.stores import open_store
 from windrow.storage.urls import StorageUrl
+from windrow.storage.versions import check_same, get_options, version_of
 
 _NO_HEAD = ("405 Method Not Allowed", "501 Not Implemented")
 
@@ -50,24 +51,6 @@ def _meta(url: StorageUrl) -> Any:
             # It answers no HEAD; the head of a GET says the same.
             return store.get(url.path).meta
         raise
-
-
-def get_options(url: StorageUrl, version: str, begin: int, end: int) -> dict[str, Any]:
-    """Options of a read of the bytes from `begin` to `end` of the very content that `version` marks."""
-    options: dict[str, Any] = {"range": (begin, end)}
-    if version.startswith(('"', "W/")) and not url.is_web:
-        options["if_match"] = version
-    return options
-
-
-def check_same(url: StorageUrl, meta: Any, size: int, version: str) -> None:
-    """Raise StorageError (CHANGED) if what is read is not what was listed."""
-    if meta["size"] != size or version_of(meta) != version:
-        raise StorageError(
-            f"{url} has changed since it was listed: it had {size} bytes ({version}) and now has {meta['size']} "
-            f"({version_of(meta)}). Submit the job again when it is at rest.",
-            Trouble.CHANGED,
-        )
 
 
 def read_part(url: StorageUrl, size: int, version: str, begin: int, end: int) -> bytes:
@@ -129,8 +112,3 @@ class ObjectFile(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
-
-
-def version_of(meta: dict[str, object]) -> str:
-    """The mark of an object's content: its etag, or (a web server without) the time of its last change."""
-    return str(meta.get("e_tag") or meta.get("last_modified") or "")
