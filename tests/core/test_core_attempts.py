@@ -173,7 +173,7 @@ def test_another_header_is_a_bad_return() -> None:
     assert step.header == b"a,b\n"
     assert step.counters.failed_attempts == {str(int(Cause.BAD_RETURN)): 1}
     assert step.counters.succeeded == 2
-    assert "header b'a,c\\n'" in step.counters.examples[str(int(Cause.BAD_RETURN))]["message"]
+    assert "'a,c', where 'a,b' was expected" in step.counters.examples[str(int(Cause.BAD_RETURN))]["message"]
     driver.assert_reload_equals_live()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import windrow
-from served import Served
+from served_job import Served
 from storage_job import DEADLINE_S, StorageJob
 from windrow.job import JobState
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import windrow
 from s3_server import BUCKET
-from served import Served
+from served_job import Served
 from storage_job import CONTENTS, DEADLINE_S, TABLE, StorageJob
 from windrow.errors import RequestRefused
 from windrow.job import JobState

@@ -108,6 +108,8 @@ def content(rows: Rows, form: str) -> str | bytes:
         lines = [",".join("" if value is None else str(value) for value in row) for row in rows]
         return "\n".join(["id,n,s,f", *lines]) + "\n"
     if form == "jsonl":
+        # In a column of decimals a whole number would be null.
+        rows = [(*row[:3], None if row[3] is None else float(row[3])) for row in rows]
         return "".join(json.dumps(dict(zip(["id", "n", "s", "f"], row, strict=True))) + "\n" for row in rows)
     types = [("id", pyarrow.int64()), ("n", pyarrow.int64()), ("s", pyarrow.string()), ("f", pyarrow.float64())]
     table = pyarrow.table(
