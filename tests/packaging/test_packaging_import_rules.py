@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,10 @@ def test_a_planted_violation_is_found(checkout: Path, planted_in: str, statement
     assert result.returncode != 0, f"{statement!r} in {planted_in} was not found:\n{result.stdout}"
     broken = [line for line in result.stdout.splitlines() if "BROKEN" in line]
     assert len(broken) == 1 and broken[0].startswith(rule), result.stdout
+
+
+def test_no_two_modules_of_tests_have_one_name() -> None:
+    """Each folder of tests is on the path when all are run: of two equal names, only the first would be found."""
+    own = [path for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py" and "data" not in path.parts]
+    names = Counter(path.name for path in own if not (path.parent / "__init__.py").exists())
+    assert [name for name, count in names.items() if count > 1] == []
