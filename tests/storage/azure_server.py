@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import http.server
 import re
-import threading
 import urllib.parse
 import xml.etree.ElementTree as xml
 from email.utils import formatdate
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
+
+from local_server import LocalServer
 
 PAGE_BLOBS = 3
 
@@ -24,7 +25,7 @@ class Blob(NamedTuple):
     metadata: dict[str, str]
 
 
-class AzureServer:
+class AzureServer(LocalServer):
     """The server, for any container; blobs by `container/name`."""
 
     def __init__(self) -> None:
@@ -35,12 +36,7 @@ class AzureServer:
         self.refused: list[str] = []
         """What it was asked and does not know."""
         self._writes = 0
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Exchange)
-        self._server.daemon_threads = True
-        self._server.azure = self  # type: ignore[attr-defined]
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
+        super().__init__(_Exchange)
 
     def put(self, key: str, content: bytes, metadata: dict[str, str] | None = None) -> Blob:
         """Store a blob."""
@@ -48,18 +44,12 @@ class AzureServer:
         blob = self.blobs[key] = Blob(content, f'"0x{self._writes:X}"', metadata or {})
         return blob
 
-    def stop(self) -> None:
-        """End it."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
 
 class _Exchange(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def _handle(self) -> None:
-        azure: AzureServer = self.server.azure  # type: ignore[attr-defined]
+        azure: AzureServer = self.server.owner  # type: ignore[attr-defined]
         url = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
         key = urllib.parse.unquote(url.path).lstrip("/")

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from local_server import LocalServer
+
 BUCKET = "test-bucket"
 ACCESS_KEY = "AKIAWINDROWTESTS0001"
 SECRET_KEY = "s3cr3t-that-no-script-may-see-0001"
@@ -105,7 +107,7 @@ class Exchange(http.server.BaseHTTPRequestHandler):
     cut_after: int | None = None
 
     def _pass_on(self) -> None:
-        proxy: Proxy = self.server.proxy  # type: ignore[attr-defined]
+        proxy: Proxy = self.server.owner  # type: ignore[attr-defined]
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.answered, self.cut_after = False, None
         with proxy.lock:
@@ -158,7 +160,7 @@ class Exchange(http.server.BaseHTTPRequestHandler):
         """Silence."""
 
 
-class Proxy:
+class Proxy(LocalServer):
     """Stands before a server; `fault` is called for each request, in its thread."""
 
     def __init__(self, port_behind: int) -> None:
@@ -169,20 +171,31 @@ class Proxy:
         """Keys of which all was asked for in one request."""
         self.lock = threading.Lock()
         self.released = threading.Event()
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Exchange)
-        self._server.daemon_threads = True
-        self._server.proxy = self  # type: ignore[attr-defined]
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
+        super().__init__(Exchange)
 
     def stop(self) -> None:
         """End it; whatever still waits goes on."""
         self.released.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().stop()
+
+
+class Gate:
+    """A fault: requests of a method, for keys that end so, wait until it is opened. `held`: one has come."""
+
+    def __init__(self, method: str, key_end: str) -> None:
+        self.held = threading.Event()
+        self._method = method
+        self._key_end = key_end
+        self._opened = threading.Event()
+
+    def __call__(self, exchange: Exchange) -> None:
+        if exchange.command == self._method and exchange.key.endswith(self._key_end) and not self._opened.is_set():
+            self.held.set()
+            self._opened.wait(60)
+
+    def open(self) -> None:
+        """Let them all go on."""
+        self._opened.set()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from s3_server import BUCKET, S3Server, clean_environment
+from s3_server import BUCKET, Gate, Proxy, S3Server, clean_environment
 
 WINDROW = str(Path(sys.executable).with_name("windrow"))
 DEADLINE_S = 90.0
@@ -55,6 +55,17 @@ def run(table):
     return table.assign(double=table["number"] * 2)
 """
 
+WITH_OUT = """\
+import argparse, os
+
+def init():
+    global out
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out")
+    out = parser.parse_known_args()[0].out
+"""
+"""The beginning of scripts that write into an output of their own, `out`; what `init()` does more may follow."""
+
 
 def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
     """Wait until a condition holds; fail with `what` when it does not in time."""
@@ -90,6 +101,13 @@ class StorageJob:
     def put(self, name: str, body: bytes | str) -> None:
         """Store an object among the test's own."""
         self.server.put(f"{self.prefix}/{name}", body)
+
+    def hold(self, proxy: Proxy, method: str, key_end: str = "") -> Gate:
+        """Reach the server by way of the proxy, which holds such requests back; they are waited for."""
+        gate = proxy.fault = Gate(method, key_end)
+        self.endpoint = proxy.url
+        self.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "60"
+        return gate
 
     def write(
         self,

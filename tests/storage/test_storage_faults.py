@@ -56,7 +56,7 @@ def cut(exchange: Exchange) -> None:
         lambda exchange: exchange.answer(500),
         lambda exchange: exchange.answer(503, b"<Error><Code>SlowDown</Code></Error>"),
         cut,
-        lambda exchange: exchange.server.proxy.released.wait(60),
+        lambda exchange: exchange.server.owner.released.wait(60),
     ],
     ids=["500", "503", "broken off", "silent"],
 )
@@ -98,7 +98,7 @@ def test_trouble_that_stays_fails_the_mini_batches(
 
 def test_fetching_is_bounded(job: StorageJob, proxy: Proxy) -> None:
     """A store that never answers ends as a timeout of the mini-batch, whatever the library waits for."""
-    proxy.fault = first(10**6, lambda exchange: exchange.server.proxy.released.wait(120))  # type: ignore[attr-defined]
+    proxy.fault = first(10**6, lambda exchange: exchange.server.owner.released.wait(120))  # type: ignore[attr-defined]
     job.endpoint = proxy.url
     job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "100"
     write(job, settings="retry_settings: {max_retries: 0}\n    mini_batch_error_threshold: 0", files=1)
@@ -180,23 +180,14 @@ def test_names_that_cannot_be_files_are_told(job: StorageJob, name: str) -> None
 
 
 def test_a_fetch_process_that_is_killed_costs_nothing(job: StorageJob, proxy: Proxy) -> None:
-    stuck, go_on = threading.Event(), threading.Event()
-
-    def fault(exchange: Exchange) -> None:
-        if exchange.key.endswith("data/03") and exchange.command == "GET" and not go_on.is_set():
-            stuck.set()
-            go_on.wait(60)
-
-    proxy.fault = fault
-    job.endpoint = proxy.url
-    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "60"
+    gate = job.hold(proxy, "GET", "data/03")
     write(job, settings="retry_settings: {max_retries: 0}")
     process = job.start()
-    wait_until(stuck.is_set, "a fetch that waits")
+    wait_until(gate.held.is_set, "a fetch that waits")
     (pid,) = job.fetch_processes()
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: len(job.fetch_processes()) == 2, "another fetch process")
-    go_on.set()
+    gate.open()
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 0, text
     assert job.rows.read_bytes() == rows()
@@ -254,7 +245,7 @@ def test_nothing_is_fetched_for_a_job_that_was_cancelled(job: StorageJob, proxy:
     def fault(exchange: Exchange) -> None:
         if exchange.key:
             stuck.set()
-            exchange.server.proxy.released.wait(60)  # type: ignore[attr-defined]
+            exchange.server.owner.released.wait(60)  # type: ignore[attr-defined]
 
     proxy.fault = fault
     job.endpoint = proxy.url
@@ -265,11 +256,6 @@ def test_nothing_is_fetched_for_a_job_that_was_cancelled(job: StorageJob, proxy:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert not Path(f"/proc/{job.fetch_processes()[0]}").exists()
-
-
-def test_a_file_of_a_web_server(job: StorageJob, web: str) -> None:
-    job.write(CONTENTS, f"{{type: uri_file, path: '{web}/some%20file.txt'}}")
-    assert job.run_well() == b"some file.txt=from the web\n"
 
 
 def test_without_the_library(job: StorageJob, tmp_path: Path) -> None:

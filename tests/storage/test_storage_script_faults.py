@@ -43,7 +43,7 @@ def puts(count: int, fault: Callable[[Exchange], None]) -> Callable[[Exchange], 
     [
         lambda exchange: exchange.answer(500),
         lambda exchange: exchange.answer(503, b"<Error><Code>SlowDown</Code></Error>"),
-        lambda exchange: exchange.server.proxy.released.wait(60),
+        lambda exchange: exchange.server.owner.released.wait(60),
     ],
     ids=["500", "503", "silent"],
 )
@@ -77,7 +77,7 @@ def test_a_store_that_refuses_fails_the_mini_batches_in_its_words(job: StorageJo
 
 
 def test_saving_is_bounded(job: StorageJob, proxy: Proxy) -> None:
-    proxy.fault = puts(10**6, lambda exchange: exchange.server.proxy.released.wait(120))  # type: ignore[attr-defined]
+    proxy.fault = puts(10**6, lambda exchange: exchange.server.owner.released.wait(120))  # type: ignore[attr-defined]
     job.endpoint = proxy.url
     job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "100"
     write(job, WRITE, files=1, settings=ONE_TRY + "\n    mini_batch_error_threshold: 0")
@@ -88,23 +88,14 @@ def test_saving_is_bounded(job: StorageJob, proxy: Proxy) -> None:
 
 
 def test_a_process_that_is_killed_while_it_saves_costs_nothing(job: StorageJob, proxy: Proxy) -> None:
-    held, go_on = threading.Event(), threading.Event()
-
-    def fault(exchange: Exchange) -> None:
-        if exchange.key.endswith("out/01") and exchange.command == "PUT" and not go_on.is_set():
-            held.set()
-            go_on.wait(60)
-
-    proxy.fault = fault
-    job.endpoint = proxy.url
-    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "60"
+    gate = job.hold(proxy, "PUT", "out/01")
     write(job, WRITE, settings=ONE_TRY)
     process = job.start("--slots", "1")
-    wait_until(held.is_set, "a save that waits")
+    wait_until(gate.held.is_set, "a save that waits")
     (pid,) = job.fetch_processes()
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: len(job.fetch_processes()) == 2, "another process")
-    go_on.set()
+    gate.open()
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 0, text
     assert made(job) == WANT
@@ -117,7 +108,7 @@ def test_nothing_is_saved_any_more_for_a_job_that_was_cancelled(job: StorageJob,
     def fault(exchange: Exchange) -> None:
         if exchange.command == "PUT":
             held.set()
-            exchange.server.proxy.released.wait(120)  # type: ignore[attr-defined]
+            exchange.server.owner.released.wait(120)  # type: ignore[attr-defined]
 
     proxy.fault = fault
     job.endpoint = proxy.url

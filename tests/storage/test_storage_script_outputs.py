@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 from typing import Any
 
 import pytest
 import windrow
 from s3_server import Exchange, Proxy
-from storage_job import StorageJob, wait_until
+from storage_job import WITH_OUT, StorageJob, wait_until
 from windrow.job import JobState
 
-WRITE = """\
-import argparse, os
-
-def init():
-    global out
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out")
-    out = parser.parse_known_args()[0].out
+WRITE = (
+    WITH_OUT
+    + """\
     assert os.path.isdir(out), out
 
 def run(mini_batch):
@@ -32,6 +26,7 @@ def run(mini_batch):
         os.rename(os.path.join(out, name + ".tmp"), os.path.join(out, name))
     return mini_batch
 """
+)
 
 
 def write(job: StorageJob, script: str, *, files: int = 4, outputs: str = "", **options: Any) -> None:
@@ -61,15 +56,9 @@ def test_files_of_each_mini_batch(job: StorageJob) -> None:
     assert not list((job.state / "agent" / "steps").glob("*/outputs/*"))
 
 
-ALL_KINDS = """\
-import argparse, os
-
-def init():
-    global out
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out")
-    out = parser.parse_known_args()[0].out
-
+ALL_KINDS = (
+    WITH_OUT
+    + """
 def run(mini_batch):
     (name,) = map(os.path.basename, mini_batch)
     folder = os.path.join(out, name, "tief er", "ü 😀%20")
@@ -82,6 +71,7 @@ def run(mini_batch):
             file.write(bytes([number]) * (1 << 20))
     return [name]
 """
+)
 
 
 def test_names_folders_and_sizes_of_all_kinds(job: StorageJob) -> None:
@@ -98,36 +88,22 @@ def test_names_folders_and_sizes_of_all_kinds(job: StorageJob) -> None:
 
 def test_nothing_is_told_as_done_before_its_files_are_there(job: StorageJob, proxy: Proxy) -> None:
     """What a mini-batch has written is in the store when it counts, also when all dies right then."""
-    held, go_on = threading.Event(), threading.Event()
-
-    def fault(exchange: Exchange) -> None:
-        if exchange.command == "PUT" and exchange.key.endswith("out/02"):
-            held.set()
-            go_on.wait(60)
-
-    proxy.fault = fault
-    job.endpoint = proxy.url
-    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "60"
+    gate = job.hold(proxy, "PUT", "out/02")
     write(job, WRITE)
     process = job.start("--slots", "1", "-o", "json")
-    wait_until(held.is_set, "a save that waits")
+    wait_until(gate.held.is_set, "a save that waits")
     wait_until(lambda: "02" not in made(job) and len(made(job)) == 2, "two saves that are done")
     agent = json.loads((job.state / "embedded.json").read_text())["agent_pid"]
     os.kill(agent, signal.SIGKILL)
-    go_on.set()
+    gate.open()
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 0, text
     assert sorted(made(job)) == ["00", "01", "02", "03"]
 
 
-CHANGES = """\
-import argparse, os
-
-def init():
-    global out
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out")
-    out = parser.parse_known_args()[0].out
+CHANGES = (
+    WITH_OUT
+    + """\
     for name in ("from init", "changed later"):
         with open(os.path.join(out, name), "w") as file:
             file.write("init")
@@ -152,6 +128,7 @@ def shutdown():
     with open(os.path.join(out, "from shutdown"), "w") as file:
         file.write("end")
 """
+)
 
 
 def test_what_is_changed_later_and_what_fails(job: StorageJob) -> None:
@@ -225,14 +202,10 @@ def test_another_step_reads_it(job: StorageJob) -> None:
     assert sorted(made(job, "again")) == ["00", "01", "02"]
 
 
-LEAVE = """\
-import argparse, os, socket
-
-def init():
-    global out
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out")
-    out = parser.parse_known_args()[0].out
+LEAVE = (
+    WITH_OUT
+    + """
+import socket
 
 def run(mini_batch):
     (name,) = map(os.path.basename, mini_batch)
@@ -242,6 +215,7 @@ def run(mini_batch):
         open(os.path.join(out, name), "w").close()
     return [name]
 """
+)
 
 
 @pytest.mark.parametrize(
@@ -263,15 +237,10 @@ def test_what_cannot_be_in_a_store_fails_its_mini_batch(job: StorageJob, leave: 
     assert job.rows.read_bytes() == b"01\n02\n"
 
 
-AT_THE_END = """\
-import argparse, os
+AT_THE_END = (
+    WITH_OUT
+    + """
 from azureml_user.parallel_run import EntryScript
-
-def init():
-    global out
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out")
-    out = parser.parse_known_args()[0].out
 
 def run(mini_batch):
     return mini_batch
@@ -280,28 +249,20 @@ def shutdown():
     with open(os.path.join(out, "end of " + EntryScript().agent_name), "w") as file:
         file.write("end")
 """
+)
 
 
 def test_a_step_is_done_when_what_shutdown_wrote_is_there(job: StorageJob, proxy: Proxy) -> None:
-    held, go_on = threading.Event(), threading.Event()
-
-    def fault(exchange: Exchange) -> None:
-        if exchange.command == "PUT":
-            held.set()
-            go_on.wait(60)
-
-    proxy.fault = fault
-    job.endpoint = proxy.url
-    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "60"
+    gate = job.hold(proxy, "PUT")
     write(job, AT_THE_END)
     process = job.start("--slots", "1")
-    wait_until(held.is_set, "a save at the end")
+    wait_until(gate.held.is_set, "a save at the end")
     with windrow.Client(json.loads((job.state / "embedded.json").read_text())["address"]) as client:
         (seen,) = client.list_jobs()
         assert (seen.items.done, seen.state) == (4, JobState.RUNNING)
         assert "Nodes end their workers" in seen.steps[0].message
         assert made(job) == {}
-        go_on.set()
+        gate.open()
         *_, last = client.progress(seen.job_id)
         assert last.state is JobState.COMPLETED and made(job) == {"end of process000": b"end"}
     text, _ = process.communicate(timeout=60)
@@ -323,22 +284,13 @@ def test_what_shutdown_wrote_and_is_refused_fails_the_step(job: StorageJob, prox
 @pytest.mark.parametrize("victim", ["master_pid", "agent_pid"])
 def test_one_that_dies_while_workers_end(job: StorageJob, proxy: Proxy, victim: str) -> None:
     """A master hears of it again; what an agent had not brought yet is named."""
-    held, go_on = threading.Event(), threading.Event()
-
-    def fault(exchange: Exchange) -> None:
-        if exchange.command == "PUT":
-            held.set()
-            go_on.wait(60)
-
-    proxy.fault = fault
-    job.endpoint = proxy.url
-    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "60"
+    gate = job.hold(proxy, "PUT")
     write(job, AT_THE_END)
     process = job.start("--slots", "1", "-o", "json")
-    wait_until(held.is_set, "a save at the end")
+    wait_until(gate.held.is_set, "a save at the end")
     os.kill(json.loads((job.state / "embedded.json").read_text())[victim], signal.SIGKILL)
     proxy.fault = lambda exchange: None
-    go_on.set()
+    gate.open()
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 0, text
     if victim == "master_pid":

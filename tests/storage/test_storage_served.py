@@ -13,7 +13,7 @@ import pytest
 import windrow
 from s3_server import BUCKET
 from served_job import Served
-from storage_job import CONTENTS, DEADLINE_S, TABLE, StorageJob
+from storage_job import CONTENTS, DEADLINE_S, TABLE, WITH_OUT, StorageJob
 from windrow.errors import RequestRefused
 from windrow.job import JobState
 
@@ -91,14 +91,10 @@ def test_the_default_datastore_has_to_be_a_folder(tmp_path: Path) -> None:
     assert run.returncode == 2 and "has to be a folder" in run.stderr
 
 
-SLOW = """\
-import argparse, os, time
-
-def init():
-    global out
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out")
-    out = parser.parse_known_args()[0].out
+SLOW = (
+    WITH_OUT
+    + """
+import time
 
 def run(mini_batch):
     (name,) = map(os.path.basename, mini_batch)
@@ -109,6 +105,7 @@ def run(mini_batch):
         file.write(", whole")
     return [name]
 """
+)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["is killed", "leaves"])

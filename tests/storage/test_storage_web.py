@@ -116,3 +116,10 @@ def test_what_changes_between_planning_and_reading(
     found = job.rows.read_bytes().splitlines() if job.rows.exists() else []
     # Nothing of the new content is among the rows: what was fetched before is the old one.
     assert found == [b"%d" % at for at in range(len(found))] and len(found) < ROWS
+
+
+def test_a_file_of_a_server_that_gives_no_parts(job: StorageJob, web: WebServer) -> None:
+    web.ranges = False
+    web.files["/some%20file.txt"] = b"from the web"
+    job.write(CONTENTS, f"{{type: uri_file, path: '{web.url}/some%20file.txt'}}")
+    assert job.run_well() == b"some file.txt=from the web\n"

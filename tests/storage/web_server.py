@@ -6,11 +6,12 @@ import contextlib
 import hashlib
 import http.server
 import re
-import threading
 from collections.abc import Iterator
 
+from local_server import LocalServer
 
-class WebServer:
+
+class WebServer(LocalServer):
     """`files`: what it has, by path. The other attributes: what it can."""
 
     def __init__(self) -> None:
@@ -22,19 +23,7 @@ class WebServer:
         self.heads = True
         self.reads: list[tuple[str, str]] = []
         """Path and range of each GET."""
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Exchange)
-        self._server.daemon_threads = True
-        self._server.web = self  # type: ignore[attr-defined]
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End it."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(_Exchange)
 
 
 class _Exchange(http.server.BaseHTTPRequestHandler):
@@ -52,7 +41,7 @@ class _Exchange(http.server.BaseHTTPRequestHandler):
 
     @property
     def _web(self) -> WebServer:
-        found: WebServer = self.server.web  # type: ignore[attr-defined]
+        found: WebServer = self.server.owner  # type: ignore[attr-defined]
         return found
 
     def _answer(self) -> None:

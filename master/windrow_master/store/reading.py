@@ -27,15 +27,15 @@ INDEX = f"key & {(1 << MINI_BATCH_SHIFT) - 1}"
 MINI_BATCH_COLUMNS = (
     f"{INDEX}, state, generation, item_first, item_count, items_counted, ok_count, recipe_offset, recipe_length, "
     "lease_id, row_count"
-)
+).split(", ")
 RANGE_COLUMNS = (
     f"{INDEX}, lease_id, items_counted, ok_count, row_count, segment_id, segment_offset, rows_length, rows_crc32"
-)
+).split(", ")
 ATTEMPT_COLUMNS = (
     "lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number, state, cause, "
     "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail, phase"
 )
-ITEM_OUTCOME_COLUMNS = "o.step_id, o.mini_batch, o.item_first, o.item_count, o.cause, o.message"
+ITEM_OUTCOME_COLUMNS = ("o.step_id", "o.mini_batch", "o.item_first", "o.item_count", "o.cause", "o.message")
 # Two lookups each, since each of the two partial indexes of attempts knows half of the states.
 _OF_OUTCOME = "FROM attempt AS a WHERE a.step_id = o.step_id AND a.mini_batch = o.mini_batch AND a.state"
 TRIES = f"(SELECT count(*) {_OF_OUTCOME} = 2) + (SELECT count(*) {_OF_OUTCOME} <> 2 AND a.state = 3)"
@@ -127,7 +127,7 @@ class SqliteReader:
 
     def item_outcomes_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[ItemOutcomeRow]]:
         """See protocol.StoreReader."""
-        for page in self._item_outcome_pages(ITEM_OUTCOME_COLUMNS.split(", "), "item_outcome AS o", step_id, page_rows):
+        for page in self._item_outcome_pages(ITEM_OUTCOME_COLUMNS, "item_outcome AS o", step_id, page_rows):
             yield _typed(ItemOutcomeRow, page)
 
     def failures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[FailureRow]]:
@@ -169,10 +169,11 @@ class SqliteReader:
         rows = self._rows(f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE {condition}", (value,))
         return JobRow._make(rows[0]) if rows else None
 
-    def _mini_batch_pages(self, columns: str, condition: str, step_id: StepId, page_rows: int) -> Iterator[Page]:
+    def _mini_batch_pages(
+        self, columns: Sequence[str], condition: str, step_id: StepId, page_rows: int
+    ) -> Iterator[Page]:
         after, stop = mini_batch_key(step_id, 0) - 1, mini_batch_key(StepId(step_id + 1), 0)
-        rest = f"FROM mini_batch WHERE key > ? AND key < ? {condition} ORDER BY key LIMIT ?"
-        query = _paged(columns.split(", "), rest)
+        query = _paged(columns, f"FROM mini_batch WHERE key > ? AND key < ? {condition} ORDER BY key LIMIT ?")
         while page := self._page(query, (after, stop, page_rows)):
             yield page
             if len(page) < page_rows:
