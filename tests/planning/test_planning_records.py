@@ -71,6 +71,18 @@ class TestListsOfDicts:
         assert [row["n"] for one in loaded(found) for row in one] == list(range(13))
         assert is_row_index_exact(found.reader)
 
+    def test_have_what_python_writes(self, tmp_path: Path) -> None:
+        (tmp_path / "a.jsonl").write_text(json.dumps({"loss": float("nan"), "best": float("-inf")}) + "\n")
+        found = plan(tmp_path / "step", tmp_path / "a.jsonl", "uri_file", file_format="jsonl")
+        ((row,),) = loaded(found)
+        assert row["loss"] != row["loss"] and row["best"] == float("-inf")
+
+    def test_of_invalid_lines_are_told_before_anything_runs(self, tmp_path: Path) -> None:
+        (tmp_path / "a.jsonl").write_text('{"a": 1}\nnonsense\n')
+        found = plan(tmp_path / "step", tmp_path / "a.jsonl", "uri_file", file_format="jsonl")
+        assert found.error is not None and "line 2" in found.error["message"] and "correct it" in found.error["message"]
+        assert "MLTable" not in found.error["message"]
+
     @pytest.mark.parametrize("exact", [True, False])
     def test_are_cut_by_bytes(self, tmp_path: Path, exact: bool) -> None:
         write_lines(tmp_path / "a.jsonl", 0, 50)

@@ -22,7 +22,8 @@ def _refuse(constant: str) -> Any:
     raise ValueError("%s is no JSON" % constant)
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
+_OF_TABLES = json.JSONDecoder(parse_constant=_refuse)
+_OF_PYTHON = json.JSONDecoder()
 
 
 def objects(data: str, drop_invalid: bool) -> Iterator[Dict[str, Any]]:
@@ -30,23 +31,30 @@ def objects(data: str, drop_invalid: bool) -> Iterator[Dict[str, Any]]:
     return (value for _, value in _numbered(data, drop_invalid))
 
 
-def _numbered(data: str, drop_invalid: bool) -> Iterator[Tuple[int, Dict[str, Any]]]:
-    """The objects with the numbers of their lines, from 0 on, where only lines that are not empty count."""
+def records(data: str) -> Iterator[Dict[str, Any]]:
+    """The same as Python's own reader has them: NaN and Infinity are floats, since its writer writes them."""
+    return (value for _, value in _numbered(data, None))
+
+
+def _numbered(data: str, drop_invalid: Optional[bool]) -> Iterator[Tuple[int, Dict[str, Any]]]:
+    """The objects with the numbers of their lines, from 0 on, where only lines that are not empty count.
+    ``drop_invalid`` None: those of no table."""
+    decoder = _OF_PYTHON if drop_invalid is None else _OF_TABLES
     counted = -1
     for number, line in enumerate(data.split("\n"), 1):
         if not line:
             continue
         counted += 1
         try:
-            value, _ = _DECODER.raw_decode(line, len(line) - len(line.lstrip(" \t")))
+            value, _ = decoder.raw_decode(line, len(line) - len(line.lstrip(" \t")))
             if not isinstance(value, dict):
                 raise ValueError("it is no object")
         except (ValueError, RecursionError) as error:
             if drop_invalid:
                 continue
+            advice = "" if drop_invalid is None else ", or set `invalid_lines: drop` in an MLTable file"
             raise InvalidLine(
-                "line %d of the slice is not a JSON object (%s): %.100r; correct it, or set `invalid_lines: drop` "
-                "in an MLTable file" % (number, error, line)
+                "line %d of the slice is not a JSON object (%s): %.100r; correct it%s" % (number, error, line, advice)
             ) from None
         yield counted, value
 
@@ -124,7 +132,7 @@ class RecordsLoader:
         """One mini-batch. Raises InputChanged, OSError, and ValueError for what is no text or no JSON."""
         where = json.loads(recipe)
         try:
-            rows = list(objects(to_text(read_range(where), self._encoding, where["begin"]), False))
+            rows = list(records(to_text(read_range(where), self._encoding, where["begin"])))
         except ValueError as error:
             raise ValueError(
                 "%s, after byte %d, cannot be read: %s." % (where["file"], where["begin"], error)

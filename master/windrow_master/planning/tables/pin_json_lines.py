@@ -12,7 +12,7 @@ from typing import Any
 from windrow.spec.mltable import ReadJsonLines
 from windrow_worker.tables.delimited_text import Text
 from windrow_worker.tables.encodings import ENCODINGS, to_text
-from windrow_worker.tables.json_lines import kind_of, objects
+from windrow_worker.tables.json_lines import kind_of, objects, records
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.tables.delimited_files import Format, read_head
@@ -28,8 +28,10 @@ SAMPLE_BYTES = 8 * 1024 * 1024
 class JsonLinesPinning:
     """One table's pinning: all files are `looked_at` while listing, then `pin`."""
 
-    def __init__(self, read: ReadJsonLines) -> None:
+    def __init__(self, read: ReadJsonLines, *, as_records: bool) -> None:
+        """`as_records`: for lists of dicts, in no table."""
         self._read = read
+        self._as_records = as_records
         self.how = Format(ENCODINGS[read.encoding], Text())
 
     def looked_at(self, files: Iterable[TableFile]) -> Iterable[TableFile]:
@@ -74,6 +76,7 @@ class JsonLinesPinning:
 
     def _objects(self, data: bytes, file: TableFile, begin: int) -> Iterable[dict[str, Any]]:
         try:
-            yield from objects(to_text(data, self.how.encoding.name, begin), self._read.drop_invalid)
+            text = to_text(data, self.how.encoding.name, begin)
+            yield from records(text) if self._as_records else objects(text, self._read.drop_invalid)
         except ValueError as error:
             raise PlanningError(f"{shown(file.name)}: {error}.") from error

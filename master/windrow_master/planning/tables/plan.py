@@ -197,7 +197,7 @@ def _list_and_pin(source: Source, given: DividedInput, request: Request, journal
     if first is None:
         raise nothing_found(source.path, source.entries) if file_steps is None else file_steps.nothing_left()
     read = read or plain_read(first[0], source.path)
-    pinning = _pinning(read, emitter, before, plain=source.plain)
+    pinning = _pinning(read, request, emitter, before, plain=source.plain)
     partitions = _partitions(source, read)
     for file in pinning.looked_at(_files(source, read, chain([first], names))):
         journal.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
@@ -373,11 +373,11 @@ def _is_hidden_stranger(name: bytes) -> bool:
     return False
 
 
-def _pinning(read: Read, emitter: Emitter, before: PathColumns, *, plain: bool) -> Any:
+def _pinning(read: Read, request: Request, emitter: Emitter, before: PathColumns, *, plain: bool) -> Any:
     if isinstance(read, ReadDelimited):
         return DelimitedPinning(read, emitter.warn, before, plain=plain)
     if isinstance(read, ReadJsonLines):
-        return JsonLinesPinning(read)
+        return JsonLinesPinning(read, as_records=request.file_format is not None)
     # Only Parquet needs pyarrow here; text starts without.
     from windrow_master.planning.tables.pin_parquet import ParquetPinning
 
