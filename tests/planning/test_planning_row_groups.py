@@ -16,8 +16,15 @@ import pytest
 from planner_process import Plan, Planner, plan
 from windrow_master.planning import describe_items
 from windrow_master.planning.describe import describe_partition
+from windrow_master.planning.partitions.row_groups import size_class
 from windrow_worker.loaded import InputChanged, Loaded
 from windrow_worker.loading import make_loader
+
+
+def test_ranks_are_sizes_in_few_classes() -> None:
+    assert [size_class(rows) for rows in (1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 1000)] == [1, 2, 3, 4, 4, 6, 6, 8, 8, 12, 768]
+    classes = [size_class(rows) for rows in range(1, 5000)]
+    assert classes == sorted(classes) and all(rows / 1.5 < at <= rows for rows, at in enumerate(classes, 1))
 
 
 def load(found: Plan) -> list[Loaded]:
@@ -73,7 +80,7 @@ def test_groups_are_those_of_pandas_in_input_order(tmp_path: Path, seed: int) ->
             told = one.partition_key_value
             assert told is not None and list(told) == keys
             assert [told[key] for key in keys] == cells(one.value[keys])[0]
-        assert [one.rank for one in found.mini_batches] == [len(one.value) for one in loaded]
+        assert [one.rank for one in found.mini_batches] == [size_class(len(one.value)) for one in loaded]
         # In the order of their values, null last.
         firsts = [[(value is None, value) for value in cells(one.value[keys])[0]] for one in loaded]
         assert firsts == sorted(firsts)
@@ -224,7 +231,7 @@ def test_groups_that_span_batches_and_planners_killed_between(tmp_path: Path) ->
     seen: list[int] = []
     for one in found:
         loaded = loader.load(recipes[one.recipe_offset : one.recipe_offset + one.recipe_length])
-        assert loaded.item_count == one.item_count == one.rank
+        assert loaded.item_count == one.item_count and one.rank == size_class(one.item_count)
         numbers = loaded.value["at"].to_list()
         assert numbers == sorted(numbers)
         assert loaded.partition_key_value == {"k": keys[numbers[0]]}
