@@ -120,6 +120,11 @@ class Client:
         return self.connection.address
 
     @property
+    def is_here(self) -> bool:
+        """The master works on a state folder of this machine."""
+        return self._session is not None
+
+    @property
     def runs_nothing(self) -> bool:
         """The master is a private one of this client's own, without an agent: unfinished jobs stand still."""
         return self._session is not None and not self._session.attached

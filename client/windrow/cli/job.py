@@ -134,7 +134,7 @@ def show(job: JobName, master: Master = None, state: State = None, output: Outpu
         out(f"{waits}.")
     if found.state.ended:
         out("")
-        print_summary(found, document, options=place_options(master, state))
+        print_summary(found, document, options=place_options(master, state), here=client.is_here)
     return exit_codes.DONE
 
 

@@ -57,5 +57,5 @@ def stream_job(
         places = summary.output_places(job, document) if job.state.succeeded else []
         emit("end", job=job.to_dict(), outputs=places, exit_code=code)
     else:
-        summary.print_summary(job, document, options=options)
+        summary.print_summary(job, document, options=options, here=client.is_here)
     return code
