@@ -51,7 +51,7 @@ def table(measured: Table) -> str:
             spread = [_number(value, compared.decimals) for value in line.spread] if line.spread else []
             cells.insert(2 if with_ratio else 1, " – ".join(spread))
         lines.append(f"| {line.name} | " + " | ".join(cells) + f" | {line.note} |")
-    lines += ["", f"{datetime.date.today()}, commit {_commit()}, load {os.getloadavg()[0]:.1f} after."]
+    lines += ["", f"{datetime.date.today()}, {_processor()}, commit {_commit()}, load {os.getloadavg()[0]:.1f} after."]
     return "\n".join(lines) + "\n"
 
 

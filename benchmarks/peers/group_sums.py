@@ -33,6 +33,8 @@ def folders(path: str, place: str) -> Iterator[str]:
     """DuckDB's folders, in the order of their keys."""
     import duckdb
 
+    # What it does not hold in memory would else go to the working folder, until the disk is full.
+    duckdb.sql(f"SET temp_directory = '{place}.temporary'; SET max_temp_directory_size = '20GB'")
     copy = f"COPY (FROM read_csv('{path}')) TO '{place}' (FORMAT parquet, PARTITION_BY (key))"
     duckdb.sql(copy)
     return iter(sorted(entry.path for entry in os.scandir(place)))
