@@ -63,7 +63,7 @@ class Dispatcher:
         self._ticks = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._dropping: dict[int, Step] = {}
-        self._unsaved: dict[int, str] = {}
+        self._badly_ended: dict[int, rpc.EndedStep] = {}
         # Process numbers go on when a step comes back with a later generation.
         self._next_process: dict[int, int] = {}
 
@@ -88,7 +88,7 @@ class Dispatcher:
                 step.asked_to_end = True
                 self._end_step(step)
             else:
-                self._upward.end(step_id, self._unsaved.get(step_id, ""))
+                self._upward.end(self._badly_ended.get(step_id) or rpc.EndedStep(step_id=step_id))
         if response.revoked_lease_ids or response.recalled_lease_ids or response.ended_step_ids:
             self._flow.pump_all()
 
@@ -243,10 +243,11 @@ class Dispatcher:
         await asyncio.to_thread(step.drop_work)
         if self._dropping.get(step.step_id) is step:
             del self._dropping[step.step_id]
-        if step.unsaved:
-            self._unsaved[step.step_id] = step.unsaved
+        ended = step.as_ended()
+        if step.unsaved or step.shutdown_failures:
+            self._badly_ended[step.step_id] = ended
         if step.asked_to_end:
-            self._upward.end(step.step_id, step.unsaved)
+            self._upward.end(ended)
 
     # Workers.
 

@@ -36,7 +36,6 @@ from windrow_agent.workers.deadlines import Limits
 from windrow_agent.workers.process import WorkerProcess
 
 _ERROR_FILE_BYTES = 4 << 20
-_SHUTDOWN_LIMIT_S = 60.0
 
 
 class StepState(IntEnum):
@@ -92,6 +91,10 @@ class Step:
     """Those among them that the completion of a mini-batch waits for."""
     unsaved: str = ""
     """Why something that a worker wrote outside of ``run()`` is not in its store."""
+    shutdown_failures: int = 0
+    """Workers whose ``shutdown()`` failed, or did not come to its end."""
+    shutdown_failure: str = ""
+    """What the first of them says."""
     asked_to_end: bool = False
     """The master wants to hear when it has ended here."""
 
@@ -105,7 +108,6 @@ class Step:
         limits = Limits(
             run_s=_duration(spec, "run_invocation_timeout", 60.0),
             load_s=_duration(spec, "task_overhead_timeout", 600.0),
-            stop_s=min(_duration(spec, "run_invocation_timeout", 60.0), _SHUTDOWN_LIMIT_S),
         )
         step = cls(
             spec=spec,
@@ -130,6 +132,20 @@ class Step:
     def code(self) -> Path:
         """The copy of the code; working folder of its workers."""
         return self.folder / "code"
+
+    def note_shutdown_failure(self, process_number: int, message: str) -> None:
+        """A worker that was told to shut down did not do so in good order."""
+        self.shutdown_failures += 1
+        self.shutdown_failure = self.shutdown_failure or f"process{process_number:03d}: {message}"
+
+    def as_ended(self) -> rpc.EndedStep:
+        """What the master is told when no worker is left."""
+        return rpc.EndedStep(
+            step_id=self.step_id,
+            unsaved=self.unsaved,
+            shutdown_failures=self.shutdown_failures,
+            shutdown_failure=self.shutdown_failure,
+        )
 
     def localised(self, text: str, outputs: Mapping[str, str]) -> str:
         """A text of the specification with the places of side inputs on this node, and of a worker's stored outputs."""

@@ -181,6 +181,7 @@ class Supervisor:
                     continue
                 _, message, detail = completions.failure_of(completions.side_of(result))
                 say(logging.WARNING, "shutdown() failed", step=step.step_id, process=number, why=message)
+                step.note_shutdown_failure(number, message)
                 step.log_file(rpc.LOG_KIND_ERROR, number).write(f"{message}\n{detail}\n".encode())
         if finished:
             self._upward.wake()
@@ -356,6 +357,8 @@ class Supervisor:
             script = look.phase >= Phase.INIT and found.cause != work.CAUSE_NODE_FAULT
             cause = work.CAUSE_INIT_FAILED if script else work.CAUSE_NODE_FAULT
             self._not_ready(step, cause, found.message, _stderr_tail(worker), worker.process_number, hopeless=stuck)
+        if look.phase is Phase.STOPPING and not worker.stopped and worker.killed_for is None:
+            step.note_shutdown_failure(worker.process_number, found.message)
         if worker.outputs is not None:
             self._saving.worker_gone(step, worker, worker.outputs)
         # Not before: what has just been written about its end is the last of its logs, too.

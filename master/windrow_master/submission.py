@@ -221,7 +221,7 @@ def step_settings(step: EffectiveStep) -> StepSettings:
         depends_on=tuple(step.depends_on),
         append_row=step.append_row_to is not None,
         row_format=step.rows.format,
-        saves_outputs=bool(outputs_elsewhere(step)),
+        ends_workers_first=step.may_shut_down or bool(outputs_elsewhere(step)),
         without_input=step.rank_mini_batch_count > 0,
         error_threshold=step.error_threshold,
         mini_batch_error_threshold=step.mini_batch_error_threshold,

@@ -38,6 +38,7 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
         self.completions: dict[int, list[work.Completion]] = defaultdict(list)
         self.released: list[int] = []
         self.failures: list[rpc.WorkerFailure] = []
+        self.ended: list[rpc.EndedStep] = []
         self.capacities: dict[int, rpc.StepCapacity] = {}
         self.heartbeats: list[rpc.HeartbeatRequest] = []
         self.logs: dict[tuple[int, int], bytearray] = defaultdict(bytearray)
@@ -228,6 +229,7 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
             self.completions[completion.lease_id].append(completion)
         self.released += request.released_lease_ids
         self.failures += request.worker_failures
+        self.ended += request.ended_steps
         if request.draining:
             self.draining = True
             if self.answers_drain:

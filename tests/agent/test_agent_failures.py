@@ -121,14 +121,36 @@ async def test_a_worker_that_dies_over_large_rows_leaves_no_files(rig: Rig) -> N
     await eventually(lambda: not list((rig.root / "agent").glob("steps/*/scratch/process000/*")))
 
 
-@scenario
-async def test_a_shutdown_that_raises_is_in_the_error_log(rig: Rig) -> None:
-    await rig.serve(f"{ECHO}\ndef shutdown():\n    raise OSError('the model store is gone')\n", slots=1)
+async def a_failing_shutdown(rig: Rig, shutdown: str, said: str) -> None:
+    """It is told when the step has ended, and again when that is asked again."""
+    await rig.serve(f"{ECHO}\ndef shutdown():\n    {shutdown}\n", slots=1, spec={"load_s": 1})
     await rig.master.until(lambda: rig.master.capacities.get(STEP))
     ids = rig.master.assign(1)
     await rig.master.until(lambda: rig.master.done(ids))
-    rig.master.send(rpc.WorkResponse(ended_step_ids=[STEP]))
+    for times in (1, 2):
+        rig.master.send(rpc.WorkResponse(ended_step_ids=[STEP]))
+        await rig.master.until(lambda times=times: len(rig.master.ended) == times)
+    for ended in rig.master.ended:
+        assert (ended.step_id, ended.unsaved, ended.shutdown_failures) == (STEP, "", 1)
+        assert "process000" in ended.shutdown_failure and said in ended.shutdown_failure
+
+
+@scenario
+async def test_a_shutdown_that_raises_is_told_and_in_the_error_log(rig: Rig) -> None:
+    await a_failing_shutdown(rig, "raise OSError('the model store is gone')", "OSError: the model store is gone")
     await rig.master.until(lambda: b"the model store is gone" in rig.master.logs[rpc.LOG_KIND_ERROR, 0])
+
+
+@scenario
+async def test_a_shutdown_that_ends_its_process_is_told(rig: Rig) -> None:
+    await a_failing_shutdown(rig, "import os; os._exit(7)", "exit code 7 in shutdown()")
+
+
+@scenario
+async def test_a_shutdown_that_does_not_end_is_told(rig: Rig) -> None:
+    await a_failing_shutdown(
+        rig, "import time; time.sleep(600)", "shutdown() took longer than 1 s (--task_overhead_timeout)"
+    )
 
 
 @scenario

@@ -25,7 +25,7 @@ from windrow_agent.workers.oom import OomCounter, counter_paths, parse_counter
 from windrow_agent.workers.page import Look, Phase
 
 S = 10**9
-LIMITS = Limits(run_s=60, load_s=600, stop_s=30)
+LIMITS = Limits(run_s=60, load_s=600)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ LIMITS = Limits(run_s=60, load_s=600, stop_s=30)
         (Phase.RUNNING, 61, 10_000, 0, "retry_settings.timeout"),
         (Phase.RUNNING, 61, 10_000, 2, None),
         (Phase.RETURNING, 601, 10_000, 0, "what run() returned"),
-        (Phase.STOPPING, 31, 10_000, 0, "shutdown()"),
+        (Phase.STOPPING, 601, 10_000, 0, "shutdown()"),
     ],
 )
 def test_deadlines(phase: Phase, in_phase_s: int, since_spawn_s: int, stalled_s: int, word: str | None) -> None:

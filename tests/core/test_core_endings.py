@@ -1,4 +1,5 @@
-"""A step whose scripts write to a store: its workers are ended, and waited for, before its output is made."""
+"""A step whose scripts have a shutdown(), or write to a store: its workers are ended, and waited for, before its output
+is made."""
 
 from __future__ import annotations
 
@@ -13,16 +14,18 @@ from windrow_master.core.statuses import DEPENDENCY_ERROR
 STEP = StepId(1)
 
 
-def confirm(driver: CoreDriver, name: str, message: str = "", stream: int | None = None) -> None:
+def confirm(
+    driver: CoreDriver, name: str, unsaved: str = "", stream: int | None = None, failures: tuple[int, str] = (0, "")
+) -> None:
     node = driver.node(name)
     stream = node.stream if stream is None else stream
-    driver.do(commands.ConfirmStepEnd(node.node_id, stream, STEP, message))
+    driver.do(commands.ConfirmStepEnd(node.node_id, stream, STEP, unsaved, *failures))
 
 
 def ending(*names: str) -> CoreDriver:
     """All of a step is done by the first of these nodes."""
     driver = CoreDriver()
-    driver.running([1, 1], saves_outputs=True)
+    driver.running([1, 1], ends_workers_first=True)
     for name in names:
         driver.join(name)
     driver.finish_all(names[0])
@@ -47,7 +50,7 @@ def test_all_nodes_are_asked_and_waited_for() -> None:
     assert driver.job().state is JobState.COMPLETED and not driver.job().warnings
 
 
-def test_a_step_without_such_outputs_waits_for_nobody() -> None:
+def test_a_step_without_a_shutdown_waits_for_nobody() -> None:
     driver = CoreDriver()
     driver.running([1])
     driver.join()
@@ -79,6 +82,18 @@ def test_what_could_not_be_saved_fails_the_step() -> None:
     confirm(driver, "n1", "what process000 wrote is not in its store")
     assert driver.step().state is StepState.FAILED and driver.step().error_category == DEPENDENCY_ERROR
     assert "n1" in driver.job().message and "process000" in driver.job().message
+
+
+def test_shutdowns_that_failed_are_told_once_for_all_nodes() -> None:
+    driver = ending("n1", "n2")
+    confirm(driver, "n1", failures=(2, "process001: OSError: no model store"))
+    confirm(driver, "n1", failures=(2, "said twice"))
+    assert not driver.job().warnings
+    confirm(driver, "n2", failures=(1, "process000: OSError: another"))
+    (warning,) = driver.job().warnings
+    assert "shutdown() failed in 3 workers" in warning and "process001: OSError: no model store (node n1)" in warning
+    driver.do(FinishStep(STEP, 1, ""))
+    assert driver.job().state is JobState.COMPLETED
 
 
 def test_a_broken_stream_and_a_restarted_master_ask_again() -> None:

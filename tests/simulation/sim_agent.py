@@ -221,7 +221,7 @@ class Agent(Process):
                 self._drop(entry)
         stream = self._stream
         if stream is not None:
-            command = commands.ConfirmStepEnd(self.node_id, stream.number, step_id, "")
+            command = commands.ConfirmStepEnd(self.node_id, stream.number, step_id)
             stream.up.send(lambda: stream.master.submit(command))
 
     def _on_drain(self, what: None) -> None:

@@ -122,7 +122,7 @@ def _draw_job(rng: Random, number: int, faults_until_s: float) -> JobPlan:
             name,
             depends_on=("a",) if name == "b" and rng.random() < 0.7 else (),
             append_row=rng.random() < 0.85,
-            saves_outputs=name == "b",
+            ends_workers_first=name == "b",
             error_threshold=rng.choice([-1, -1, -1, 30]),
             mini_batch_error_threshold=rng.choice([-1, -1, -1, 10]),
             allowed_failed_percent=rng.choice([100.0, 100.0, 60.0]),

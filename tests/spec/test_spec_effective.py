@@ -134,17 +134,6 @@ def document(workspace: Workspace) -> dict[str, Any]:
     return document
 
 
-def test_what_came_later_is_written_where_it_is_used_so_that_earlier_documents_are_read(
-    document: dict[str, Any],
-) -> None:
-    later = {"rank_mini_batch_count", "file_format", "mini_batch_rows", "exact_row_index"}
-    assert not any(later & step.keys() or "format" in step["rows"] for step in document["steps"])
-    job = EffectiveJob.from_json(json.dumps(document))
-    step = job.steps[0]._replace(exact_row_index=True, rows=job.steps[0].rows._replace(format="jsonl"))
-    (written, _) = json.loads(job._replace(steps=(step, job.steps[1])).to_json())["steps"]
-    assert written["exact_row_index"] is True and written["rows"]["format"] == "jsonl"
-
-
 def put(path: str, value: object) -> Change:
     def change(document: dict[str, Any]) -> None:
         *way, last = [int(name) if name.isdigit() else name for name in path.split("/")]
@@ -198,7 +187,7 @@ def drop(path: str) -> Change:
         (put("steps/0/inputs/images/type", "uri"), "uri_folder"),
         (put("steps/0/inputs/images/more", 1), "unknown"),
         (put("steps/0/inputs", {}), "names no data input"),
-        (put("steps/1/input_data", "word"), "names no data input"),
+        (put("steps/1/input_data", ["word"]), "names no data input"),
         (put("steps/0/outputs/scores/path", "x"), "neither an absolute path"),
         (put("steps/0/outputs/scores/file_name", "a/b"), "plain file name"),
         (put("steps/0/outputs/scores/file_name", ".."), "plain file name"),
@@ -287,3 +276,19 @@ def test_equal_files_give_equal_digests_and_another_setting_another(workspace: W
     again = workspace.effective(workspace.loaded(more="# moved down\ndescription: new\n")).run_digest
     other = workspace.effective(workspace.loaded("mini_batch_size: 3")).run_digest
     assert (first == again, first == other) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("script", "may"),
+    [
+        ("def run(mini_batch):\n    return mini_batch\n", False),
+        ("def run(mini_batch):\n    return mini_batch\ndef shutdown():\n    pass\n", True),
+        ("from base import *\n", True),
+        ("from base import run, shutdown\n", True),
+        ("def run(mini_batch):\n    return mini_batch\n" + "#\n" * 600_000, True),
+    ],
+    ids=["none", "own", "star", "imported", "too long to be looked at"],
+)
+def test_whether_a_script_may_have_a_shutdown(workspace: Workspace, script: str, may: bool) -> None:
+    workspace.write("src/score.py", script)
+    assert workspace.job(workspace.job_of(STEP)).job.steps[0].may_shut_down is may

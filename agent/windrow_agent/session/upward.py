@@ -46,9 +46,9 @@ class Upward:
             self._failures.append(failure)
         self.wake()
 
-    def end(self, step_id: int, message: str) -> None:
-        """A step has ended here; ``message``: what of its outputs could not be saved."""
-        self._ended.append(rpc.EndedStep(step_id=step_id, message=message))
+    def end(self, ended: rpc.EndedStep) -> None:
+        """A step has ended here."""
+        self._ended.append(ended)
         self.wake()
 
     def complete(self, lease_id: int, completion: bytes) -> None:

@@ -13,7 +13,7 @@ class Limits:
 
     run_s: float
     load_s: float
-    stop_s: float
+    """Also for what else is done around ``run()``: writing what it returned, and ``shutdown()``."""
 
     @property
     def init_s(self) -> float:
@@ -73,6 +73,10 @@ def judge(look: Look, limits: Limits, *, now_ns: int, spawned_ns: int, stalled_n
                 f"Writing what run() returned took longer than {seconds(limits.load_s)} (--task_overhead_timeout) "
                 "and the process was killed",
             )
-    elif phase is Phase.STOPPING and in_phase_s > limits.stop_s:
-        return Overrun(phase, f"shutdown() took longer than {seconds(limits.stop_s)} and the process was killed")
+    elif phase is Phase.STOPPING and in_phase_s > limits.load_s:
+        return Overrun(
+            phase,
+            f"shutdown() took longer than {seconds(limits.load_s)} (--task_overhead_timeout) and the process was "
+            "killed",
+        )
     return None

@@ -86,6 +86,7 @@ class EffectiveStep(NamedTuple):
     where `rank_mini_batch_count` is above 0: so many mini-batches without input.
     `file_format` "jsonl": the input's files are JSON lines, and `run()` gets lists of dicts, of `mini_batch_rows`
     records (None: by `mini_batch_size`, in bytes). `exact_row_index`: records are counted while the input is divided.
+    `may_shut_down`: the script may have a `shutdown()`, which has to have ended everywhere before the step is done.
     Reference: parallel-job.md, 1.2, 1.3, 2.2 and 2.3.
     """
 
@@ -116,6 +117,7 @@ class EffectiveStep(NamedTuple):
     task_overhead_timeout_s: int = 600
     progress_update_timeout_s: int | None = None
     first_task_creation_timeout_s: int = 600
+    may_shut_down: bool = True
     rows: Rows = Rows()
 
 

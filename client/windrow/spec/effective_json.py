@@ -61,14 +61,6 @@ TO_CSV_KNOWN = (
 )
 """The others, of all versions of pandas."""
 
-_LATER: dict[str, dict[str, Any]] = {
-    "step": {"rank_mini_batch_count": 0, "file_format": None, "mini_batch_rows": None, "exact_row_index": False},
-    "rows": {"format": "text"},
-}
-"""Fields that came after the first documents, each with the value that those mean. They are written where they differ
-from it, so that the jobs of an earlier version can be read, and have the digests that they had.
-"""
-
 _KINDS: dict[type, str] = {LiteralInput: "literal", DataInput: "data", OutputInput: "output"}
 _LABELS = (
     "name",
@@ -141,24 +133,11 @@ def _plain_document(job: EffectiveJob) -> dict[str, Any]:
 
 def _plain_step(step: EffectiveStep) -> dict[str, Any]:
     return {
-        **_written(step._asdict(), "step"),
-        "input_data": _plain_input_data(step.input_data),
+        **step._asdict(),
         "inputs": {name: {"kind": _KINDS[type(given)], **given._asdict()} for name, given in step.inputs.items()},
         "outputs": {name: output._asdict() for name, output in step.outputs.items()},
-        "rows": _written(step.rows._asdict(), "rows"),
+        "rows": step.rows._asdict(),
     }
-
-
-def _plain_input_data(names: tuple[str, ...]) -> str | list[str] | None:
-    """The one name, as before there could be several; else a list."""
-    if len(names) > 1:
-        return list(names)
-    return names[0] if names else None
-
-
-def _written(fields: dict[str, Any], what: str) -> dict[str, Any]:
-    later = _LATER[what]
-    return {name: value for name, value in fields.items() if name not in later or value != later[name]}
 
 
 def _canonical(document: Mapping[str, Any]) -> str:
@@ -278,7 +257,7 @@ class _Reader(ValueReader):
         seconds = self.whole(1, TIMEOUT_S_MAX)
         threshold = self.whole(-1, INT_MAX)
         fields = self.fields(
-            {**_LATER["step"], **value} if isinstance(value, dict) else value,
+            value,
             key,
             {
                 "name": lambda name, at: self.matching(name, at, NAME, "a step name"),
@@ -289,7 +268,7 @@ class _Reader(ValueReader):
                 "environment_variables": self.map_of(self.text, _ENVIRONMENT_NAME),
                 "inputs": self.map_of(self._input, NAME),
                 "outputs": self.map_of(self._output, NAME),
-                "input_data": self._input_names,
+                "input_data": self.list_of(self.text),
                 "append_row_to": self.optional(self.text),
                 "mini_batch_size": self.optional(self.whole(1, SIZE_MAX)),
                 "partition_keys": self.list_of(self.text),
@@ -308,18 +287,11 @@ class _Reader(ValueReader):
                 "task_overhead_timeout_s": seconds,
                 "progress_update_timeout_s": self.optional(seconds),
                 "first_task_creation_timeout_s": seconds,
+                "may_shut_down": self.flag,
                 "rows": self._rows,
             },
         )
         return EffectiveStep(**fields) if fields else None
-
-    def _input_names(self, value: object, key: str) -> tuple[str, ...]:
-        if isinstance(value, list):
-            names = self.list_of(self.text)(value, key)
-            if len(names) < 2:
-                self.problems.append(f"{key}: is a list of {len(names)}; one name stands alone, none is null")
-            return names
-        return () if value is None else (self.text(value, key),)
 
     def _input(self, value: object, key: str) -> StepInput | None:
         kind = value.get("kind") if isinstance(value, dict) else None
@@ -364,7 +336,7 @@ class _Reader(ValueReader):
             "dataframe_header": self.flag,
             "format": self.one_of(*ROW_FORMATS),
         }
-        fields = self.fields({**_LATER["rows"], **value} if isinstance(value, dict) else value, key, readers)
+        fields = self.fields(value, key, readers)
         return Rows(**fields) if fields else None
 
     def _to_csv(self, value: object, key: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from windrow.spec.reading import (
 from windrow.spec.row_formats import make_rows, name_rows_file
 from windrow.spec.schema import PIPELINE, PIPELINE_SETTINGS
 from windrow.spec.step_settings import StepSettings
-from windrow.spec.task import read_task, rows_origin
+from windrow.spec.task import may_shut_down, read_task, rows_origin
 
 _UNPACKED = "0" * 64
 """Stands for the code digest until the code is packed (`build_effective`)."""
@@ -288,6 +288,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         outputs=outputs,
         input_data=input_data,
         append_row_to=task.append_row_to,
+        may_shut_down=may_shut_down(task.entry_source),
         rows=rows,
         **values,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,7 @@ from windrow.spec.schema import TASK
 SETTINGS_FILE = "parallel_run_step.settings.json"
 _SETTINGS_BYTES_MAX = 1024 * 1024
 _SOURCE_BYTES_MAX = 1024 * 1024
+_STAR = re.compile(rb"\bimport\s+\*")
 
 
 class Task:
@@ -139,6 +141,12 @@ def _code_folder(mapping: Mapping, key: str, context: Context) -> str:
         context.problems.error(node, key, f"{shown(node)} ({folder}) {what}.")
         return ""
     return folder
+
+
+def may_shut_down(source: bytes) -> bool:
+    """Whether an entry script may have a `shutdown()`, as far as its source tells: it may come by a star, too."""
+    unknown = not source or len(source) >= _SOURCE_BYTES_MAX
+    return unknown or b"shutdown" in source or _STAR.search(source) is not None
 
 
 def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context) -> tuple[str, bytes]:

@@ -173,8 +173,12 @@ class ConfirmStepEnd(NamedTuple):
     node_id: NodeId
     stream: int
     step_id: StepId
-    message: str
+    unsaved: str = ""
     """Why something is not in its store; "" when all is."""
+    shutdown_failures: int = 0
+    """Workers whose `shutdown()` failed, or did not come to its end."""
+    shutdown_failure: str = ""
+    """What the first of them says."""
 
 
 class CompleteAttempts(NamedTuple):

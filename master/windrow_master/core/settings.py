@@ -37,8 +37,9 @@ class StepSettings:
     depends_on: tuple[str, ...] = ()
     append_row: bool = True
     row_format: str = "text"
-    saves_outputs: bool = False
-    """Nodes may still have to bring to a store what its workers write at their end: it is waited for."""
+    ends_workers_first: bool = False
+    """Its workers are ended before its output is made: what their `shutdown()` does, and what nodes bring to a store of
+    what they wrote, belongs to the step."""
     without_input: bool = False
     """Mini-batches hold no items, so that a step none of whose items succeeded is no failed one."""
     error_threshold: int = -1

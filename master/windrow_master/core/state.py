@@ -86,6 +86,10 @@ class Step:
     is no such end: it costs its mini-batch nothing, so that only the lack of progress ends a lasting one."""
     ending_on: set[NodeId] = field(default_factory=set)
     """Nodes that still end its workers before its output is made; those alone that have not said that they are done."""
+    shutdown_failures: int = 0
+    """Workers whose `shutdown()` failed, on all nodes that have said that they are done."""
+    shutdown_failure: str = ""
+    """What the first of them said, and where."""
     fault_message: str = ""
     """What the node's fault was that ended the last attempt; "" when that ended in another way."""
 

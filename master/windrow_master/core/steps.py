@@ -3,8 +3,8 @@
 State machine of a step (states.StepState):
 
     WAITING       -> RUNNING        all steps it depends on are COMPLETED
-    RUNNING       -> CONCATENATING  planned to the end, and every mini-batch has an outcome. Where scripts write to a
-                                    store, its workers are ended first, and what they wrote then is waited for
+    RUNNING       -> CONCATENATING  planned to the end, and every mini-batch has an outcome. Where scripts have a
+                                    shutdown(), or write to a store, its workers are ended first, and waited for
     CONCATENATING -> COMPLETED      its output stands
     CONCATENATING -> RUNNING        committed rows were lost: their mini-batches run again
     any open one  -> FAILED         a threshold passed, planning failed, no node can run it
@@ -54,7 +54,7 @@ from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchS
 from windrow_master.core.statuses import DEPENDENCY_ERROR, SYSTEM_ERROR
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold
 
-ENDING = "Nodes end their workers, and bring to its store what these have written."
+ENDING = "Nodes end their workers: shutdown() is called, and what goes to a store is brought there."
 MESSAGE_CHARS_MAX = 4096
 ENDED_JOB_KEPT_S = 60.0
 """How long an ended job stays in memory: what agents still say of it is answered as that of an ended job."""
@@ -176,19 +176,36 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
 
 
 def conclude_step(state: CoreState, step: Step) -> None:
-    """Have the output of a step made; before that, where nodes bring to a store what scripts write, have its workers
-    ended on all nodes, so that what they write at their end is there, too, when the step is done.
+    """Have the output of a step made; before that, where its settings say so, have its workers ended on all nodes, so
+    that what they do at their end is done, too, when the step is.
     """
-    if step.settings.saves_outputs:
+    if step.settings.ends_workers_first:
         step.ending_on = set(state.nodes)
+        step.shutdown_failures, step.shutdown_failure = 0, ""
         step.message = ENDING
         _leave_nodes(state, step)
     _make_output(state, step)
 
 
 def _make_output(state: CoreState, step: Step) -> None:
-    if not step.ending_on:
-        state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
+    if step.ending_on:
+        return
+    if step.shutdown_failures:
+        workers = counted(step.shutdown_failures, "worker")
+        _warn(
+            state,
+            step,
+            f"Step {step.settings.name!r}: shutdown() failed in {workers}, so what it does may be missing. First: "
+            f"{step.shutdown_failure}. What run() did is there; `windrow job logs` has the tracebacks.",
+        )
+    state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
+
+
+def _warn(state: CoreState, step: Step, message: str) -> None:
+    """Tell something that changes nothing of how a step ends."""
+    job = state.jobs[step.job_key]
+    job.warnings.append(message)
+    state.touch_job(job)
 
 
 def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) -> None:
@@ -197,9 +214,12 @@ def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) 
     node = state.nodes.get(command.node_id)
     if step is None or node is None or node.stream != command.stream or command.node_id not in step.ending_on:
         return
-    if command.message:
-        fail_step(state, step, f"node {command.node_id}: {command.message[:MESSAGE_CHARS_MAX]}", now, DEPENDENCY_ERROR)
+    if command.unsaved:
+        fail_step(state, step, f"node {command.node_id}: {command.unsaved[:MESSAGE_CHARS_MAX]}", now, DEPENDENCY_ERROR)
         return
+    if command.shutdown_failures and not step.shutdown_failures:
+        step.shutdown_failure = f"{command.shutdown_failure[:MESSAGE_CHARS_MAX]} (node {command.node_id})"
+    step.shutdown_failures += command.shutdown_failures
     step.ending_on.discard(command.node_id)
     _make_output(state, step)
 
@@ -210,15 +230,13 @@ def forget_node_of_endings(state: CoreState, node: Node, now: Moment, *, left: b
         if node.node_id not in step.ending_on:
             continue
         step.ending_on.discard(node.node_id)
-        job = state.jobs[step.job_key]
         if not left:
             message = (
                 f"Node {node.node_id} was lost while it ended its workers of step {step.settings.name!r}: what their "
-                "shutdown() wrote may not be in its store. What run() wrote is there."
+                "shutdown() was to do may be missing. What run() did is there."
             )
-            job.warnings.append(message)
-            state.touch_job(job)
-            state.add_event(now, job.job_key, "outputs_lost", message)
+            _warn(state, step, message)
+            state.add_event(now, step.job_key, "shutdown_lost", message)
         _make_output(state, step)
 
 

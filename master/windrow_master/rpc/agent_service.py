@@ -241,7 +241,16 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 )
             )
         for ended in request.ended_steps:
-            submit(commands.ConfirmStepEnd(node_id, session.stream, StepId(ended.step_id), ended.message))
+            submit(
+                commands.ConfirmStepEnd(
+                    node_id,
+                    session.stream,
+                    StepId(ended.step_id),
+                    ended.unsaved,
+                    ended.shutdown_failures,
+                    ended.shutdown_failure,
+                )
+            )
         if request.capacities or request.draining:
             capacities = tuple(
                 (StepId(capacity.step_id), capacity.leases_max, capacity.workers) for capacity in request.capacities

@@ -55,7 +55,7 @@ CLIENT_CHANGES = (
     commands.RemoveNode,
 )
 
-LOUD_EVENTS = ("node_lost", "node_quarantined", "rows_lost", "outputs_lost", "paused")
+LOUD_EVENTS = ("node_lost", "node_quarantined", "rows_lost", "shutdown_lost", "paused")
 """Kinds of events that somebody may have to do something about."""
 
 RETRY_COMMIT_S = 1.0

@@ -297,18 +297,26 @@ class EndedStep(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     STEP_ID_FIELD_NUMBER: builtins.int
-    MESSAGE_FIELD_NUMBER: builtins.int
+    UNSAVED_FIELD_NUMBER: builtins.int
+    SHUTDOWN_FAILURES_FIELD_NUMBER: builtins.int
+    SHUTDOWN_FAILURE_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """The step."""
-    message: builtins.str
+    unsaved: builtins.str
     """Why something that they had written outside of `run()` is not in its store; empty when all is there. At most 4 KiB."""
+    shutdown_failures: builtins.int
+    """Workers whose `shutdown()` failed, or did not come to its end."""
+    shutdown_failure: builtins.str
+    """What the first of them says, in a line. At most 4 KiB."""
     def __init__(
         self,
         *,
         step_id: builtins.int = ...,
-        message: builtins.str = ...,
+        unsaved: builtins.str = ...,
+        shutdown_failures: builtins.int = ...,
+        shutdown_failure: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["message", b"message", "step_id", b"step_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["shutdown_failure", b"shutdown_failure", "shutdown_failures", b"shutdown_failures", "step_id", b"step_id", "unsaved", b"unsaved"]) -> None: ...
 
 global___EndedStep = EndedStep
 
