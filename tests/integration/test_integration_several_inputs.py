@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +27,10 @@ ROWS = """\
 def run(table, context):
     first = context.global_row_index_lower_bound
     return [f"{context.minibatch_index} {first} {list(table.columns)} {len(table)}"] * len(table)
+"""
+KEYS = """\
+def run(table, context):
+    return [f"{context.partition_key_value['brand']} {name}" for name in table["input"]]
 """
 
 
@@ -80,6 +85,42 @@ def test_tables_of_different_columns_are_counted_on(make: Make) -> None:
     assert run.output.read_text().splitlines() == [
         *("0 0 ['a', 'b'] 2", "0 0 ['a', 'b'] 2", "1 2 ['a', 'b'] 1", "2 3 ['c'] 2", "2 3 ['c'] 2")
     ]
+
+
+@pytest.mark.parametrize("order", [("paths", "columns"), ("columns", "paths"), ("columns", "paths", "columns")])
+def test_keys_in_paths_of_one_input_and_in_columns_of_another(make: Make, order: tuple[str, ...]) -> None:
+    """Recipes of rows that are sorted stand before those of groups of files, whatever the order of the inputs."""
+    run = make(KEYS, files=0)
+    wanted: list[str] = []
+    for number, kind in enumerate(order):
+        folder = run.folder / f"in{number}"
+        folder.mkdir()
+        # The first groups by columns are smaller than those by paths, and are handed out right behind them.
+        rows = 3 if kind == "columns" else 1
+        for brand in ("ape", "bee", "cow"):
+            header = "brand,input" if kind == "columns" else "other,input"
+            lines = [header, *[f"{brand},in{number}"] * rows, ""]
+            (folder / f"{brand}.csv").write_text("\n".join(lines))
+            wanted += [f"{brand} in{number}"] * rows
+        step = "extract_columns_from_partition_format: '/{brand}.csv'" if kind == "paths" else "skip: 0"
+        table = f"paths: [{{pattern: '*.csv'}}]\ntransformations: [read_delimited, {{{step}}}]\n"
+        (folder / "MLTable").write_text(table)
+    names = [f"in{number}" for number in range(len(order))]
+    text = JOB.format(size=1, settings="partition_keys: [brand]")
+    for old, new in (
+        ("input_data: ${{inputs.data}}", f"input_data: {json.dumps(['${{inputs.' + name + '}}' for name in names])}"),
+        (
+            'inputs: {data: "${{parent.inputs.data}}"}',
+            f"inputs: {json.dumps({name: {'type': 'mltable', 'path': f'./{name}'} for name in names})}",
+        ),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (run.folder / "job.yml").write_text(text)
+    code, text = run.run()
+    assert code == 0, text
+    assert run.output.read_text().splitlines() == wanted
+    assert check_counts(run)["planned"] == 3 * len(order)
 
 
 def test_copies_of_both_are_the_scripts_own(make: Make) -> None:

@@ -191,7 +191,7 @@ class Carrier:
         session.send_assignments(step.step_id, generation, part, size)
 
     def _with_recipes(self, step: Step, leases: list[Lease]) -> list[tuple[Lease, bytes]]:
-        """Each lease with its recipe; runs of neighbours are read at once."""
+        """Each lease with its recipe; runs of recipes that stand one behind the other are read at once."""
         table, descriptor = step.mini_batches, self._recipes_of(step)
         found: list[tuple[Lease, bytes]] = []
         at = 0
@@ -200,13 +200,13 @@ class Carrier:
             begin = table.recipe_offsets[first]
             end = begin + table.recipe_lengths[first]
             stop = at + 1
-            while (
-                stop < len(leases)
-                and leases[stop].mini_batch == leases[stop - 1].mini_batch + 1
-                and end - begin < RESPONSE_BYTES_MAX
-            ):
-                last = leases[stop].mini_batch
-                end = table.recipe_offsets[last] + table.recipe_lengths[last]
+            while stop < len(leases) and end - begin < RESPONSE_BYTES_MAX:
+                # Neighbours mostly, with a byte between; but where one of several inputs ends and the next one begins,
+                # recipes may lie anywhere.
+                following = table.recipe_offsets[leases[stop].mini_batch]
+                if not end <= following <= end + 1:
+                    break
+                end = following + table.recipe_lengths[leases[stop].mini_batch]
                 stop += 1
             data = os.pread(descriptor, end - begin, begin)
             if len(data) != end - begin:
