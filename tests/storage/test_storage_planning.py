@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import urllib.parse
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 from planner_process import Planner
 from s3_server import BUCKET, Exchange, Proxy, S3Server, clean_environment
@@ -109,3 +113,43 @@ def test_groups_go_on_where_a_killed_planner_was(proxy: Proxy, server: S3Server,
     assert plan(proxy, parts, address, said[0]["to"], **more) == end
     assert (parts / "recipes").read_bytes() == (whole / "recipes").read_bytes()
     assert not [request for request in proxy.requests if "list-type" in request or "MLTable" in request]
+
+
+@pytest.mark.parametrize("how", ["counted", "sorted"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_rows_that_are_read_while_planning_never_have_a_file(
+    proxy: Proxy, server: S3Server, tmp_path: Path, kind: str, how: str
+) -> None:
+    """A planner that is killed then leaves none behind."""
+    table = pyarrow.table({"n": range(300), "key": ["a", "b", "c"] * 100})
+    sink = io.BytesIO()
+    if kind == "csv":
+        pyarrow.csv.write_csv(table, sink)
+    else:
+        pyarrow.parquet.write_table(table, sink, row_group_size=100)
+    server.put(f"rows-{how}-{kind}/data/x.{kind}", sink.getvalue())
+    step = "read_delimited" if kind == "csv" else "read_parquet"
+    steps = f"transformations: [{step}, {{filter: col('n') > 1}}]"
+    server.put(f"rows-{how}-{kind}/MLTable", f"paths: [{{folder: ./data}}]\n{steps}\n")
+    scratch, rows = tmp_path / "scratch", tmp_path / "rows"
+    scratch.mkdir()
+    seen: list[list[str]] = []
+
+    def fault(exchange: Exchange) -> None:
+        if exchange.command == "GET" and exchange.key.endswith(f".{kind}"):
+            seen.append([path.name for folder in (scratch, rows) if folder.exists() for path in folder.iterdir()])
+
+    proxy.fault = fault
+    more: dict[str, Any] = {"partition_keys": ["key"]} if how == "sorted" else {"exact_row_index": True}
+    environment = {**clean_environment(proxy.url, tmp_path), "TMPDIR": str(scratch)}
+    address = f"s3://{BUCKET}/rows-{how}-{kind}"
+    planner = Planner(
+        tmp_path / "step", address, "mltable", 500, environment=environment, rows_folder=str(rows), **more
+    )
+    items = 0
+    while (said := planner.message()) is not None:
+        assert said[0]["type"] == "group", said
+        items = said[0]["to"]["items"]
+    planner.close()
+    assert items == 298
+    assert len(seen) > 1 and {name for names in seen for name in names} <= {"rows.arrow", "sort"}

@@ -27,7 +27,8 @@ def readable(recipe: dict[str, Any], folder: str | None = None) -> Iterator[dict
         yield recipe
         return
     url, size, keep_offsets = parse_url(recipe["file"]), recipe["size"], "spans" in recipe
-    with tempfile.NamedTemporaryFile(prefix="windrow-", dir=folder) as file:
+    # Without a name, so that a planner that is killed leaves nothing behind.
+    with tempfile.TemporaryFile(prefix="windrow-", dir=folder) as file:
         if keep_offsets:
             os.ftruncate(file.fileno(), size)
         for first, last in ranges(recipe):
@@ -35,7 +36,7 @@ def readable(recipe: dict[str, Any], folder: str | None = None) -> Iterator[dict
                 with storage_errors():
                     data = read_part(url, size, recipe["etag"], begin, min(last, begin + PART_BYTES))
                 os.pwrite(file.fileno(), data, begin if keep_offsets else begin - first)
-        yield {**recipe, "local": file.name}
+        yield {**recipe, "local": f"/proc/self/fd/{file.fileno()}"}
 
 
 def ranges(recipe: dict[str, Any]) -> list[tuple[int, int]]:
