@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from pathlib import Path
+
 import pytest
+import yaml
 from s3_server import BUCKET, Exchange, Proxy
-from storage_job import CONTENTS, StorageJob
+from storage_job import CONTENTS, WINDROW, StorageJob
 
 ECHO = "import os\ndef run(m):\n    return [os.path.basename(m[0]) + 'x' * 1000]\n"
 
@@ -104,3 +109,22 @@ def test_a_step_reads_what_another_has_written_to_a_store(job: StorageJob) -> No
         job.server.get(f"{job.prefix}/out/again.csv")
         == b"rows.csv=" + b"".join(b"%02d=x\n" % number for number in range(3)) + b"\n"
     )
+
+
+def test_where_failed_items_are_listed_is_told_for_each_step(job: StorageJob) -> None:
+    """Beside rows in a folder, by a command for those in a store."""
+    write(job, script="def run(m):\n    assert not m[0].endswith('01')\n    return m\n")
+    step = yaml.safe_load((job.folder / "job.yml").read_text())["jobs"]["score"]
+    step["retry_settings"] = {"max_retries": 0}
+    step["task"]["code"] = str(job.folder / "code")
+    near = {**step, "outputs": {"rows": {"type": "uri_file", "path": "./near.txt"}}}
+    (job.folder / "job.yml").write_text(json.dumps({"type": "pipeline", "jobs": {"near": near, "far": step}}))
+    code, text = job.run()
+    assert code == 0, text
+    listed = text.splitlines()[-1].partition("listed in ")[2].partition(". Output")[0]
+    file, command = listed.split(", ")
+    words = command.strip("`").split()
+    shown = subprocess.run([WINDROW, *words[1:]], cwd=job.folder, check=True, capture_output=True, text=True)
+    for found in (Path(file).read_text(), shown.stdout):
+        assert [row.split(",")[1] for row in found.splitlines()] == ["cause", "exception"]
+    assert file == str(job.folder / "near.failed_items.csv")

@@ -50,23 +50,32 @@ def output_places(job: Job, document: Mapping[str, Any]) -> list[str]:
     return first + others
 
 
-def failed_items_files(job: Job, places: Sequence[str]) -> list[str]:
-    """The reports of failed items, beside the output of each step that has any."""
+def failed_items_files(job: Job, options: str = "") -> list[str]:
+    """Where the failed items of each step that has any are listed: a file beside its output, or, where that lies in a
+    store, the command that shows the list."""
+    name = FAILED_ITEMS if len(job.steps) == 1 else f"{{step}}.{FAILED_ITEMS}"
     found = []
     for step in job.steps:
         if not step.items.failed and not step.mini_batches.failed:
             continue
-        for out in sorted(step.outputs, key=lambda out: not out.append_row):
-            place = Path(out.path)
-            candidates = [
-                folder / FAILED_ITEMS for folder in (place, place.parent) if (folder / FAILED_ITEMS).is_file()
+        outputs = sorted(step.outputs, key=lambda out: not out.append_row)
+        if outputs and is_remote(outputs[0].path):
+            found.append(f"`{failed_items_command(job, step, options)}`")
+        elif outputs:
+            beside = [
+                folder / name.format(step=step.name)
+                for out in outputs
+                if not is_remote(out.path)
+                for folder in (Path(out.path), Path(out.path).parent)
             ]
-            if candidates:
-                found.append(str(candidates[0]))
-                break
-    if not found and places:
-        found = [str(Path(places[0]).parent / FAILED_ITEMS)]
+            # On another machine's disk it cannot be seen: beside the output it is anyway.
+            found.append(str(next((file for file in beside if file.is_file()), beside[1])))
     return found
+
+
+def failed_items_command(job: Job, step: Step, options: str) -> str:
+    """The command that shows a list which is among the logs."""
+    return f"windrow job logs {job.job_id} {step.name}/{FAILED_ITEMS}{options}"
 
 
 def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", here: bool = False) -> None:
@@ -91,7 +100,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
             _out(f"Output: {_where(places, job, options, here) or '(none: no step has outputs)'}")
         case JobState.COMPLETED_WITH_FAILURES:
             _out(f"{items.ok:,} of {counted(items.total, 'item')} ok in {counted(batches.total, 'mini-batch')}, {tail}")
-            reports = ", ".join(failed_items_files(job, places)) or FAILED_ITEMS
+            reports = ", ".join(failed_items_files(job, options)) or FAILED_ITEMS
             what = f"{items.failed:,} of {counted(items.total, 'item')} failed"
             if not batches.failed:
                 what = f"{what}, since run() returned fewer results than it was given items"
@@ -114,7 +123,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
         case _:
             for step in job.steps:
                 if step.items.failed or step.mini_batches.failed:
-                    command = f"windrow job logs {job.job_id} {step.name}/{FAILED_ITEMS}{options}"
+                    command = failed_items_command(job, step, options)
                     _out(f"{counted(step.items.failed, 'failed item')} of step {step.name}: {command}")
             if any(map(_script_ran, job.steps)):
                 _out(f"What the script printed and its errors: windrow job logs {job.job_id}{options}")
