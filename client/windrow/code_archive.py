@@ -20,14 +20,12 @@ from typing import IO, BinaryIO
 
 from windrow import archives
 from windrow.archives import ArchiveError, ArchiveLimits
+from windrow.state_mark import STATE_MARK
 
 ALWAYS_LEFT_OUT = frozenset(
     {".git", "__pycache__", ".windrow", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
 """Names of folders that never belong to a job's code: they change from run to run without the code having changed."""
-
-STATE_MARK = "windrow.db"
-"""A folder that holds this file is a Windrow state folder, whatever its name; it never belongs to a job's code."""
 
 IGNORE_FILES = (".amlignore", ".gitignore")
 """The first of these in the folder's root says, with git's patterns, what is left out."""

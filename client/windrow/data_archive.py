@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from windrow.archives import BLOCK_BYTES, DATA_LIMITS, ArchiveError, ArchiveLimits, data_preamble
+from windrow.state_mark import STATE_MARK
 
 READ_BYTES = 1 << 20
 _END = 2 * BLOCK_BYTES
@@ -142,7 +143,7 @@ class DataArchive:
         return self._root + b"/" + self._names[index]
 
     def _names_in(self, root: bytes) -> list[bytes]:
-        """Names of all files below a folder, relative to it, sorted by their bytes."""
+        """Names of all files below a folder, relative to it, sorted by their bytes; none of a state folder."""
         real_root = os.path.realpath(root)
         names: list[bytes] = []
         folders = [b""]
@@ -152,7 +153,8 @@ class DataArchive:
                 for entry in entries:
                     name = prefix + entry.name
                     if entry.is_dir(follow_symlinks=False):
-                        folders.append(name + b"/")
+                        if not os.path.exists(os.path.join(entry.path, os.fsencode(STATE_MARK))):
+                            folders.append(name + b"/")
                         continue
                     if entry.is_symlink():
                         _check_link(entry.path, real_root)

@@ -97,6 +97,13 @@ def test_it_unpacks_to_the_same_files_for_everybody(tmp_path: Path) -> None:
     assert all(p.stat().st_mode & 0o777 == 0o755 for p in (tmp_path / "out").rglob("*") if p.is_dir())
 
 
+def test_a_state_folder_does_not_go_along(tmp_path: Path) -> None:
+    for name in ("a", "b/x", ".windrow/windrow.db", ".windrow/logs/x"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).touch()
+    assert DataArchive(tmp_path / "data").file_count == 2
+
+
 def test_one_file_is_an_archive_of_its_own_also_by_way_of_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_bytes(b"content")
     (tmp_path / "link.csv").symlink_to("elsewhere")

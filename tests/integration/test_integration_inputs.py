@@ -61,6 +61,33 @@ def test_names_of_any_bytes_are_listed_when_they_fail(make: Make) -> None:
     assert b"name" in (run.folder / "failed_items.csv").read_bytes()
 
 
+def test_the_state_of_a_run_is_not_among_its_data(make: Make) -> None:
+    """Data beside the job file: the state folder lies in it, too, and is neither listed nor copied."""
+    run = make(
+        "import os, sys\n\ndef run(mini_batch):\n"
+        "    copied = [name for _, _, names in os.walk(sys.argv[-1]) for name in names]\n"
+        "    return [os.path.relpath(path, sys.argv[-2]) + ' ' + str('master.log' in copied) for path in mini_batch]\n",
+        files=2,
+    )
+    text = (run.folder / "job.yml").read_text()
+    for old, new in (
+        ("path: ./data", "path: ."),
+        ('inputs: {data: "${{parent.inputs.data}}"}', 'inputs: {data: "${{parent.inputs.data}}", side: SIDE}'),
+        ("SIDE", "{type: uri_folder, path: ., mode: download}"),
+        ("path: ./out.txt", f"path: {run.folder.parent / 'out.txt'}"),
+        ("append_row_to", "program_arguments: '${{inputs.data}} ${{inputs.side}}'\n      append_row_to"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (run.folder / "job.yml").write_text(text)
+    for _ in range(2):
+        code, said = run.run("--restart")
+        assert code == 0, said
+        assert f"{run.state} was left out: it is a state folder of Windrow" in said
+        rows = (run.folder.parent / "out.txt").read_text().splitlines()
+        assert rows == ["code/entry.py False", "data/f00000 False", "data/f00001 False", "job.yml False"]
+
+
 def test_forty_thousand_files_in_one_mini_batch(make: Make) -> None:
     run = make("def run(mini_batch):\n    return [len(mini_batch)]\n", files=40_000, size=50_000)
     code, text = run.run()

@@ -88,6 +88,22 @@ def test_links_loops_and_special_files(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(found.warnings) == 6
 
 
+@pytest.mark.parametrize("kind", ["uri_folder", "mltable"])
+def test_a_state_folder_is_no_data(tmp_path: Path, kind: str) -> None:
+    """That of the very run, for one, whose files grow while they are listed; unless it is what is asked for."""
+    data = tmp_path / "data"
+    touch(data, b"a", b"s/windrow.db", b"s/jobs/1/logs/x", b"s/outputs/1/rows.csv", b"t/windrow.db.old")
+    if kind == "mltable":
+        (data / "MLTable").write_text("paths: [{pattern: '**'}]\n")
+    found = plan(tmp_path / "step", data, kind)
+    assert names(found) == [[b"a", b"t/windrow.db.old"]]
+    assert found.warnings == [f"{data}/s was left out: it is a state folder of Windrow."]
+    (data / "MLTable").unlink(missing_ok=True)
+    inside = plan(tmp_path / "inside", data / "s" / "outputs")
+    assert names(inside) == [[b"1/rows.csv"]] and not inside.warnings
+    assert len(plan(tmp_path / "itself", data / "s").mini_batches) == 1
+
+
 @pytest.mark.parametrize(
     ("path", "kind", "size", "words"),
     [

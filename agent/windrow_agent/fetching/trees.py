@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from windrow.state_mark import STATE_MARK
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.listing import walk_objects
 from windrow.storage.objects import stat_object
@@ -40,7 +41,9 @@ def _local(path: Path) -> tuple[str, list[Part]]:
     if path.is_file():
         return name, [Part(str(path), path.stat().st_size, "", name)]
     parts = []
-    for folder, _, names in os.walk(path, followlinks=True, onerror=_raise):
+    for folder, folders, names in os.walk(path, followlinks=True, onerror=_raise):
+        # Neither data nor at rest.
+        folders[:] = [one for one in folders if not (Path(folder) / one / STATE_MARK).exists()]
         below = os.path.relpath(folder, path)
         place = name if below == "." else f"{name}/{below}"
         parts += [Part(os.path.join(folder, file), 0, "", f"{place}/{file}") for file in names]  # noqa: PTH118

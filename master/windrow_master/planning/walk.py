@@ -16,6 +16,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from windrow.state_mark import STATE_MARK
+
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.roots import Roots
 
@@ -25,6 +27,7 @@ CHUNK_MAX = 65536
 
 Warn = Callable[[str], None]
 Descend = Callable[[bytes], bool]
+_STATE_MARK = os.fsencode(STATE_MARK)
 
 
 class _Folder:
@@ -36,6 +39,12 @@ class _Folder:
         self.subfolders = subfolders
         self.at = 0
         self.next_subfolder = 0
+
+    @property
+    def is_state(self) -> bool:
+        """Whether it is a state folder of Windrow, whose files are no data, and change while they are listed."""
+        at = bisect_left(self.names, _STATE_MARK)
+        return at < len(self.names) and self.names[at] == _STATE_MARK
 
 
 class _Entries(NamedTuple):
@@ -85,9 +94,9 @@ def walk(
 
     `after`: only names that come later than this one. `descend(name)` tells whether to look into a subfolder (all, if
     not given).
-    Links to files and folders are followed; a link to a folder it lies in, a broken link and what is neither file nor
-    folder are left out with a warning. `guard` is shown all links that are followed. Raises PlanningError if a folder
-    cannot be read, or lies where the guard does not allow it.
+    Links to files and folders are followed; a link to a folder it lies in, a broken link, what is neither file nor
+    folder, and a state folder of Windrow below `root` are left out with a warning. `guard` is shown all links that are
+    followed. Raises PlanningError if a folder cannot be read, or lies where the guard does not allow it.
     """
     size = CHUNK_FIRST
     chunk: list[bytes] = []
@@ -119,7 +128,11 @@ def walk(
         ):
             if guard is not None:
                 guard.check(path)
-            stack.append(_open(path, name + b"/", resume if inside else [], warn, guard))
+            opened = _open(path, name + b"/", resume if inside else [], warn, guard)
+            if opened.is_state:
+                warn(f"{shown(path)} was left out: it is a state folder of Windrow.")
+            else:
+                stack.append(opened)
         resume = resume[1:] if inside else []
     if chunk:
         yield chunk

@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from windrow.state_mark import STATE_MARK
+
 from windrow_master.core.ids import JobKey
 from windrow_master.core.records import Dirty, Snapshot
 from windrow_master.core.states import JobState, StepState
@@ -40,7 +42,7 @@ from windrow_master.store.reading import SqliteReader
 from windrow_master.store.reserve import RESERVE_BYTES, Reserve
 from windrow_master.store.rows import OutputRow, RowRange, SegmentRow
 
-DATABASE_FILE = "windrow.db"
+DATABASE_FILE = STATE_MARK
 RESERVE_FILE = "reserve"
 LEASE_PREFIX_BITS = 31
 
