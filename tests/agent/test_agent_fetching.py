@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
 
 import pytest
-from windrow_agent.fetching.messages import Decoder, encode
+from windrow.storage.errors import StorageError
+from windrow_agent.fetching.messages import Decoder, Part, encode
 from windrow_agent.fetching.recipes import local_reader, needs_fetching, read_recipe
+from windrow_agent.fetching.transfers import Transfers, failure_of
 
 FOLDER = Path("/node/fetched/7")
 
@@ -37,6 +40,27 @@ def test_files_keep_their_names(root: str, names: list[str], places: list[str]) 
     assert fetch.size == 3 * len(set(places))
     urls = {f"{root}/{name}" if root else name for name in names}
     assert {part.url for part in fetch.parts} == urls
+
+
+@pytest.mark.parametrize("root", ["s3://b/in", "/in"])
+def test_a_file_that_is_named_twice_is_copied_twice(root: str) -> None:
+    """A script may change each copy."""
+    remote = root.startswith("s3")
+    names = stamped("x", "x", "y") if remote else b"x\0x\0y"
+    fetch = read_recipe({"kind": "files", "root": root, "remote": remote, "copy": True}, names, FOLDER)
+    places = ["0/x", "1/x", "0/y"]
+    assert fetch.local.decode().split("\0") == [str(FOLDER / place) for place in places]
+    assert [part.place for part in fetch.parts] == places
+
+
+def test_a_local_file_that_cannot_be_copied_is_told_as_that(tmp_path: Path) -> None:
+    gone = str(tmp_path / os.fsdecode(b"gone \xff"))
+    with pytest.raises(StorageError) as error:
+        asyncio.run(Transfers().fetch(tmp_path / "copies", [Part(gone, 3, "", "0/gone")], writable=True))
+    cause, message = failure_of(error.value)
+    assert cause == "load_failed"
+    assert message.startswith(f"{tmp_path}/gone \\xff was there when the input was listed, but cannot be copied")
+    assert "No such file or directory" in message and "written" not in message
 
 
 def test_local_files_among_remote_ones_stay_where_they_are(tmp_path: Path) -> None:

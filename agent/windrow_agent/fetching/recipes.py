@@ -95,7 +95,7 @@ def _files(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
     parts: list[Part] = []
     paths: list[str] = []
     first = ""
-    places = _Places()
+    places = _Places(alone=bool(reader.get("copy")))
     for item in os.fsdecode(recipe).split("\0"):
         if base is None and not is_remote(item):
             path = os.path.join(root, item)  # noqa: PTH118  # text, as it is listed
@@ -138,9 +138,11 @@ def _length(path: str) -> int:
 
 class _Places:
     """Gives each object a file under its own name. In a store both `a` and `a/b` may be objects: where one would have
-    to be file and folder, it goes to another folder, and so does a second `a` of another store."""
+    to be file and folder, it goes to another folder, and so does a second `a` of another store. ``alone``: and so does
+    an object that is named twice, since a script may change what it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, alone: bool) -> None:
+        self._alone = alone
         self._of: dict[str, str] = {}
         self._files: set[str] = set()
         self._folders: set[str] = set()
@@ -148,7 +150,7 @@ class _Places:
     def of(self, url: str, name: str) -> tuple[str, bool]:
         """The place of an object, and whether it is a new one."""
         known = self._of.get(url)
-        if known is not None:
+        if known is not None and not self._alone:
             return known, False
         number = 0
         while True:

@@ -208,5 +208,13 @@ def _write_wanted(descriptor: int, chunk: memoryview, offset: int, pieces: Seque
 
 
 def _copy(source: str, descriptor: int) -> None:
-    with open(os.fsencode(source), "rb") as file, os.fdopen(os.dup(descriptor), "wb") as target:
+    try:
+        file = open(os.fsencode(source), "rb")  # noqa: SIM115  # closed below
+    except OSError as error:
+        readable = os.fsencode(source).decode("utf-8", "backslashreplace")
+        raise StorageError(
+            f"{readable} was there when the input was listed, but cannot be copied on this node: {error.strerror}. Was "
+            "it removed, is its place not mounted here, or may the agent's user not read it?"
+        ) from error
+    with file, os.fdopen(os.dup(descriptor), "wb") as target:
         shutil.copyfileobj(file, target, PART_BYTES)
