@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,19 @@ def test_an_untyped_path_is_what_lies_there(workspace: Workspace) -> None:
     step = workspace.step("inputs: {images: {path: ./one.csv}, model: {type: mlflow_model, path: ./images}}")
     assert step.inputs["images"] == DataInput("uri_file", "ro_mount", str(workspace.folder / "one.csv"))
     assert step.inputs["model"] == DataInput("uri_folder", "ro_mount", str(workspace.folder / "images"))
+
+
+@pytest.mark.parametrize("where", ["input", "entry"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("gone", "does not exist"), ("self", "cannot be looked at: Too many levels"), ("pipe", "is neither a file nor")],
+)
+def test_what_is_wrong_with_a_path_is_told_as_it_is(workspace: Workspace, where: str, name: str, said: str) -> None:
+    (workspace.folder / "self").symlink_to("self")
+    os.mkfifo(workspace.folder / "pipe")
+    workspace.write("t/MLTable", f"paths: [{{file: ../{name}}}]\n")
+    given = f"{{path: ./{name}}}" if where == "input" else "{type: mltable, path: ./t}"
+    assert said in workspace.only_problem(f"inputs: {{images: {given}}}").message
 
 
 @pytest.mark.parametrize("path", ["./table", "./one.csv", "./tables"])

@@ -12,7 +12,15 @@ from typing import NamedTuple
 from windrow.spec.effective import DataInput, LiteralInput, StepInput
 from windrow.spec.expressions import Reference, has_expression, substitute, whole_reference
 from windrow.spec.fields import Field, parse_value
-from windrow.spec.locations import Location, absolute, datastore_name, elsewhere, parse_location, why_unreachable
+from windrow.spec.locations import (
+    Location,
+    absolute,
+    datastore_name,
+    elsewhere,
+    parse_location,
+    why_missing,
+    why_unreachable,
+)
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Sequence, is_null, shown
 from windrow.spec.reading import Context, check_keys, read_scalar
 from windrow.spec.schema import DATA_TYPES, INPUT, LITERAL_TYPES, MODEL_TYPES
@@ -171,9 +179,8 @@ def data_at(node: Scalar, data_type: str | None, mode: str | None, key: str, con
     is_folder, is_file = os.path.isdir(path), os.path.isfile(path)
     if on_this_machine and not is_folder and not is_file:
         hint = " A pattern needs an MLTable file." if any(sign in text for sign in "*?[") else ""
-        context.problems.error(
-            node, key, f"{shown(node)} does not exist ({path}); paths are relative to the file that holds them.{hint}"
-        )
+        why = f"{shown(node)} {why_missing(path)} ({path})"
+        context.problems.error(node, key, f"{why}; paths are relative to the file that holds them.{hint}")
         return None
     if data_type is None or data_type in MODEL_TYPES:
         data_type = "uri_file" if is_file else "uri_folder"

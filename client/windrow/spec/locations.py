@@ -45,6 +45,17 @@ def parse_location(text: str) -> Location:
     return Location("local", rest)
 
 
+def why_missing(path: str) -> str:
+    """What to say of a path at which there is neither a file nor a folder to be seen."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return "does not exist"
+    except OSError as error:
+        return f"cannot be looked at: {error.strerror}"
+    return "is neither a file nor a folder"
+
+
 class DatastorePath(NamedTuple):
     """A place in a datastore of the master: the datastore's name, and the path in it."""
 

@@ -9,7 +9,7 @@ import importlib.util
 import os
 from typing import NamedTuple
 
-from windrow.spec.locations import is_elsewhere
+from windrow.spec.locations import is_elsewhere, why_missing
 from windrow.spec.mltable import (
     FILE_NAME,
     PathEntry,
@@ -154,8 +154,8 @@ def _check_entry(entry: PathEntry, key: str, folder: str, context: Context) -> N
     path = os.path.normpath(os.path.join(folder, entry.text))
     if entry.kind == "pattern":
         return  # the planner lists what it names
-    if not os.path.exists(path):
-        text = f'"{entry.text}" does not exist ({path}); paths are relative to the folder of the MLTable file.'
+    if not os.path.isfile(path) and not os.path.isdir(path):
+        text = f'"{entry.text}" {why_missing(path)} ({path}); paths are relative to the folder of the MLTable file.'
         context.problems.error(entry.place, key, text)
     elif entry.kind == "folder" and not os.path.isdir(path):
         context.problems.error(entry.place, key, f'"{entry.text}" is a file; write `file:` instead of `folder:`.')

@@ -49,7 +49,7 @@ def _footer(file: TableFile) -> _Footer:
             return _Footer(rows, parquet.schema_arrow, _spans(metadata, file.size) if file.is_remote else ())
     except (OSError, pyarrow.ArrowException) as error:
         raise PlanningError(
-            f"{shown(file.name)} cannot be read as Parquet: {' '.join(str(error).split())}. "
+            f"{shown(file.name)} cannot be read as Parquet: {' '.join(str(error).split()).rstrip('.')}. "
             "Take it out of the input, or write it anew."
         ) from error
 
