@@ -88,6 +88,29 @@ def test_the_state_of_a_run_is_not_among_its_data(make: Make) -> None:
         assert rows == ["code/entry.py False", "data/f00000 False", "data/f00001 False", "job.yml False"]
 
 
+@pytest.mark.parametrize("threshold", [-1, 0])
+def test_mini_batches_of_tables_that_could_not_be_loaded_are_told_as_such(make: Make, threshold: int) -> None:
+    """Nobody knows how many items they have."""
+    settings = f"mini_batch_error_threshold: {threshold}\n    max_concurrency_per_instance: 1"
+    run = make(
+        "def run(table):\n    with open(table['last'][0], 'a') as file:\n        file.write('5')\n    return [1]\n",
+        files=0,
+        settings=settings,
+    )
+    last = run.folder / "data" / "z.csv"
+    (run.folder / "data" / "a.csv").write_text(f"last\n{last}\n")
+    last.write_text("last\nx\n")
+    text = (run.folder / "job.yml").read_text()
+    (run.folder / "job.yml").write_text(text.replace("type: uri_folder", "type: mltable"))
+    code, said = run.run()
+    assert "1 attempt input_changed" in said
+    if threshold == 0:
+        assert code == 1 and "\n1 failed mini-batch of step score: windrow job logs" in said, said
+    else:
+        assert code == 0, said
+        assert "CompletedWithFailures: 1 of 2 mini-batches failed before their items were counted; listed in" in said
+
+
 def test_forty_thousand_files_in_one_mini_batch(make: Make) -> None:
     run = make("def run(mini_batch):\n    return [len(mini_batch)]\n", files=40_000, size=50_000)
     code, text = run.run()

@@ -101,7 +101,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
         case JobState.COMPLETED_WITH_FAILURES:
             _out(f"{items.ok:,} of {counted(items.total, 'item')} ok in {counted(batches.total, 'mini-batch')}, {tail}")
             reports = ", ".join(failed_items_files(job, options)) or FAILED_ITEMS
-            what = f"{items.failed:,} of {counted(items.total, 'item')} failed"
+            what = _failed_of(job)
             if not batches.failed:
                 what = f"{what}, since run() returned fewer results than it was given items"
             output = _where(places, job, options, here) or "(none)"
@@ -123,8 +123,10 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
         case _:
             for step in job.steps:
                 if step.items.failed or step.mini_batches.failed:
-                    command = failed_items_command(job, step, options)
-                    _out(f"{counted(step.items.failed, 'failed item')} of step {step.name}: {command}")
+                    failed = counted(step.items.failed, "failed item")
+                    if not step.items.failed:
+                        failed = counted(step.mini_batches.failed, "failed mini-batch")
+                    _out(f"{failed} of step {step.name}: {failed_items_command(job, step, options)}")
             if any(map(_script_ran, job.steps)):
                 _out(f"What the script printed and its errors: windrow job logs {job.job_id}{options}")
             why = job.message or next((f"step {step.name}: {step.message}" for step in job.steps if step.message), "")
@@ -142,6 +144,14 @@ def _where(places: Sequence[str], job: Job, options: str, here: bool) -> str:
         return ", ".join(place + " (nothing was written there)" * (place in unseen) for place in places)
     fetch = f" (on the master; to fetch: windrow job download {job.job_id}{options})"
     return ", ".join(places) + (fetch if files and unseen == files else "")
+
+
+def _failed_of(job: Job) -> str:
+    """How much failed: items, unless nothing was loaded of what failed."""
+    if job.mini_batches.failed and not job.items.failed:
+        batches = job.mini_batches
+        return f"{batches.failed:,} of {counted(batches.total, 'mini-batch')} failed before their items were counted"
+    return f"{job.items.failed:,} of {counted(job.items.total, 'item')} failed"
 
 
 def _script_ran(step: Step) -> bool:
