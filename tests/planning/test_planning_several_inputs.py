@@ -271,13 +271,19 @@ def test_warnings_say_which_input_they_are_of(tmp_path: Path) -> None:
     assert warning.startswith(f"Input b: {tmp_path}/b/broken was left out")
 
 
-def test_copies_are_for_all_inputs_or_none(tmp_path: Path) -> None:
-    inputs = divided((files(tmp_path / "a", 1), "uri_folder"), (files(tmp_path / "b", 1), "uri_folder"))
+@pytest.mark.parametrize("kind", ["uri_folder", "mltable", "by keys"])
+def test_copies_are_for_all_inputs_or_none(tmp_path: Path, kind: str) -> None:
+    folders = [files(tmp_path / name, 1) for name in "ab"]
+    for folder in folders if kind != "uri_folder" else ():
+        step = "extract_columns_from_partition_format: '/{s}/{name}'"
+        (folder / "MLTable").write_text(f"paths: [{{pattern: '*/*'}}]\ntransformations: [{{{step}}}]\n")
+    inputs = divided(*((folder, "uri_folder" if kind == "uri_folder" else "mltable") for folder in folders))
+    more: dict[str, Any] = {"inputs": inputs, "partition_keys": ["s"] if kind == "by keys" else []}
     inputs[1]["mode"] = "download"
-    error = plan(tmp_path / "step", NOWHERE, inputs=inputs).error
+    error = plan(tmp_path / "step", NOWHERE, **more).error
     assert error is not None and "The mode of b asks for copies, that of a does not" in error["message"]
     inputs[0]["mode"] = "download"
-    assert plan(tmp_path / "step", NOWHERE, inputs=inputs).reader["copy"] is True
+    assert plan(tmp_path / "step", NOWHERE, **more).reader["copy"] is True
 
 
 def test_what_was_listed_is_not_looked_at_again(tmp_path: Path) -> None:

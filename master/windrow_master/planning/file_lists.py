@@ -67,14 +67,19 @@ def plan_file_lists(lists: Sequence[FileList], request: Request, journal: Journa
 
 def _reader(lists: Sequence[FileList], entries: Sequence[AnyEntry], root: bytes) -> dict[str, Any]:
     """The reader document. Raises PlanningError where workers are to get copies of some inputs only."""
-    copied = [one.given.name for one in lists if one.given.copies]
-    if copied and len(copied) < len(lists):
-        others = [one.given.name for one in lists if not one.given.copies]
+    refuse_some_copies([one.given for one in lists])
+    return reader_of_files(root, entries, copies=lists[0].given.copies)
+
+
+def refuse_some_copies(inputs: Sequence[DividedInput]) -> None:
+    """Raise PlanningError where workers are to get copies of some lists of files, and others as they lie."""
+    copied = [given.name for given in inputs if given.copies]
+    if copied and len(copied) < len(inputs):
+        others = [given.name for given in inputs if not given.copies]
         raise PlanningError(
             f"The mode of {', '.join(copied)} asks for copies, that of {', '.join(others)} does not. Give all inputs "
             "that are divided together mode: download, or none."
         )
-    return reader_of_files(root, entries, copies=bool(copied))
 
 
 def _next_of(start: Checkpoint | None) -> int:

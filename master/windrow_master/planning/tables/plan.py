@@ -23,7 +23,7 @@ from windrow_worker.tables.partition_format import PathColumns
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.entries import nothing_found
 from windrow_master.planning.errors import PlanningError, shown
-from windrow_master.planning.file_lists import FileList, plan_file_lists
+from windrow_master.planning.file_lists import FileList, plan_file_lists, refuse_some_copies
 from windrow_master.planning.file_steps import FileSteps
 from windrow_master.planning.inputs import about, input_entry
 from windrow_master.planning.journal import Journal
@@ -61,6 +61,8 @@ def plan_tables(request: Request, journal: Journal, emitter: Emitter) -> None:
             with about(given, request, emitter):
                 sources.append(_open(given, request, emitter))
         _refuse_two_kinds(sources, request)
+        if _is_file_list(sources[0]):
+            refuse_some_copies(request.inputs)
         if _is_file_list(sources[0]) and not request.partition_keys:
             plan_file_lists(_file_lists(sources, request), request, journal, emitter)
             return
