@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from windrow.storage.errors import StorageError, Trouble, explained
+from windrow.storage.objects import meta_of
 from windrow.storage.patience import FIRST_PAUSE_S, TRIES
 from windrow.storage.stores import open_store
 from windrow.storage.urls import StorageUrl, is_remote, parse_url
@@ -139,7 +140,8 @@ class Transfers:
 
     async def _look(self, url: StorageUrl, part: Part) -> None:
         with _explaining(url):
-            check_same(url, await open_store(url.root).head_async(url.path), part.size, part.version)
+            # Not every web server answers HEAD, which the asynchronous half of the library would ask it for.
+            check_same(url, await asyncio.to_thread(meta_of, url), part.size, part.version)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def stat_object(url: StorageUrl) -> Found | None:
 
 def _stat(url: StorageUrl) -> Found | None:
     try:
-        meta = _meta(url)
+        meta = meta_of(url)
     except FileNotFoundError as error:
         if "NoSuchBucket" in str(error):
             raise explained(error, "cannot be read", str(url)) from error
@@ -42,7 +42,8 @@ def _stat(url: StorageUrl) -> Found | None:
     return Found(url.key.rpartition("/")[2], meta["size"], version_of(meta))
 
 
-def _meta(url: StorageUrl) -> Any:
+def meta_of(url: StorageUrl) -> Any:
+    """What the store tells of an object without its content, as the library has it. Raises what the library raises."""
     store = open_store(url.root)
     try:
         return store.head(url.path)
