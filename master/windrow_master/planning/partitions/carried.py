@@ -29,7 +29,7 @@ class Carried:
         for name in keys:
             kind = schema.field(name).type
             if pyarrow.types.is_nested(kind) or pyarrow.types.is_null(kind) or name in nested:
-                what = "nested" if name in nested else kind
+                what = "nested, or null wherever they were looked at" if name in nested else kind
                 raise PlanningError(
                     f'partition_keys names the column "{name}", whose values are {what}: '
                     "a key is text, a number, a boolean or a date."
