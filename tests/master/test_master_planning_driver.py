@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from windrow_master.core.commands import FailStep
+import psutil
+from windrow_master.core.commands import FailStep, PlanGroup
 from windrow_master.core.ids import StepId
+from windrow_master.core.mini_batches import PLAN_RECORD
 from windrow_master.shell.planning_driver import PlanningDriver
 
 
@@ -25,6 +28,59 @@ def no_descriptors_left() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+KILLS = 7
+GROUPS_KILLED = KILLS * 3
+
+
+def run_with_kills(tmp_path: Path, kill_at: Callable[[int], bool]) -> list[Any]:
+    """What a driver submits whose planners are killed at groups of these numbers, the last one of a plan or a
+    failure."""
+    request = {
+        "step_folder": str(tmp_path),
+        "inputs": [],
+        "mini_batch_size": None,
+        "mini_batch_rows": None,
+        "rank_mini_batch_count": 1_000_000,
+        "file_format": None,
+        "exact_row_index": False,
+        "partition_keys": [],
+        "datastores": {},
+        "roots": None,
+        "rows_folder": None,
+    }
+    submitted: list[Any] = []
+
+    async def run() -> None:
+        stored: list[bytes | None] = [None]
+
+        async def submit(command: Any) -> bool:
+            submitted.append(command)
+            if isinstance(command, FailStep):
+                return True
+            if not command.done and kill_at(len(submitted)):
+                for child in psutil.Process().children():
+                    child.kill()
+            assert command.start == stored[0]
+            stored[0] = command.end
+            return True
+
+        driver = PlanningDriver(StepId(1), request, lambda: stored[0], submit)
+        driver.start()
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+        await driver.stop()
+
+    asyncio.run(run())
+    return submitted
+
+
+def test_planners_that_are_killed_again_and_again_get_to_the_end(tmp_path: Path) -> None:
+    """As long as each gets further."""
+    submitted = run_with_kills(tmp_path, lambda number: number % 3 == 1 and number < GROUPS_KILLED)
+    assert all(isinstance(one, PlanGroup) for one in submitted) and len(submitted) > GROUPS_KILLED
+    assert sum(len(one.records) for one in submitted) == 1_000_000 * PLAN_RECORD.size
 
 
 def test_a_planner_that_cannot_be_started_fails_its_step() -> None:

@@ -20,6 +20,7 @@ from windrow_master.shell.errors import CommandFailed
 
 MESSAGE_HEAD = struct.Struct("<II")
 STARTS_MAX = 4
+"""So many planners that end in a row without having got any further, and the step fails."""
 STDERR_TAIL = 4096
 
 
@@ -70,14 +71,16 @@ class PlanningDriver:
 
     async def _plan(self) -> None:
         """Start planners until the work has ended, or too many have ended before it."""
-        tail = ""
-        for _ in range(STARTS_MAX):
+        tail, in_vain = "", 0
+        while in_vain < STARTS_MAX:
+            before = self._checkpoint()
             try:
                 ended, tail = await self._plan_once()
             except OSError as error:
                 ended, tail = False, str(error)
             if ended:
                 return
+            in_vain = in_vain + 1 if self._checkpoint() == before else 0
             say(
                 logging.WARNING,
                 "the planner ended before its work did; it starts again",
@@ -87,7 +90,7 @@ class PlanningDriver:
         await self._submit(
             FailStep(
                 self._step_id,
-                f"The planner process, which divides the input, ended {STARTS_MAX} times before its work was done. "
+                f"The planner process, which divides the input, ended {STARTS_MAX} times without getting any further. "
                 f"Its last words: {tail.strip()[-1000:] or '(none)'}",
             )
         )
