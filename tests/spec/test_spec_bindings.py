@@ -326,6 +326,23 @@ class TestOutputs:
         """
         assert workspace.step(changes).outputs["scores"].file_name == "rows.jsonl"
 
+    @pytest.mark.parametrize(("path", "warnings"), [("./out/scores.csv", 1), ("./out/rows.jsonl", 0)])
+    def test_append_row_file_name_does_not_rename_a_file_of_its_own(
+        self, workspace: Workspace, path: str, warnings: int
+    ) -> None:
+        changes = f"""
+        outputs: {{scores: {{type: uri_file, path: {path}}}}}
+        task:
+          type: run_function
+          code: ./src
+          entry_script: score.py
+          append_row_to: ${{{{outputs.scores}}}}
+          program_arguments: --append_row_file_name rows.jsonl
+        """
+        said = [warning.message for warning in workspace.loaded(changes).warnings]
+        assert len(said) == warnings
+        assert all('has no effect: the output is the file "scores.csv"' in text for text in said)
+
 
 def test_a_served_master_checks_absolute_paths_itself(workspace: Workspace) -> None:
     text = workspace.job_of(changed(STEP, "inputs: {images: {type: uri_folder, path: /data/not/here}}"))

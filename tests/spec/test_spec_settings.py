@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -267,6 +268,8 @@ class TestSettingsFile:
             ('{"append_row": {"pandas.DataFrame.to_csv": {"sepp": ","}}}', 0, 'Did you mean "sep"?'),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"encoding": "utf-9"}}}', 0, "'utf-9' is no encoding"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"encoding": 8}}}', 0, "8 is no encoding"),
+            ('{"append_row": {"pandas.DataFrame.to_csv": {"na_rep": NaN}}}', 0, "NaN or an infinite number"),
+            ('{"append_row": {"pandas.DataFrame.to_csv": {"chunksize": 1e400}}}', 0, "NaN or an infinite number"),
             ("[" * 100_000, 0, "JSON"),
         ],
     )
@@ -276,6 +279,35 @@ class TestSettingsFile:
         assert problem.file.endswith("parallel_run_step.settings.json")
         assert problem.line == line
         assert said in problem.message
+
+    @pytest.mark.parametrize(
+        ("name", "value", "said"),
+        [
+            ("chunksize", -1, "is -1; allowed is a whole number from 1"),
+            ("chunksize", "2", 'is "2"; allowed is a whole number from 1'),
+            ("sep", ",,", 'is ",,"; allowed is one character'),
+            ("sep", None, "is null; allowed is one character"),
+            ("quotechar", "", 'is ""; allowed is one character'),
+            ("escapechar", True, "is true; allowed is one character"),
+            ("quoting", "all", "0 quotes what needs it"),
+            ("quoting", 6, "0 quotes what needs it"),
+            ("lineterminator", 10, "is 10; allowed is text"),
+        ],
+    )
+    def test_what_no_dataframe_can_be_written_with_is_an_error(
+        self, workspace: Workspace, name: str, value: object, said: str
+    ) -> None:
+        settings = {"append_row": {"pandas.DataFrame.to_csv": {name: value}}}
+        workspace.write("src/parallel_run_step.settings.json", json.dumps(settings))
+        problem = workspace.only_problem("")
+        assert problem.key == f"append_row.pandas.DataFrame.to_csv.{name}"
+        assert said in problem.message
+
+    def test_what_pandas_takes_as_unset_is_none(self, workspace: Workspace) -> None:
+        unset = {"chunksize": 0, "escapechar": None, "lineterminator": None, "quotechar": None, "quoting": None}
+        settings = {"append_row": {"pandas.DataFrame.to_csv": unset}}
+        workspace.write("src/parallel_run_step.settings.json", json.dumps(settings))
+        assert workspace.step().rows == Rows(unset, False)
 
     def test_unknown_keys_are_warnings(self, workspace: Workspace) -> None:
         workspace.write("src/parallel_run_step.settings.json", '{"append_rows": {}}')

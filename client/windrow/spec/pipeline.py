@@ -36,9 +36,10 @@ from windrow.spec.reading import (
     read_text_map,
 )
 from windrow.spec.row_formats import make_rows, name_rows_file
+from windrow.spec.rows_settings import rows_origin
 from windrow.spec.schema import PIPELINE, PIPELINE_SETTINGS
 from windrow.spec.step_settings import StepSettings
-from windrow.spec.task import may_shut_down, read_task, rows_origin
+from windrow.spec.task import may_shut_down, read_task
 
 _UNPACKED = "0" * 64
 """Stands for the code digest until the code is packed (`build_effective`)."""
@@ -274,7 +275,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
             outputs[task.append_row_to], file_name, rows.format, task.arguments_place, arguments_key, context
         )
     if task.code_folder:
-        context.origins[f"{key}.rows"] = rows_origin(task.code_folder, context)
+        context.origins[f"{key}.rows"] = rows_origin(task.code_folder)
     if values["file_format"] is None:
         check_size_unit(entries.get("mini_batch_size"), values["mini_batch_size"], divided, key, context)
     step = EffectiveStep(

@@ -50,16 +50,23 @@ def name_rows_file(
     output: StepOutput, file_name: str | None, row_format: str, place: Place, key: str, context: Context
 ) -> StepOutput:
     """The output of a step's rows, its file named. `file_name` is `--append_row_file_name`, for files in a folder: an
-    output that is a file of its own keeps its name.
+    output that is a file of its own keeps its name, which a warning tells.
 
     Notes an error where the name ends otherwise than the format.
     """
     is_file = output.type == "uri_file" and (output.path is not None or output.file_name is not None)
     if file_name and not is_file:
         output = output._replace(file_name=file_name)
+    name = output.path if is_file and output.path is not None else output.file_name
+    if file_name and name and os.path.basename(name) != file_name:
+        context.problems.warn(
+            place,
+            key,
+            f'--append_row_file_name {file_name} has no effect: the output is the file "{os.path.basename(name)}"; '
+            "change its path, or make the output a uri_folder.",
+        )
     if row_format == "text":
         return output
-    name = output.path if is_file and output.path is not None else output.file_name
     if name is None:
         stem, _ = os.path.splitext(DEFAULT_ROWS_FILE)
         return output._replace(file_name=f"{stem}.{row_format}")

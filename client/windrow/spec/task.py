@@ -1,37 +1,31 @@
-"""The task of a step: code folder, entry script, program arguments, and how rows are written.
+"""The task of a step: code folder, entry script, program arguments, and where rows go.
 
-Reference: parallel-job.md, sections 1.3, 2.2, 2.4 and 6.2; client.md, rules 2 and 5.
+Reference: parallel-job.md, sections 1.3, 2.2 and 2.4; client.md, rules 2 and 5.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable
-from typing import Any
 
 from windrow.spec.effective import Rows, StepOutput
-from windrow.spec.effective_json import TO_CSV_KNOWN, TO_CSV_REFUSED
 from windrow.spec.expressions import Reference, expand_groups, references, split_arguments, whole_reference
 from windrow.spec.locations import absolute, parse_location, why_unreachable
 from windrow.spec.names import is_entry_script
-from windrow.spec.nodes import Mapping, Node, Place, Source, is_null, shown, source_label
+from windrow.spec.nodes import Mapping, Node, Place, is_null, shown
 from windrow.spec.problems import did_you_mean
 from windrow.spec.reading import (
     Context,
-    Origin,
     as_mapping,
     check_keys,
-    origin_of,
     read_scalar,
     read_text,
     unknown_name,
 )
+from windrow.spec.rows_settings import read_rows_settings
 from windrow.spec.schema import TASK
 
-SETTINGS_FILE = "parallel_run_step.settings.json"
-_SETTINGS_BYTES_MAX = 1024 * 1024
 _SOURCE_BYTES_MAX = 1024 * 1024
 _STAR = re.compile(rb"\bimport\s+\*")
 
@@ -89,7 +83,7 @@ def read_task(
         task.arguments = _arguments(arguments, f"{key}.program_arguments", outputs, input_state, context)
         task.arguments_place = arguments.place
     if task.code_folder:
-        task.rows = _rows(os.path.join(task.code_folder, SETTINGS_FILE), context)
+        task.rows = read_rows_settings(task.code_folder, context)
     return task
 
 
@@ -256,88 +250,4 @@ def _argument_problem(
     return (
         "program arguments know only ${{inputs.x}} and ${{outputs.x}} of their own step; bind "
         "anything else to an input first."
-    )
-
-
-def _rows(path: str, context: Context) -> Rows:
-    """The settings file of 6.2: keyword arguments for `DataFrame.to_csv`."""
-    place = Place(Source("settings file", source_label(path), os.path.dirname(path)))
-    try:
-        with open(path, "rb") as file:
-            content = file.read(_SETTINGS_BYTES_MAX + 1)
-    except FileNotFoundError:
-        return Rows()
-    except OSError as error:
-        context.problems.error(place, "", f"cannot be read: {error.strerror}.")
-        return Rows()
-    try:
-        if len(content) > _SETTINGS_BYTES_MAX:
-            raise ValueError("is too large")
-        settings = json.loads(content.decode("utf-8-sig"))
-    except json.JSONDecodeError as error:
-        context.problems.error(Place(place.source, error.lineno, error.colno), "", f"is not valid JSON: {error.msg}.")
-        return Rows()
-    except (ValueError, RecursionError):
-        context.problems.error(place, "", "is not a JSON file in UTF-8.")
-        return Rows()
-    return _rows_of(settings, place, context)
-
-
-def _rows_of(settings: object, place: Place, context: Context) -> Rows:
-    keywords: Any = settings
-    key = ""
-    for name in ("append_row", "pandas.DataFrame.to_csv"):
-        if not isinstance(keywords, dict):
-            break
-        for other in keywords:
-            if other != name:
-                context.problems.warn(
-                    place, f"{key}{other}", f"is unknown here and has no effect.{did_you_mean(other, [name])}"
-                )
-        keywords = keywords.get(name, {})
-        key += f"{name}."
-    if not isinstance(keywords, dict):
-        example = '{"append_row": {"pandas.DataFrame.to_csv": {"sep": ","}}}'
-        context.problems.error(place, key.rstrip("."), f"has to be a mapping, as in {example}.")
-        return Rows()
-    keywords = dict(keywords)
-    for name in TO_CSV_REFUSED:
-        value = keywords.pop(name, None)
-        if value is not None and value != "infer":
-            context.problems.error(place, key + name, "cannot be set: Windrow writes the file itself; remove it.")
-    for name in keywords:
-        if name not in TO_CSV_KNOWN:
-            context.problems.error(
-                place,
-                key + name,
-                f"is no argument of DataFrame.to_csv.{did_you_mean(name, TO_CSV_KNOWN)} Known are "
-                f"{', '.join(TO_CSV_KNOWN)}.",
-            )
-    encoding = keywords.get("encoding")
-    if encoding is not None and not _is_encoding(encoding):
-        context.problems.error(
-            place, key + "encoding", f"{encoding!r} is no encoding of text; give one such as utf-8 or latin-1."
-        )
-    # A header stands once on top of the file, whatever the number of mini-batches; a list of names also renames.
-    header = keywords.get("header", False)
-    if not isinstance(header, list):
-        keywords.pop("header", None)
-    return Rows(keywords, bool(header))
-
-
-def _is_encoding(name: Any) -> bool:
-    try:
-        "".encode(name)
-    except (LookupError, TypeError, ValueError):
-        return False
-    return True
-
-
-def rows_origin(code_folder: str, context: Context) -> Origin:
-    """Where the rows settings of a code folder come from."""
-    path = os.path.join(code_folder, SETTINGS_FILE)
-    return (
-        origin_of(Place(Source("settings file", source_label(path), os.path.dirname(path))))
-        if os.path.isfile(path)
-        else Origin("default")
     )
