@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import json
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from windrow_worker.arrow_csv import FastCsv
 from windrow_worker.dataframe_rows import DataFrameWriter, check_settings
+from windrow_worker.returned import BadReturn
 
 SEPARATORS = [" ", ",", ";", "\t", "|"]
 
@@ -301,6 +303,40 @@ def test_no_header_unless_asked_for() -> None:
 def test_names_that_are_no_utf8_come_out_as_their_bytes() -> None:
     frame = pd.DataFrame({"name": ["caf\udce9"], "n": [1]}, dtype=object)
     assert written(frame, {}) == (b"", b"caf\xe9 1\n")
+
+
+@pytest.mark.parametrize(
+    ("letter", "settings", "said"),
+    [
+        ("\ud800", {}, "the lone surrogate U+D800 (column 'b', row 2), which text in utf-8 cannot hold. Clean such"),
+        ("\u20ac", {"encoding": "latin-1"}, "the letter U+20AC (column 'b', row 2), which text in latin-1"),
+        ("\u20ac", {"encoding": "latin-1", "chunksize": 1}, "(column 'b', row 2)"),
+        ("\ud800", {"errors": "no such"}, "unknown error handler name 'no such'"),
+    ],
+)
+def test_a_letter_that_cannot_be_written_is_named_with_its_place(
+    letter: str, settings: dict[str, Any], said: str
+) -> None:
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": ["x", None, "y" + letter]}, dtype=object, index=[7, 8, 9])
+    with pytest.raises(BadReturn) as caught:
+        written(frame, settings)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["line_terminator", "lineterminator"])
+def test_line_ends_have_the_name_of_any_version_of_pandas(name: str) -> None:
+    assert written(pd.DataFrame({"a": [1, 2]}), {name: "\r\n"}) == (b"", b"1\r\n2\r\n")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"columns": ["z"]}, "KeyError"), ({"header": ["x", "y"]}, "2 aliases"), ({"float_format": "%z"}, "ValueError")],
+)
+def test_what_pandas_refuses_is_told_with_the_settings(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadReturn) as caught:
+        written(pd.DataFrame({"a": [0.5]}), settings)
+    assert said in str(caught.value)
+    assert f"was called with {json.dumps(settings)} of parallel_run_step.settings.json" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["path_or_buf", "compression", "mode", "storage_options"])

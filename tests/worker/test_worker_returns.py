@@ -73,6 +73,24 @@ def test_a_wrong_type_is_refused_by_its_name(tmp_path: Path, expression: str, na
         writer.count(eval(expression))
 
 
+@pytest.mark.parametrize(
+    ("expression", "advice"),
+    [
+        ("__import__('pyarrow').table({'a': [1]})", "Call its to_pandas"),
+        ("__import__('pyarrow').record_batch({'a': [1]})", "Call its to_pandas"),
+        ("(x for x in [])", "Return a list of what it holds"),
+        ("map(str, [1])", "Return a list of what it holds"),
+        ("{1, 2}", "Return a list of what it holds"),
+        ("{'a': 1}.keys()", "Return a list of what it holds"),
+        ("None", "Return one element for each processed item"),
+        ("'text'", "Return one element for each processed item"),
+    ],
+)
+def test_a_wrong_type_comes_with_advice(tmp_path: Path, expression: str, advice: str) -> None:
+    with pytest.raises(BadReturn, match=advice):
+        RowWriter({}, str(tmp_path), 100).count(eval(expression))
+
+
 class _Unprintable:
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -168,6 +186,7 @@ def test_settings_that_pandas_does_not_know_fail_the_mini_batch_and_say_so(start
     frame = worker.failed()
     assert frame.cause == "bad_return"
     assert "sepp" in frame.message
+    assert 'was called with {"sepp": ","} of parallel_run_step.settings.json' in frame.message
 
 
 def test_settings_that_say_where_to_write_fail_the_start(start: Start) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+
+from windrow_worker import failures
+from windrow_worker.returned import CLEANING, BadReturn, is_surrogate, unwritable_letter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +22,8 @@ _FAST_CELLS_MIN = 5000
 """Below, pandas takes a few milliseconds at most; loading Arrow for them would take longer."""
 
 _REFUSED = ("path_or_buf", "compression", "storage_options", "mode")
+
+_SETTINGS_FILE = "parallel_run_step.settings.json"
 
 _QUOTED_OR_END = re.compile('("(?:[^"]|"")*")|\r\n')
 
@@ -49,7 +55,12 @@ class DataFrameWriter:
         which pandas writes with, does that only in newer versions, or where it belongs to the line end.
         """
         self._quotes_returns = quotes_returns
+        self._settings = settings
         arguments = {name: value for name, value in settings.items() if name not in _REFUSED}
+        for name in ("line_terminator", "lineterminator"):
+            # One argument, which each version of pandas knows by the one or the other name.
+            if name in arguments:
+                arguments[_line_end_argument()] = arguments.pop(name)
         self._encoding = arguments.pop("encoding", None) or "utf-8"
         # A file name that is no UTF-8 comes out as its bytes, unless the settings say otherwise.
         self._errors = arguments.pop("errors", None) or "surrogateescape"
@@ -66,7 +77,7 @@ class DataFrameWriter:
     def write(self, frame: Any, write: Callable[[Any], None]) -> bytes:
         """Writes the rows by ``write``. Returns what stands above them: the header line where one is wanted, behind the
         mark of the encoding where that has one. A DataFrame without rows and columns has no header, as an empty list
-        has none. Raises what pandas raises, UnicodeEncodeError among it.
+        has none. Raises BadReturn.
         """
         arguments = self._arguments
         header = self._mark
@@ -77,24 +88,51 @@ class DataFrameWriter:
         length = len(frame)
         columns = arguments.get("columns")
         width = frame.shape[1] if columns is None else len(columns)
-        step = int(arguments.get("chunksize") or (_CHUNK_CELLS // (width or 1)) or 1)
+        step = max(1, int(arguments.get("chunksize") or _CHUNK_CELLS // (width or 1)))
         fast = self._fast_for(length * width)
         for start in range(0, length, step):
             chunk = frame if length <= step else frame.iloc[start : start + step]
             piece = fast.render(chunk) if fast is not None else None
             if piece is None or (self._quotes_returns and b"\r" in piece):
-                piece = self._by_pandas(chunk, False)
+                piece = self._by_pandas(chunk, False, start)
             write(piece)
         return header
 
-    def _by_pandas(self, frame: Any, header: Any) -> bytes:
-        text = frame.to_csv(None, header=header, **self._arguments)
-        if self._quotes_returns and "\r" in text:
-            text = frame.to_csv(None, header=header, **self._arguments, **{_line_end_argument(): "\r\n"})
-            # Line ends outside quotes are line feeds again.
-            text = _QUOTED_OR_END.sub(lambda found: found[1] or "\n", text)
-        encoded: bytes = text.encode(self._encoding, self._errors)
+    def _by_pandas(self, frame: Any, header: Any, first_row: int = 0) -> bytes:
+        """``first_row``: index of the chunk's first row, for messages."""
+        try:
+            text = frame.to_csv(None, header=header, **self._arguments)
+            if self._quotes_returns and "\r" in text:
+                text = frame.to_csv(None, header=header, **self._arguments, **{_line_end_argument(): "\r\n"})
+                # Line ends outside quotes are line feeds again.
+                text = _QUOTED_OR_END.sub(lambda found: found[1] or "\n", text)
+            encoded: bytes = text.encode(self._encoding, self._errors)
+        except UnicodeEncodeError as error:
+            raise BadReturn(self._unwritable(frame, first_row, error)) from error
+        except Exception as error:
+            raise BadReturn(
+                f"pandas could not write the returned DataFrame: {failures.describe(error)}{self._with_settings()}"
+            ) from error
         return encoded[len(self._mark) :]
+
+    def _unwritable(self, frame: Any, first_row: int, error: UnicodeEncodeError) -> str:
+        """What to say about a letter that the encoding does not have."""
+        place = _place_of(error.object[error.start], frame, first_row)
+        advice = (
+            CLEANING
+            if is_surrogate(error)
+            else f'Give another "encoding" in {_SETTINGS_FILE}, or say by "errors" what becomes of such letters'
+        )
+        return (
+            f"The returned DataFrame holds {unwritable_letter(error)}{place}, which text in {self._encoding} cannot "
+            f"hold. {advice}"
+        )
+
+    def _with_settings(self) -> str:
+        if not self._settings:
+            return ""
+        called = json.dumps(self._settings)
+        return f". DataFrame.to_csv was called with {called} of {_SETTINGS_FILE}; correct that, or the DataFrame"
 
     def _fast_for(self, cells: int) -> Optional[FastCsv]:
         """The fast way, where the settings allow it and Arrow is there."""
@@ -109,3 +147,12 @@ class DataFrameWriter:
                     # No Arrow, or one that does not load in this environment: pandas alone does it.
                     self._fast = None
         return self._fast
+
+
+def _place_of(letter: str, frame: Any, first_row: int) -> str:
+    """Where a letter stands in a DataFrame, as far as it is among the texts of its columns."""
+    for at, name in enumerate(frame.columns):
+        for row, value in enumerate(frame.iloc[:, at].tolist(), first_row):
+            if isinstance(value, str) and letter in value:
+                return f" (column {name!r}, row {row})"
+    return ""

@@ -356,7 +356,8 @@ def _return_failure(error: BaseException) -> List[str]:
     if isinstance(error, ScratchFailed):
         return [failures.NODE_FAULT, str(error), str(error)]
     if isinstance(error, BadReturn):
-        return [failures.BAD_RETURN, str(error), failures.traceback_of(error) if error.__cause__ else str(error)]
+        cause = error.__cause__
+        return [failures.BAD_RETURN, str(error), failures.traceback_of(cause) if cause else str(error)]
     return [
         failures.BAD_RETURN,
         f"What run() returned could not be written as rows: {failures.describe(error)}",

@@ -20,13 +20,27 @@ def is_dataframe(value: Any) -> bool:
     return kind is not None and isinstance(value, kind)
 
 
+CLEANING = 'Clean such texts, for example by text.encode("utf-8", "replace").decode()'
+"""What to do about texts that no file can hold."""
+
+
+def unwritable_letter(error: UnicodeEncodeError) -> str:
+    """The first letter that could not be written, in words."""
+    code = ord(error.object[error.start])
+    return ("the lone surrogate" if is_surrogate(error) else "the letter") + f" U+{code:04X}"
+
+
+def is_surrogate(error: UnicodeEncodeError) -> bool:
+    """Whether that letter is half of one: no encoding has it."""
+    return 0xD800 <= ord(error.object[error.start]) <= 0xDFFF
+
+
 def encode_text(text: str, index: int) -> bytes:
     """A text in UTF-8; bytes of file names that are no UTF-8 come out as they were."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise BadReturn(
-            f"Element {index} of what run() returned holds the lone surrogate "
-            f"U+{ord(error.object[error.start]):04X}, which no text file can hold. "
-            'Clean such texts, for example by text.encode("utf-8", "replace").decode()'
+            f"Element {index} of what run() returned holds {unwritable_letter(error)}, which no text file can hold. "
+            + CLEANING
         ) from error

@@ -7,7 +7,7 @@ in memory and travel in their frame; from ``inline_rows_bytes_max`` on they go t
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MappingView, Set
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from itertools import islice
 from zlib import crc32
@@ -17,7 +17,7 @@ from windrow_worker.returned import BadReturn, encode_text, is_dataframe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, List, Optional
+    from typing import Any, Callable, Dict, List, Optional
 
     from windrow_worker.dataframe_rows import DataFrameWriter
     from windrow_worker.row_formats import FormatWriter
@@ -26,6 +26,8 @@ _ELEMENTS = 1024
 _PIECE_CHARACTERS = 1 << 20
 
 _NO_SEQUENCES = (str, bytes, bytearray, memoryview, Mapping)
+
+_UNLISTED = (Iterator, Set, MappingView)
 
 _open, _write, _close, _unlink = os.open, os.write, os.close, os.unlink
 
@@ -182,14 +184,16 @@ class RowWriter:
             return len(value)
         if is_dataframe(value):
             return len(value)
-        if isinstance(value, _NO_SEQUENCES) or not (
-            hasattr(kind, "__len__") and hasattr(kind, "__getitem__") and hasattr(kind, "__iter__")
-        ):
-            raise BadReturn(_wrong_type(value))
         if any(hasattr(kind, name) for name in ("to_pandas", "iterrows")) and any(
             hasattr(kind, name) for name in ("columns", "column_names")
         ):
             raise BadReturn(_wrong_type(value, "Call its to_pandas() and return that"))
+        if isinstance(value, _NO_SEQUENCES) or not (
+            hasattr(kind, "__len__") and hasattr(kind, "__getitem__") and hasattr(kind, "__iter__")
+        ):
+            raise BadReturn(
+                _wrong_type(value, "Return a list of what it holds: list(...)" if isinstance(value, _UNLISTED) else "")
+            )
         try:
             return len(value)
         except TypeError as error:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Sequence, Tuple
 
 _CO_VARARGS = 0x04
+_CO_COROUTINE = 0x80
+_CO_ASYNC_GENERATOR = 0x200
 
 
 class BadScript(Exception):
@@ -146,6 +148,12 @@ def _function(module: ModuleType, attribute: str, name: str) -> Optional[Callabl
         raise BadScript(
             f"In the entry script {name!r}, {attribute} is of type {type(found).__name__}, not a function. "
             "Define it as a function"
+        )
+    flags = getattr(getattr(found, "__code__", None), "co_flags", 0)
+    if flags & (_CO_COROUTINE | _CO_ASYNC_GENERATOR):
+        raise BadScript(
+            f"{attribute}() in the entry script {name!r} is defined with async def, and nobody would await it. "
+            "Define it with def, and call asyncio.run() in it"
         )
     return found
 
