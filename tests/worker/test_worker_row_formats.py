@@ -88,6 +88,9 @@ VALUES = {
     "nan": float("nan"),
     "nat": pd.NaT,
     "na": pd.NA,
+    "float32 nan": np.float32("nan"),
+    "decimal nan": decimal.Decimal("NaN"),
+    "numpy nat": np.datetime64("NaT", "s"),
     "bool": True,
     "int": 7,
     "float": 0.1,
@@ -101,11 +104,11 @@ VALUES = {
 def test_what_is_missing_is_empty_or_null() -> None:
     header, record = csv_records(written("csv", [VALUES]))
     assert header == list(VALUES)
-    assert record == ["", "", "", "", "True", "7", "0.1", "8", "0.5", "False", 'é,"']
+    assert record == ["", "", "", "", "", "", "", "True", "7", "0.1", "8", "0.5", "False", 'é,"']
     (line,) = written("jsonl", [VALUES])[1].splitlines()
-    assert list(json.loads(line).values()) == [None, None, None, None, True, 7, 0.1, 8, 0.5, False, 'é,"']
+    assert list(json.loads(line).values()) == [None] * 7 + [True, 7, 0.1, 8, 0.5, False, 'é,"']
     (row,) = table(written("parquet", [VALUES])).to_pylist()
-    assert list(row.values()) == [None, None, None, None, True, 7, 0.1, 8, 0.5, False, 'é,"']
+    assert list(row.values()) == [None] * 7 + [True, 7, 0.1, 8, 0.5, False, 'é,"']
 
 
 @pytest.mark.parametrize(
@@ -117,6 +120,11 @@ def test_what_is_missing_is_empty_or_null() -> None:
         (pd.Timestamp("2020-01-02 03:04:05.000000006"), "2020-01-02T03:04:05.000000006"),
         (np.datetime64("2020-01-02T03:04:05", "ns"), "2020-01-02T03:04:05.000000000"),
         (decimal.Decimal("1.10"), "1.10"),
+        (decimal.Decimal("-Infinity"), None),
+        (decimal.Decimal("sNaN"), None),
+        (np.longdouble(0.5), 0.5),
+        (np.longdouble("inf"), None),
+        ([np.float32("nan"), np.datetime64("NaT")], [None, None]),
         (np.array([1.5, float("nan")]), [1.5, None]),
         ({"deep": [np.int8(1), float("nan")]}, {"deep": [1, None]}),
         ("caf\udce9", "caf\udce9"),
@@ -204,6 +212,9 @@ def test_rows_without_named_columns_are_a_bad_return(row_format: str, value: Any
         ("jsonl", [{"a": object()}], "Row 0"),
         ("jsonl", [{"a": b"x"}], "JSON has no bytes"),
         ("csv", [{}], "empty dicts"),
+        ("csv", pd.DataFrame(index=[1, 2]), "rows and no columns"),
+        ("parquet", [{"a": "x"}, {"a": "\ud800"}], "the lone surrogate U+D800, which no Parquet file can hold"),
+        ("parquet", pd.DataFrame({"a": ["\ud800"]}, dtype=object), "which no Parquet file can hold"),
     ],
 )
 def test_what_a_format_cannot_hold_is_a_bad_return(row_format: str, value: Any, said: str) -> None:

@@ -46,6 +46,11 @@ class CsvWriter:
     def _write_frame(self, frame: Any, write: Callable[[Any], None]) -> bytes:
         if frame.columns.nlevels > 1:
             frame_names(frame, "csv")
+        if len(frame) and not frame.shape[1]:
+            raise BadReturn(
+                "The DataFrame that run() returned has rows and no columns, of which a file of format csv would hold "
+                "blank lines. The index is not written: make it columns by reset_index()"
+            )
         if self._frames is None:
             from windrow_worker.dataframe_rows import DataFrameWriter
 

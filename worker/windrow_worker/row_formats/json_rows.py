@@ -87,11 +87,15 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, decimal.Decimal) and not value.is_finite():
+        return None
     if isinstance(value, (decimal.Decimal, uuid.UUID, pathlib.PurePath, datetime.timedelta)):
         return str(value)
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        # numpy: a scalar or an array. What stays a numpy value (a date) is text.
+        # numpy: a scalar or an array. What stays a numpy value (a date) is text, but for a float with more digits.
         plain = value.tolist()
+        if type(plain) is type(value) and value.dtype.kind == "f":
+            return float(value)
         return (
             str(value) if type(plain) is type(value) or (isinstance(plain, int) and value.dtype.kind in "mM") else plain
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from numbers import Number
 
 from windrow_worker.returned import BadReturn
 
@@ -55,8 +56,19 @@ def frame_names(frame: Any, row_format: str) -> List[str]:
 
 
 def is_missing(value: Any) -> bool:
-    """None, NaN, and pandas' NaT and NA."""
-    if value is None or (isinstance(value, float) and value != value):
-        return True
+    """None, NaN of any kind of number, NaT, and pandas' NA."""
+    kind = type(value)
+    if kind is float:
+        return bool(value != value)
+    if value is None or kind is str or kind is int or kind is bool:
+        return value is None
     pandas = sys.modules.get("pandas")
-    return pandas is not None and (value is getattr(pandas, "NaT", None) or value is getattr(pandas, "NA", None))
+    if pandas is not None and (value is getattr(pandas, "NaT", None) or value is getattr(pandas, "NA", None)):
+        return True
+    # What is missing equals nothing, itself neither: a float32, a Decimal, a datetime64.
+    if not isinstance(value, Number) and getattr(value, "shape", None) != ():
+        return False
+    try:
+        return bool(value != value)
+    except (ArithmeticError, TypeError, ValueError):
+        return False

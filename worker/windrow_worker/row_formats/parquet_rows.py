@@ -13,9 +13,9 @@ import json
 import pyarrow
 import pyarrow.parquet
 
-from windrow_worker.returned import BadReturn, is_dataframe
+from windrow_worker.returned import CLEANING, BadReturn, is_dataframe, unwritable_letter
 from windrow_worker.row_formats import Written
-from windrow_worker.row_formats.mappings import check_rows, column_names, frame_names
+from windrow_worker.row_formats.mappings import check_rows, column_names, frame_names, is_missing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ def _table_of_frame(frame: Any) -> Any:
     names = frame_names(frame, "parquet")
     try:
         table = pyarrow.Table.from_pandas(frame, preserve_index=False)
+    except UnicodeEncodeError as error:
+        raise BadReturn(_surrogate(error)) from error
     except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise BadReturn(
             f"The returned DataFrame cannot be written as Parquet: {' '.join(map(str, error.args))}. Give each column "
@@ -108,13 +110,24 @@ def _table_of_rows(rows: Any) -> Any:
     arrays = []
     for name in names:
         try:
-            arrays.append(pyarrow.array([row.get(name) for row in rows], from_pandas=True))
+            values = [row.get(name) for row in rows]
+            # Arrow takes NaN of a Python float for missing, and of no other kind of number.
+            arrays.append(pyarrow.array([None if is_missing(value) else value for value in values], from_pandas=True))
+        except UnicodeEncodeError as error:
+            raise BadReturn(_surrogate(error)) from error
         except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise BadReturn(
                 f"The values of {name!r} in the rows that run() returned cannot be one column of a Parquet file: "
                 f"{error}. Give them one type"
             ) from error
     return pyarrow.table(arrays, names=names)
+
+
+def _surrogate(error: UnicodeEncodeError) -> str:
+    return (
+        f"The text {error.object[:80]!r} in what run() returned holds {unwritable_letter(error)}, which no Parquet "
+        f"file can hold. {CLEANING}"
+    )
 
 
 def _plain(table: Any) -> Any:
