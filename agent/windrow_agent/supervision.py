@@ -350,7 +350,7 @@ class Supervisor:
             self._charge(step, worker, loss.charged, found, look)
         elif not (worker.retiring or loss.released or worker.killed_for == _INIT_FAILED) and (
             # One that has done something and then died between two mini-batches is replaced without a word.
-            step.state is not StepState.ENDING and (look.completed == 0 or not worker.ready)
+            step.state is not StepState.ENDING and (max(look.completed, worker.received) == 0 or not worker.ready)
         ):
             # Reference 5.4: all stuck for so long is the end; more tries would be waited for in vain.
             stuck = worker.overrun is not None and not any(other.ready for other in step.live)

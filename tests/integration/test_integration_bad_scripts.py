@@ -137,6 +137,37 @@ def test_results_are_counted_against_items(
     assert run.output.exists() == (rows is not None)
 
 
+def test_a_worker_that_dies_right_behind_its_result_has_not_failed_to_start(make: Make) -> None:
+    run = make(
+        """
+import os
+import sys
+
+def init():
+    channel = sys.modules["windrow_worker.channels"].ResultChannel
+    send = channel.send
+    results = []
+
+    def send_and_die(self, frame):
+        send(self, frame)
+        results.append(frame)
+        if len(results) > 1:  # the first one says that init() is done
+            os._exit(3)
+
+    channel.send = send_and_die
+
+def run(mini_batch):
+    return mini_batch
+"""
+    )
+    code, text = run.run()
+    assert code == 0, text
+    assert "init_failed" not in text
+    counters = check_counts(run)
+    assert (counters["succeeded"], counters["retries"]) == (4, 0)
+    assert not counters.get("failed_attempts")
+
+
 def test_a_flood_on_stdout_blocks_nothing_and_fills_no_disk(make: Make) -> None:
     run = make(
         "LINE = 'x' * 1023\n"
