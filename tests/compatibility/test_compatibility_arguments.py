@@ -36,7 +36,19 @@ def test_a_script_that_fails_without_input_is_listed(job: CompatibilityJob) -> N
     job.write_job("uri_folder", "./data", settings="retry_settings: {max_retries: 0}")
     text = job.completed("--set", "jobs.score.task.program_arguments=--rank_mini_batch_count 3")
     assert "input_data" in text  # it is not divided, and that is told
+    assert "2 of 3 mini-batches ok" in text
+    assert "CompletedWithFailures: 1 of 3 mini-batches failed;" in text
     assert "(no input)" in (job.folder / "failed_items.csv").read_text()
+
+
+def test_a_job_without_input_that_fails_tells_of_its_mini_batches(job: CompatibilityJob) -> None:
+    job.write("code/score.py", "def run(mini_batch):\n    1 / 0\n")
+    job.write("data/f", "")
+    job.write_job("uri_folder", "./data", settings="retry_settings: {max_retries: 0}")
+    code, text = job.run("--set", "jobs.score.task.program_arguments=--rank_mini_batch_count 3")
+    assert code == 1
+    assert "3 failed mini-batches of step score: windrow job logs" in text
+    assert "item of step" not in text
 
 
 def test_json_lines_come_as_lists_of_dicts(job: CompatibilityJob) -> None:

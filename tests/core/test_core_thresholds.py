@@ -59,7 +59,11 @@ def test_thresholds_compare_with_greater_than(settings: dict[str, Any], failing:
         ({"error_threshold": 9, "mini_batch_error_threshold": 1}, [1, 2, 2], ""),
         ({"error_threshold": 9, "mini_batch_error_threshold": 0}, [1, 2, 2], "A short return counts as one"),
         ({"error_threshold": 1}, [1, 2, 2], ""),
-        ({"error_threshold": 1}, [1, 1, 2], "2 items failed, more than error_threshold allows (1)"),
+        (
+            {"error_threshold": 1},
+            [1, 1, 2],
+            "2 items failed, more than error_threshold allows (1). run() returned fewer",
+        ),
         ({"error_threshold": 0, "mini_batch_error_threshold": 0}, [2, 9, 2], ""),
         ({"error_threshold": 9, "allowed_failed_percent": 33.0}, [1, 2, 2], "1 of 3 mini-batches failed"),
         ({"error_threshold": 9, "allowed_failed_percent": 34.0}, [1, 2, 2], ""),

@@ -31,6 +31,7 @@ OK = "    return ['ok']\n"
         ),
         ("raise ValueError('y' * 10**7)", ["yyy", "characters left out"]),
         ("raise ValueError('lone \\ud800 surrogate')", ["\\ud800"]),
+        ("raise ValueError('\\x1b[31mred\\0\\x9b')", ["\\x1b[31mred\\x00\\x9b"]),
         ("f = lambda: f()\n        f()", ["RecursionError"]),
         ("bytearray(1 << 62)", ["MemoryError"]),
         ("import os; os.kill(os.getpid(), 2)\n        while True: pass", ["KeyboardInterrupt"]),

@@ -222,6 +222,15 @@ def test_a_script_that_cannot_serve_says_why_and_ends(
     assert worker.wait() == 190
 
 
+def test_a_module_beside_a_nested_script_is_told_how_to_be_imported(start: Start, tmp_path: Path) -> None:
+    files = {"deep/in/score.py": "import helper\n" + ECHO, "deep/in/helper.py": "", "deep/other.py": ""}
+    worker = start(folder=code_of(tmp_path, files), entry_script="deep/in/score.py")
+    message = worker.frame().message
+    assert "It lies beside the script, in 'deep/in'" in message
+    assert "import deep.in.helper" in message
+    assert "Install it" not in message
+
+
 def test_a_node_may_tell_how_libraries_get_onto_it(start: Start) -> None:
     worker = start("import no_such_thing\n" + ECHO, install_hint="ask the fleet's keeper")
     assert worker.frame().message.endswith("ask the fleet's keeper")

@@ -29,14 +29,18 @@ _IMPORTING = ("<frozen importlib", os.path.join(os.path.dirname(os.__file__), "i
 
 
 def encode_failure(cause: str, message: str, detail: str) -> bytes:
-    """The side document of an INIT_FAILED or FAILED frame. Lone surrogates become escapes."""
+    """The side document of an INIT_FAILED or FAILED frame. Lone surrogates and control characters become escapes."""
     line = " ".join(_cut(message, MESSAGE_CHARACTERS_MAX).split())
     document = {"cause": cause, "message": _printable(line), "detail": _printable(_cut(detail, DETAIL_CHARACTERS_MAX))}
     return json.dumps(document, ensure_ascii=False).encode()
 
 
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+"""What would move the cursor of a terminal, or is no part of a line of a CSV file."""
+
+
 def _printable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text.translate(_CONTROL).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _cut(text: str, most: int) -> str:

@@ -160,20 +160,31 @@ class Host:
             return failures.encode_failure(failures.INIT_FAILED, str(error), str(error))
         message = stage.format(script=self._name, python=sys.executable) + failures.describe(error)
         if isinstance(error, ModuleNotFoundError):
-            package, _, part = (error.name or "").partition(".")
-            remedy = "Install it"
-            if part and package in sys.modules:
-                # As a model does that was pickled with an older version.
-                remedy = f"{package} is there, but has no such part: install the version that is wanted"
-            hint = self._configuration.install_hint
-            how = f": {hint}" if hint else ", or let scripts run in another Python (--python)"
-            message += f". {remedy} for {sys.executable}{how}"
+            message += f". {self._remedy(error.name or '')}"
         if isinstance(error, SystemExit) and failures.passed_through(error, "argparse.py"):
             message += (
                 ". Its argument parser refused the arguments, as stderr tells. The runtime's own stay there: parse "
                 "with parse_known_args(), which leaves alone what it does not know"
             )
         return failures.encode_failure(failures.INIT_FAILED, message, failures.traceback_of(error))
+
+    def _remedy(self, missing: str) -> str:
+        """What to do about a module that was not found."""
+        package, _, part = missing.partition(".")
+        place = os.path.dirname(self._name) if self._name.endswith(".py") else ""
+        beside = os.path.join(self._configuration.code_folder, place, package)
+        if place and package and (os.path.isfile(beside + ".py") or os.path.isdir(beside)):
+            return (
+                f"It lies beside the script, in {place!r}, and only the root of the code folder is on sys.path: import "
+                f"{place.replace(os.sep, '.')}.{package}, or add the folder of __file__ to sys.path first"
+            )
+        remedy = "Install it"
+        if part and package in sys.modules:
+            # As a model does that was pickled with an older version.
+            remedy = f"{package} is there, but has no such part: install the version that is wanted"
+        hint = self._configuration.install_hint
+        how = f": {hint}" if hint else ", or let scripts run in another Python (--python)"
+        return f"{remedy} for {sys.executable}{how}"
 
     # Work ------------------------------------------------------------------------------------------------------------
 

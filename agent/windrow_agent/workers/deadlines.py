@@ -56,7 +56,7 @@ def judge(look: Look, limits: Limits, *, now_ns: int, spawned_ns: int, stalled_n
             return Overrun(
                 phase,
                 f"Loading the mini-batch took longer than {seconds(limits.load_s)} (--task_overhead_timeout) "
-                "and the process was killed",
+                "and the process was killed. Raise that timeout or make mini_batch_size smaller",
             )
     elif phase is Phase.RUNNING:
         if in_phase_s > limits.run_s:
@@ -71,7 +71,7 @@ def judge(look: Look, limits: Limits, *, now_ns: int, spawned_ns: int, stalled_n
             return Overrun(
                 phase,
                 f"Writing what run() returned took longer than {seconds(limits.load_s)} (--task_overhead_timeout) "
-                "and the process was killed",
+                "and the process was killed. Raise that timeout, make mini_batch_size smaller or return less",
             )
     elif phase is Phase.STOPPING and in_phase_s > limits.load_s:
         return Overrun(

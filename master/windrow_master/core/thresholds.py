@@ -19,6 +19,7 @@ def passed_threshold(step: Step) -> str:
         return (
             f"{counted(counters.items_failed, 'item')} failed, "
             f"more than error_threshold allows ({settings.error_threshold})."
+            + ("" if counters.failed_attempts else " run() returned fewer results than it was given items.")
         )
     if 0 <= settings.mini_batch_error_threshold < counters.failed:
         return (

@@ -89,7 +89,9 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
         _print_failures(step)
     items, batches = job.items, job.mini_batches
     took = _took(job)
-    counts = f"{counted(items.ok, 'item')} in {counted(batches.total, 'mini-batch')}"
+    # Mini-batches without input (--rank_mini_batch_count) hold no items.
+    of_batches = counted(batches.total, "mini-batch")
+    counts = f"{counted(items.ok, 'item')} in {of_batches}" if items.total else of_batches
     rows = sum(step.rows for step in job.steps)
     written = sum(step.output_bytes for step in job.steps)
     pace = f" ({rate(items.done / took, 'items')})" if took and items.done else ""
@@ -99,7 +101,10 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
             _out(f"{coloured('Completed', GREEN, sys.stdout)}: {counts}, {tail}")
             _out(f"Output: {_where(places, job, options, here) or '(none: no step has outputs)'}")
         case JobState.COMPLETED_WITH_FAILURES:
-            _out(f"{items.ok:,} of {counted(items.total, 'item')} ok in {counted(batches.total, 'mini-batch')}, {tail}")
+            went_well = f"{items.ok:,} of {counted(items.total, 'item')} ok in {of_batches}"
+            if not items.total:
+                went_well = f"{batches.succeeded:,} of {of_batches} ok"
+            _out(f"{went_well}, {tail}")
             reports = ", ".join(failed_items_files(job, options)) or FAILED_ITEMS
             what = _failed_of(job)
             if not batches.failed:
@@ -150,7 +155,9 @@ def _failed_of(job: Job) -> str:
     """How much failed: items, unless nothing was loaded of what failed."""
     if job.mini_batches.failed and not job.items.failed:
         batches = job.mini_batches
-        return f"{batches.failed:,} of {counted(batches.total, 'mini-batch')} failed before their items were counted"
+        # Where no mini-batch holds items (--rank_mini_batch_count), there is nothing to count.
+        when = " before their items were counted" if job.items.total else ""
+        return f"{batches.failed:,} of {counted(batches.total, 'mini-batch')} failed{when}"
     return f"{job.items.failed:,} of {counted(job.items.total, 'item')} failed"
 
 
