@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from compatibility_job import CompatibilityJob
@@ -142,3 +144,34 @@ def test_a_module_that_is_missing_is_named_with_the_interpreter(job: Compatibili
     assert code == 1
     assert "No module named 'azureml'" in text
     assert "--python" in text
+
+
+FAILS_ONCE = "def run(mini_batch, context):\n    assert context.minibatch_index != 1, 'one'\n    return ['row']\n"
+
+
+def test_the_list_of_failed_items_goes_with_the_output_it_was_of(job: CompatibilityJob) -> None:
+    write(job, FAILS_ONCE, settings="retry_settings: {max_retries: 0}", files=4)
+    assert f"listed in {job.folder}/failed_items.csv" in job.completed()
+    write(job, "def run(mini_batch):\n    return mini_batch\n", files=4)
+    job.completed("--strict")
+    assert not (job.folder / "failed_items.csv").exists()
+
+
+def test_a_file_that_is_not_windrow_s_is_not_made_a_list_of_failed_items(job: CompatibilityJob) -> None:
+    write(job, FAILS_ONCE, settings="retry_settings: {max_retries: 0}", files=4)
+    job.write("failed_items.csv", "mine")
+    text = job.completed()
+    assert (job.folder / "failed_items.csv").read_text() == "mine"
+    (listed,) = re.findall(r"CompletedWithFailures: .*; listed in (.*)\. Output", text)
+    assert ",exception," in Path(listed).read_text()
+
+
+def test_each_step_of_several_has_a_list_of_its_own_and_the_last_line_names_it(job: CompatibilityJob) -> None:
+    write(job, FAILS_ONCE, settings="retry_settings: {max_retries: 0}", files=4)
+    step = (job.folder / "job.yml").read_text().partition("  score:\n")[2]
+    with (job.folder / "job.yml").open("a") as file:
+        file.write("  more:\n" + step.replace("./rows.txt", "./more.txt"))
+    text = job.completed()
+    files = [str(job.folder / name) for name in ("score.failed_items.csv", "more.failed_items.csv")]
+    assert sorted(re.findall(r"; listed in (.*)\. Output", text)[0].split(", ")) == sorted(files)
+    assert all(Path(file).is_file() for file in files)

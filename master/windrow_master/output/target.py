@@ -38,7 +38,7 @@ def refuse_foreign(target: Path, outputs_at: Callable[[str], Sequence[OutputRow]
     if any((row.length, row.mtime_ns) == (status.st_size, status.st_mtime_ns) for row in known):
         return
     digests = {row.digest for row in known if row.length == status.st_size}
-    if digests and _digest(target) in digests:
+    if digests and digest_of(target) in digests:
         return
     raise TargetForeign(
         f"The output {target} exists already and "
@@ -73,7 +73,8 @@ def _stem(target: Path, job_id: str, step_id: int) -> str:
     return f".{hashlib.sha256(os.fsencode(stem)).hexdigest()[:32]}."
 
 
-def _digest(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """The sha256 of a file's content, in hexadecimal. Raises OSError."""
     hasher = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(READ_BYTES):

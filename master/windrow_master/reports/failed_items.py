@@ -28,10 +28,18 @@ class Describer(NamedTuple):
     partition: Callable[[bytes], str] | None = None
 
 
-def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, describe: Describer, target: Path) -> int:
+def write_failed_items(
+    reader: StoreReader,
+    step_id: StepId,
+    recipes: Path,
+    describe: Describer,
+    target: Path,
+    *,
+    before: Callable[[Path], object] = lambda temporary: None,
+) -> int:
     """Write the file, whole or not at all; return the number of its rows (0: no file is left there).
 
-    Raises OSError.
+    `before` is called with the complete file, before that is renamed to `target`. Raises OSError.
     """
     # Of this step: what a master that was killed has left of it is written over.
     temporary = target.with_name(f".{target.name}.{step_id}.windrow-partial")
@@ -56,6 +64,7 @@ def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, desc
             file.flush()
             os.fsync(file.fileno())
         if count:
+            before(temporary)
             temporary.replace(target)
         else:
             target.unlink(missing_ok=True)

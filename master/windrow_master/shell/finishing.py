@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from windrow.failure_list import listed_in
 from windrow.journal import say
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.urls import is_remote
@@ -32,7 +33,7 @@ from windrow_master.output.concatenation import (
 from windrow_master.output.errors import TargetForeign
 from windrow_master.output.remote import need_bucket, refuse_foreign_object, upload
 from windrow_master.output.staging import remove_orphans
-from windrow_master.output.target import refuse_foreign
+from windrow_master.output.target import digest_of, refuse_foreign
 from windrow_master.reports.failed_items import FILE_NAME, describer, write_failed_items
 from windrow_master.shell.preparation import StepPaths
 from windrow_master.store.errors import StoreError, StorePostponed
@@ -160,7 +161,6 @@ class Finisher:
 
     def _finish_once(self, work: Finish, stop: threading.Event) -> FinishStep | RequeueLostRows:
         segments = work.folder / "segments"
-        message = ""
         append_row = work.paths.append_row
         if append_row is not None:
             remote = is_remote(append_row)
@@ -188,12 +188,7 @@ class Finisher:
             if remote:
                 upload(target, row._replace(path=append_row, mtime_ns=0), self._record)
                 target.unlink(missing_ok=True)
-        # A retry that mended all also takes away what an earlier generation listed.
-        if work.has_failures or work.generation > 1:
-            report = failed_items_path(work)
-            report.parent.mkdir(parents=True, exist_ok=True)
-            if self._list_failures(work, report):
-                message = f"What failed is listed in {report}."
+        message = self._leave_list(work)
         remove_orphans(segments, self._incarnation, {row.name for row in self._reader.segments_of(work.step_id)})
         return FinishStep(work.step_id, work.generation, message)
 
@@ -204,9 +199,65 @@ class Finisher:
         )
         return LostRows(row.mini_batch, row.lease_id, row.item_count, row.ok_count, row.row_count, row.length, failures)
 
-    def _list_failures(self, work: Finish, target: Path) -> int:
+    def _leave_list(self, work: Finish) -> str:
+        """Leave the list of what failed beside the output, and none where nothing did; return the step's message.
+
+        What stands there and is not Windrow's stays: the list is in the logs then.
+        """
+        beside, in_logs = failed_items_path(work), work.logs / FILE_NAME
+        foreign = beside != in_logs and self._is_foreign(beside)
+        if not work.has_failures:
+            if not foreign and self._is_of_this_output(beside, work):
+                beside.unlink(missing_ok=True)
+            return ""
+        report = in_logs if foreign else beside
+        report.parent.mkdir(parents=True, exist_ok=True)
+        if not self._list_failures(work, report, before=lambda file: self._record_list(work, file, report)):
+            return ""
+        why = f"{beside} stands there already, and Windrow did not write it; it is left alone. " if foreign else ""
+        return why + listed_in(report)
+
+    def _is_foreign(self, path: Path) -> bool:
+        try:
+            refuse_foreign(path, self._reader.outputs_at)
+        except TargetForeign:
+            return True
+        return False
+
+    def _is_of_this_output(self, report: Path, work: Finish) -> bool:
+        """Whether an earlier generation, or an earlier run into the same output, has left this list. In one folder may
+        lie the outputs of several jobs, each with its own failures.
+        """
+        lists = self._reader.outputs_at(str(report))
+        if not lists:
+            return False
+        writer = (lists[0].job_key, lists[0].step_id)
+        append_row = work.paths.append_row
+        earlier = self._reader.outputs_at(append_row) if append_row is not None else []
+        return writer in {(work.job_key, work.step_id), *((row.job_key, row.step_id) for row in earlier)}
+
+    def _record_list(self, work: Finish, file: Path, report: Path) -> None:
+        """Make it durable that what is about to be renamed to `report` is Windrow's own."""
+        status = file.stat()
+        self._record(
+            OutputRow(
+                str(report),
+                work.job_key,
+                work.step_id,
+                work.generation,
+                self._incarnation,
+                status.st_size,
+                digest_of(file),
+                status.st_mtime_ns,
+                0,
+            )
+        )
+
+    def _list_failures(
+        self, work: Finish, target: Path, *, before: Callable[[Path], object] = lambda file: None
+    ) -> int:
         describe = describer(json.loads(work.reader))
-        return write_failed_items(self._reader, work.step_id, work.folder / "recipes", describe, target)
+        return write_failed_items(self._reader, work.step_id, work.folder / "recipes", describe, target, before=before)
 
 
 def failed_items_path(work: Finish) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 from windrow.cli import exit_codes
 from windrow.cli.display.figures import counted, duration, rate, size
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
+from windrow.failure_list import place_in
 from windrow.job import Job, JobState, Step
 from windrow.results import rows_files
 from windrow.storage.urls import is_remote
@@ -51,25 +52,15 @@ def output_places(job: Job, document: Mapping[str, Any]) -> list[str]:
 
 
 def failed_items_files(job: Job, options: str = "") -> list[str]:
-    """Where the failed items of each step that has any are listed: a file beside its output, or, where that lies in a
-    store, the command that shows the list."""
-    name = FAILED_ITEMS if len(job.steps) == 1 else f"{{step}}.{FAILED_ITEMS}"
+    """Where the failed items of each step that has any are listed: the file that its message names, or, where this
+    machine does not see it, the command that shows the list."""
     found = []
     for step in job.steps:
         if not step.items.failed and not step.mini_batches.failed:
             continue
-        outputs = sorted(step.outputs, key=lambda out: not out.append_row)
-        if outputs and is_remote(outputs[0].path):
-            found.append(f"`{failed_items_command(job, step, options)}`")
-        elif outputs:
-            beside = [
-                folder / name.format(step=step.name)
-                for out in outputs
-                if not is_remote(out.path)
-                for folder in (Path(out.path), Path(out.path).parent)
-            ]
-            # On another machine's disk it cannot be seen: beside the output it is anyway.
-            found.append(str(next((file for file in beside if file.is_file()), beside[1])))
+        place = place_in(step.message)
+        seen = place is not None and Path(place).is_file()
+        found.append(str(place) if seen else f"`{failed_items_command(job, step, options)}`")
     return found
 
 

@@ -1,0 +1,19 @@
+"""Where the failed items of a step are listed, as its message says: the master writes it, the client reads it."""
+
+from __future__ import annotations
+
+import os
+import re
+
+_SAID = re.compile(r"What failed is listed in (.+)\.$", re.DOTALL)
+
+
+def listed_in(path: str | os.PathLike[str]) -> str:
+    """The sentence that ends the message of a step with failures."""
+    return f"What failed is listed in {os.fspath(path)}."
+
+
+def place_in(message: str) -> str | None:
+    """The list that a step's message names; None where it names none."""
+    found = _SAID.search(message)
+    return found[1] if found else None
