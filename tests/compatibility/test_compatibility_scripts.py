@@ -40,6 +40,23 @@ CONTEXT = """
                 for place, path in enumerate(mini_batch)]
 """
 
+TASK_IDS = """
+    import os
+    import sys
+
+    # A file a mini-batch, by the list's own number, and the tries, as published components tell them.
+    def init():
+        global folder
+        folder = sys.argv[1]
+
+    def run(mini_batch, mini_batch_context):
+        if mini_batch.task_id == 1 and mini_batch_context.retry_count < 2:
+            raise OSError("the endpoint is busy")
+        with open(os.path.join(folder, f"embeddings{mini_batch.task_id}"), "w") as file:
+            file.write(" ".join(map(os.path.basename, mini_batch)))
+        return [f"{mini_batch.task_id} {mini_batch_context.retry_count}"] * len(mini_batch)
+"""
+
 STRICT = """
     import argparse
 
@@ -83,6 +100,14 @@ def test_the_context_is_there_without_partitions(job: CompatibilityJob) -> None:
     printed = "".join(path.read_text() for path in job.state.glob("jobs/*/logs/*/user/stdout/*/*.stdout.txt"))
     assert "partition_key_value = None\n" in printed
     assert "dataset = MiniBatchDataset()\n" in printed
+
+
+def test_a_list_of_files_tells_its_task_id_and_the_context_its_retries(job: CompatibilityJob) -> None:
+    write(job, TASK_IDS, files=5)
+    job.completed("--set", f"jobs.score.task.program_arguments={job.folder}")
+    assert rows(job) == ["0 0", "0 0", "1 2", "1 2", "2 0"]
+    written = {path.name: path.read_text() for path in job.folder.glob("embeddings*")}
+    assert written == {"embeddings0": "f0 f1", "embeddings1": "f2 f3", "embeddings2": "f4"}
 
 
 def test_the_code_folder_holds_modules_and_files_beside_the_script(job: CompatibilityJob) -> None:

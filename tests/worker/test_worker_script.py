@@ -121,11 +121,29 @@ def test_looks_through_decorators_and_callable_objects(start: Start, define: str
 def test_the_context_tells_which_mini_batch_it_is(start: Start) -> None:
     worker = start(
         "def run(b, c):\n"
-        "    return [c.minibatch_index, c.global_row_index_lower_bound, c.partition_key_value, c.dataset]\n"
+        "    first = c.global_row_index_lower_bound\n"
+        "    return [c.minibatch_index, c.retry_count, first, c.partition_key_value, c.dataset]\n"
     )
     worker.ready()
     worker.send(9, ["a"], index=17, first=170)
-    assert worker.done().rows == b"17\n170\nNone\nMiniBatchDataset()\n"
+    assert worker.done().rows == b"17\n0\n170\nNone\nMiniBatchDataset()\n"
+    worker.send(10, ["a"], index=18, first=180, attempt=3)
+    assert worker.done().rows.startswith(b"18\n2\n180\n")
+
+
+def test_a_list_tells_its_task_id_and_is_a_list_else(start: Start) -> None:
+    worker = start(
+        "import copy, json, pickle\n"
+        "def run(b):\n"
+        "    assert isinstance(b, list) and b == list(b) and repr(b) == repr(list(b))\n"
+        "    assert type(pickle.loads(pickle.dumps(b))) is type(copy.deepcopy(b)) is type(b[:]) is list\n"
+        "    assert pickle.loads(pickle.dumps(b)) == copy.copy(b) == b\n"
+        "    b.append('more')\n"
+        "    return [b.task_id, *json.loads(json.dumps(b))]\n"
+    )
+    worker.ready()
+    worker.send(9, ["a", "b"], index=17)
+    assert worker.done().rows == b"17\n/data/a\n/data/b\nmore\n"
 
 
 def test_arguments_folder_and_environment_are_those_of_the_script(start: Start) -> None:

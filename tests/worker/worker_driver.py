@@ -164,11 +164,19 @@ class Worker:
             end.close()
         self._page.close()
 
-    def send(self, lease_id: int, names: list[str] | bytes = (), *, index: int = 0, first: int = 0) -> None:  # type: ignore[assignment]
+    def send(
+        self,
+        lease_id: int,
+        names: list[str] | bytes = (),  # type: ignore[assignment]
+        *,
+        index: int = 0,
+        first: int = 0,
+        attempt: int = 1,
+    ) -> None:
         """Sends a mini-batch of files, or a recipe."""
         recipe = names if isinstance(names, bytes) else "\0".join(names).encode()
         count = recipe.count(b"\0") + 1 if recipe else 0
-        self.work.send(PACKET.pack(1, 0, 0, 1, lease_id, index, first, count) + recipe)
+        self.work.send(PACKET.pack(1, 0, 0, attempt, lease_id, index, first, count) + recipe)
 
     def send_in_file(self, lease_id: int, recipe: bytes) -> Path:
         """Sends a mini-batch whose recipe is in a file."""

@@ -1,12 +1,29 @@
-"""What ``run()`` is told about its mini-batch, as its second argument."""
+"""What ``run()`` is given: a mini-batch that is a list, and what it is told about it as its second argument."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, Iterable, List, Optional, Tuple
 
     from windrow_worker.loaded import Loader
+
+
+class MiniBatch(list):  # type: ignore[type-arg]  # Python 3.8 cannot subscript it here
+    """A mini-batch of paths, or of dicts: a list that can tell which one it is.
+
+    ``task_id``: as ``minibatch_index`` of the context; scripts whose ``run()`` takes one argument name their files by
+    it. Pickled and copied it is a plain list, so that it may go to processes which do not know this class.
+    """
+
+    __slots__ = ("task_id",)
+
+    def __init__(self, items: Iterable[Any], task_id: int) -> None:
+        super().__init__(items)
+        self.task_id = task_id
+
+    def __reduce__(self) -> Tuple[type, Tuple[List[Any]]]:
+        return list, (list(self),)
 
 
 class MiniBatchDataset:
@@ -49,23 +66,33 @@ class MiniBatchContext:
     """``mini_batch_context`` (reference 3.3).
 
     ``minibatch_index``: identity of the mini-batch in its step, counted from 0, the same in every try.
+    ``retry_count``: how many tries of it there were before, whatever they ended by.
     ``global_row_index_lower_bound``: index of its first item in the whole input; None where it is not known, which is
     for text tables unless they were asked to be counted (``--exact_row_index True``).
     ``partition_key_value``: values of the partition keys, in their order; None where the input is not cut by partition.
     ``dataset``: the mini-batch as a :class:`MiniBatchDataset`.
     """
 
-    __slots__ = ("_loader", "_recipe", "global_row_index_lower_bound", "minibatch_index", "partition_key_value")
+    __slots__ = (
+        "_loader",
+        "_recipe",
+        "global_row_index_lower_bound",
+        "minibatch_index",
+        "partition_key_value",
+        "retry_count",
+    )
 
     def __init__(
         self,
         minibatch_index: int,
+        retry_count: int,
         global_row_index_lower_bound: Optional[int],
         partition_key_value: Optional[Dict[str, Any]],
         loader: Loader,
         recipe: bytes,
     ) -> None:
         self.minibatch_index = minibatch_index
+        self.retry_count = retry_count
         self.global_row_index_lower_bound = global_row_index_lower_bound
         self.partition_key_value = partition_key_value
         self._loader = loader
@@ -78,7 +105,7 @@ class MiniBatchContext:
 
     def __repr__(self) -> str:
         return (
-            f"MiniBatchContext(minibatch_index={self.minibatch_index}, "
+            f"MiniBatchContext(minibatch_index={self.minibatch_index}, retry_count={self.retry_count}, "
             f"global_row_index_lower_bound={self.global_row_index_lower_bound}, "
             f"partition_key_value={self.partition_key_value})"
         )

@@ -24,7 +24,7 @@ from time import monotonic_ns, time_ns
 from windrow_worker import entry_script, exits, failures, frames, page, process, script, spawned
 from windrow_worker.channels import AgentGone, ChannelClosed, ResultChannel, WaitInterrupted, WorkChannel
 from windrow_worker.configuration import BadConfiguration, read_configuration
-from windrow_worker.context import MiniBatchContext
+from windrow_worker.context import MiniBatch, MiniBatchContext
 from windrow_worker.figures import Figures
 from windrow_worker.loaded import InputChanged, MissingLibrary
 from windrow_worker.loading import is_row_index_exact, make_loader
@@ -204,16 +204,16 @@ class Host:
                     exits.HOST_FAULT,
                     f"The agent has sent a packet of {length} bytes, shorter than its header of {size}.",
                 )
-            kind, flags, _, _, lease_id, index, item_first, item_count = unpack(view)
+            kind, flags, _, attempt, lease_id, index, item_first, item_count = unpack(view)
             if kind == frames.RUN:
-                self._serve_mini_batch(flags, lease_id, index, item_first, item_count, length)
+                self._serve_mini_batch(flags, attempt, lease_id, index, item_first, item_count, length)
             elif kind == frames.SHUTDOWN:
                 self._stop()
             else:
                 process.leave(exits.HOST_FAULT, f"The agent has sent a packet of the unknown type {kind}.")
 
     def _serve_mini_batch(
-        self, flags: int, lease_id: int, index: int, item_first: int, item_count: int, length: int
+        self, flags: int, attempt: int, lease_id: int, index: int, item_first: int, item_count: int, length: int
     ) -> None:
         """One attempt: load, run, return."""
         enter, report = self._page.enter, self._report
@@ -230,6 +230,8 @@ class Host:
         items = loaded.item_count
         report.item_count = items
         value, misfits = loaded.value, loaded.misfits
+        if type(value) is list:
+            value = MiniBatch(value, index)
         if loaded.is_void:
             enter(page.RETURNING, lease_id, index, 0)
             self._send_done(started, NO_ROWS, misfits)
@@ -238,7 +240,7 @@ class Host:
         context = None
         if self._script.takes_context:
             first = item_first if self._row_index_exact else None
-            context = MiniBatchContext(index, first, loaded.partition_key_value, self._loader, recipe)
+            context = MiniBatchContext(index, attempt - 1, first, loaded.partition_key_value, self._loader, recipe)
         # From here on only the script holds the mini-batch: what it lets go of is free before its rows are made.
         loaded = None  # type: ignore[assignment]
         run_started = enter(page.RUNNING, lease_id, index, items)
