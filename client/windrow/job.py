@@ -168,6 +168,16 @@ class Step(NamedTuple):
     error_category: str = ""
     """What kind of error it failed by: `UserError`, `SystemError` or `DependencyError`; empty while it has not."""
 
+    @property
+    def failed_items_file(self) -> str:
+        """The file on the master's machine that lists what failed although the step has ended well; else empty.
+
+        `Client.read_log(job_id, f"{step.name}/failed_items.csv")` reads it from any machine.
+        """
+        from windrow.failure_list import place_in
+
+        return place_in(self.message) or ""
+
 
 class Job(NamedTuple):
     """A job at one moment. `seq` rises with every change."""

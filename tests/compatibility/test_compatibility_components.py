@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from compatibility_job import CompatibilityJob
@@ -212,3 +214,54 @@ def test_a_training_job_returns_nothing_for_its_partitions(job: CompatibilityJob
     models = sorted((job.folder / "models").glob("*/model"))
     assert len(models) == count == -(-(job.folder / "sales.csv").stat().st_size // 500)
     assert sum(int(model.read_text()) for model in models) == 200 * 6
+
+
+def test_what_failed_is_no_data_of_the_next_step(job: CompatibilityJob) -> None:
+    """Many-models pipelines write a file a series, tolerate failures, and read the whole folder then."""
+    for number in range(4):
+        job.write(f"data/f{number}", str(number))
+    job.write(
+        "code/forecast.py",
+        """
+        import os
+        import sys
+
+        def run(mini_batch):
+            for path in mini_batch:
+                if path.endswith("f2"):
+                    raise ValueError("no model")
+                with open(os.path.join(sys.argv[1], os.path.basename(path) + ".csv"), "w") as file:
+                    file.write("prediction")
+            return []
+        """,
+    )
+    job.write("code/names.py", "import os\ndef run(mini_batch):\n    return list(map(os.path.basename, mini_batch))\n")
+    job.write(
+        "job.yml",
+        """
+        type: pipeline
+        jobs:
+          forecast:
+            type: parallel
+            inputs: {series: {type: uri_folder, path: ./data}}
+            outputs: {forecasts: {type: uri_folder}}
+            input_data: ${{inputs.series}}
+            mini_batch_size: 1
+            retry_settings: {max_retries: 0}
+            task:
+              {type: run_function, code: ./code, entry_script: forecast.py, program_arguments: "${{outputs.forecasts}}"}
+          collect:
+            type: parallel
+            inputs: {forecasts: {type: uri_folder, path: "${{parent.jobs.forecast.outputs.forecasts}}"}}
+            outputs: {rows: {type: uri_file, path: ./rows.txt}}
+            input_data: ${{inputs.forecasts}}
+            task: {type: run_function, code: ./code, entry_script: names.py, append_row_to: "${{outputs.rows}}"}
+        """,
+    )
+    text = job.completed()
+    assert (job.folder / "rows.txt").read_text().split() == ["f0.csv", "f1.csv", "f3.csv"]
+    (listed,) = re.findall(r"^CompletedWithFailures: .*; listed in (\S+)\. Output:", text, re.MULTILINE)
+    assert Path(listed).name == "forecast.failed_items.csv"
+    assert Path(listed).read_text().count("\n") == 5  # with the header: nothing was returned for the other three
+    (logged,) = job.state.glob("jobs/*/logs/forecast/failed_items.csv")
+    assert logged.read_bytes() == Path(listed).read_bytes()

@@ -8,13 +8,25 @@ from pathlib import Path
 import pytest
 from windrow_master.core.commands import FinishStep
 from windrow_master.core.ids import JobKey, StepId
-from windrow_master.shell.finishing import Finish, Finisher
+from windrow_master.shell.finishing import Finish, Finisher, failed_items_path
 from windrow_master.shell.preparation import StepPaths
 from windrow_master.store.rows import OutputRow
 from windrow_master.store.sqlite import SqliteStore
 
 LIST = "item,cause\n"
 OTHER = JobKey(7)
+
+
+def finish_of(tmp_path: Path, outputs: dict[str, str], append_row: str | None) -> Finish:
+    """A step without failures, whose recipes are empty."""
+    folder = tmp_path / "step"
+    folder.mkdir(exist_ok=True)
+    (folder / "recipes").touch()
+    paths = StepPaths({}, outputs, append_row)
+    logs = tmp_path / "logs"
+    return Finish(
+        JobKey(1), "job-1", StepId(1), "score", True, 1, None, "text", b"{}", False, paths, folder, logs
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,9 +45,10 @@ def test_a_step_without_failures_takes_away_what_was_listed_of_its_output(
     output.mkdir()
     listed = output / "failed_items.csv"
     listed.write_text(LIST)
-    folder = tmp_path / "step"
-    (folder / "segments").mkdir(parents=True)
-    (folder / "recipes").touch()
+    logged = tmp_path / "logs/failed_items.csv"
+    logged.parent.mkdir()
+    logged.write_text(LIST)
+    (tmp_path / "step/segments").mkdir(parents=True)
     store = SqliteStore.open(tmp_path / "state", 1 << 20)
 
     def record(path: Path, job: JobKey | None, size: int, mtime_ns: int) -> None:
@@ -45,25 +58,39 @@ def test_a_step_without_failures_takes_away_what_was_listed_of_its_output(
     record(listed, writer, len(LIST), listed.stat().st_mtime_ns)
     record(output / "rows.txt", rows_writer, 0, 0)
     finisher = Finisher(store.reader(), store.record_output, store.incarnation)
-    paths = StepPaths({}, {"rows": str(output / "rows.txt")}, str(output / "rows.txt"))
-    work = Finish(
-        JobKey(1),
-        "job-1",
-        StepId(1),
-        "score",
-        True,
-        1,
-        None,
-        "text",
-        b"{}",
-        False,
-        paths,
-        folder,
-        tmp_path / "logs",
-    )
-    command = asyncio.run(finisher.finish(work, lambda postponed: None))
+    rows = str(output / "rows.txt")
+    command = asyncio.run(finisher.finish(finish_of(tmp_path, {"rows": rows}, rows), lambda postponed: None))
     assert command == FinishStep(StepId(1), 1, "")
-    assert listed.exists() == left
+    assert listed.exists() == left and not logged.exists()
     assert {path.name for path in output.iterdir()} == {"rows.txt", *(["failed_items.csv"] if left else [])}
     finisher.close()
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("outputs", "append_row", "listed"),
+    [
+        ({"rows": "a/rows.csv"}, "a/rows.csv", "a/failed_items.csv"),
+        ({"rows": "folder"}, "folder/parallel_run_step.txt", "failed_items.csv"),
+        ({"models": "a/folder"}, None, "a/failed_items.csv"),
+        ({"models": "folder/inner", "all": "folder"}, None, "failed_items.csv"),
+        ({"rows": "folder/rows.csv", "models": "folder"}, "folder/rows.csv", "failed_items.csv"),
+        ({"models": "a/folder", "rows": "a/rows.csv"}, "a/rows.csv", "a/failed_items.csv"),
+        ({"one": "a/one.bin"}, None, "a/failed_items.csv"),
+        ({}, None, "step/failed_items.csv"),
+        ({"rows": "s3://bucket/rows.csv"}, "s3://bucket/rows.csv", "logs/failed_items.csv"),
+        ({"models": "s3://bucket/models"}, None, "logs/failed_items.csv"),
+    ],
+)
+def test_failed_items_are_listed_beside_an_output_and_never_in_a_folder_of_data(
+    tmp_path: Path, outputs: dict[str, str], append_row: str | None, listed: str
+) -> None:
+    for folder in ("a/folder", "folder/inner"):
+        (tmp_path / folder).mkdir(parents=True)
+
+    def placed(path: str) -> str:
+        return path if "://" in path else str(tmp_path / path)
+
+    places = {name: placed(path) for name, path in outputs.items()}
+    work = finish_of(tmp_path, places, placed(append_row) if append_row else None)
+    assert failed_items_path(work) == tmp_path / listed

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,18 +29,10 @@ class Describer(NamedTuple):
     partition: Callable[[bytes], str] | None = None
 
 
-def write_failed_items(
-    reader: StoreReader,
-    step_id: StepId,
-    recipes: Path,
-    describe: Describer,
-    target: Path,
-    *,
-    before: Callable[[Path], object] = lambda temporary: None,
-) -> int:
+def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, describe: Describer, target: Path) -> int:
     """Write the file, whole or not at all; return the number of its rows (0: no file is left there).
 
-    `before` is called with the complete file, before that is renamed to `target`. Raises OSError.
+    Raises OSError.
     """
     # Of this step: what a master that was killed has left of it is written over.
     temporary = target.with_name(f".{target.name}.{step_id}.windrow-partial")
@@ -64,13 +57,29 @@ def write_failed_items(
             file.flush()
             os.fsync(file.fileno())
         if count:
-            before(temporary)
             temporary.replace(target)
         else:
             target.unlink(missing_ok=True)
     finally:
         temporary.unlink(missing_ok=True)
     return count
+
+
+def copy_list(source: Path, target: Path, step_id: StepId, *, before: Callable[[Path], object]) -> None:
+    """Copy the file, whole or not at all; `before` is called with the copy, before that is renamed to `target`.
+
+    Raises OSError.
+    """
+    temporary = target.with_name(f".{target.name}.{step_id}.windrow-partial")
+    try:
+        with source.open("rb") as there, temporary.open("wb") as here:
+            shutil.copyfileobj(there, here)
+            here.flush()
+            os.fsync(here.fileno())
+        before(temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def describer(reader: dict[str, Any]) -> Describer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,7 @@ from windrow_master.output.errors import TargetForeign
 from windrow_master.output.remote import need_bucket, refuse_foreign_object, upload
 from windrow_master.output.staging import remove_orphans
 from windrow_master.output.target import digest_of, refuse_foreign
-from windrow_master.reports.failed_items import FILE_NAME, describer, write_failed_items
+from windrow_master.reports.failed_items import FILE_NAME, copy_list, describer, write_failed_items
 from windrow_master.shell.preparation import StepPaths
 from windrow_master.store.errors import StoreError, StorePostponed
 from windrow_master.store.protocol import StoreReader
@@ -200,22 +201,27 @@ class Finisher:
         return LostRows(row.mini_batch, row.lease_id, row.item_count, row.ok_count, row.row_count, row.length, failures)
 
     def _leave_list(self, work: Finish) -> str:
-        """Leave the list of what failed beside the output, and none where nothing did; return the step's message.
+        """Leave the list of what failed in the logs, where `windrow job logs` finds it from any machine, and beside the
+        output; none where nothing did. Return the step's message.
 
-        What stands there and is not Windrow's stays: the list is in the logs then.
+        What stands beside the output and is not Windrow's stays.
         """
-        beside, in_logs = failed_items_path(work), work.logs / FILE_NAME
-        foreign = beside != in_logs and self._is_foreign(beside)
+        logged, beside = work.logs / FILE_NAME, failed_items_path(work)
+        foreign = beside != logged and self._is_foreign(beside)
         if not work.has_failures:
+            logged.unlink(missing_ok=True)
             if not foreign and self._is_of_this_output(beside, work):
                 beside.unlink(missing_ok=True)
             return ""
-        report = in_logs if foreign else beside
-        report.parent.mkdir(parents=True, exist_ok=True)
-        if not self._list_failures(work, report, before=lambda file: self._record_list(work, file, report)):
+        logged.parent.mkdir(parents=True, exist_ok=True)
+        if not self._list_failures(work, logged):
             return ""
-        why = f"{beside} stands there already, and Windrow did not write it; it is left alone. " if foreign else ""
-        return why + listed_in(report)
+        if foreign:
+            return f"{beside} stands there already, and Windrow did not write it; it is left alone. {listed_in(logged)}"
+        if beside != logged:
+            beside.parent.mkdir(parents=True, exist_ok=True)
+            copy_list(logged, beside, work.step_id, before=lambda file: self._record_list(work, file, beside))
+        return listed_in(beside)
 
     def _is_foreign(self, path: Path) -> bool:
         try:
@@ -253,22 +259,27 @@ class Finisher:
             )
         )
 
-    def _list_failures(
-        self, work: Finish, target: Path, *, before: Callable[[Path], object] = lambda file: None
-    ) -> int:
+    def _list_failures(self, work: Finish, target: Path) -> int:
         describe = describer(json.loads(work.reader))
-        return write_failed_items(self._reader, work.step_id, work.folder / "recipes", describe, target, before=before)
+        return write_failed_items(self._reader, work.step_id, work.folder / "recipes", describe, target)
 
 
 def failed_items_path(work: Finish) -> Path:
-    """Where the failed items of a step are listed: beside its output; in its logs, where that lies in a store."""
+    """Where the failed items of a step are listed: beside its output; in its logs, where that lies in a store.
+
+    Never inside an output that is a folder: all files there are data, to a later step that reads it and to a pattern
+    such as `*.csv`.
+    """
+    outputs = [path for path in work.paths.outputs.values() if not is_remote(path)]
     first = next(iter(work.paths.outputs.values()), "") if work.paths.append_row is None else work.paths.append_row
     if is_remote(first):
         return work.logs / FILE_NAME
     name = FILE_NAME if work.only_step else f"{work.step_name}.{FILE_NAME}"
-    if work.paths.append_row is not None:
-        return Path(work.paths.append_row).parent / name
-    for path in work.paths.outputs.values():
-        place = Path(path)
-        return (place if place.is_dir() else place.parent) / name
-    return work.folder / name
+    if not first:
+        return work.folder / name
+    place = Path(first)
+    folders = [Path(path) for path in sorted(outputs, key=len)]
+    outermost = next((folder for folder in folders if folder in (place, *place.parents) and folder.is_dir()), place)
+    if not os.access(outermost.parent, os.W_OK) and outermost.parent.exists():
+        return work.logs / FILE_NAME
+    return outermost.parent / name

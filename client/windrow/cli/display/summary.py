@@ -10,7 +10,6 @@ from typing import Any
 from windrow.cli import exit_codes
 from windrow.cli.display.figures import counted, duration, rate, size
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
-from windrow.failure_list import place_in
 from windrow.job import Job, JobState, Step
 from windrow.results import rows_files
 from windrow.storage.urls import is_remote
@@ -58,14 +57,14 @@ def failed_items_files(job: Job, options: str = "") -> list[str]:
     for step in job.steps:
         if not step.items.failed and not step.mini_batches.failed:
             continue
-        place = place_in(step.message)
-        seen = place is not None and Path(place).is_file()
-        found.append(str(place) if seen else f"`{failed_items_command(job, step, options)}`")
+        file = step.failed_items_file
+        seen = bool(file) and Path(file).is_file()
+        found.append(file if seen else f"`{failed_items_command(job, step, options)}`")
     return found
 
 
 def failed_items_command(job: Job, step: Step, options: str) -> str:
-    """The command that shows a list which is among the logs."""
+    """The command that shows the list of a step, which is also among its logs."""
     return f"windrow job logs {job.job_id} {step.name}/{FAILED_ITEMS}{options}"
 
 
