@@ -70,6 +70,24 @@ def test_folded_text_is_one_line_of_arguments(workspace: Workspace) -> None:
     assert workspace.step(changes).arguments == ("--a", "1", "--images", "${{inputs.images}}")
 
 
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("--a 1 \\\n  --b 2 \\\n", ["--a", "1", "--b", "2"]),
+        ("--a 1\\\n2", ["--a", "12"]),
+        ("--a '1\\\n2' \"it's\" --b \\\n 3", ["--a", "1\\\n2", "it's", "--b", "3"]),
+        ("--a \\\\\n--b \\' \\\n--c \\'", ["--a", "\\", "--b", "'", "--c", "'"]),
+    ],
+)
+def test_a_backslash_continues_a_line(text: str, arguments: list[str]) -> None:
+    assert split_arguments(text) == arguments
+
+
+def test_a_blank_at_the_end_may_be_escaped(workspace: Workspace) -> None:
+    """As in published components, whose arguments end so."""
+    assert load(workspace, "--x ${{inputs.n}}\\ ").job.steps[0].arguments == ("--x", "${{inputs.n}} ")
+
+
 def test_resolved_arguments_hold_values_as_they_are(workspace: Workspace) -> None:
     step = load(workspace, "--w ${{inputs.word}} --i ${{inputs.images}}/x --o=${{outputs.scores}}").job.steps[0]
     resolved = resolve_arguments(step, {"images": "/data/my images"}, {"scores": "/out/$x 'y'"})

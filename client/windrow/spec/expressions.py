@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 _EXPRESSION = re.compile(r"\$\{\{\s*([\w.-]*)\s*\}\}", re.ASCII)
+_LINE_END = re.compile(r"""('[^']*'|"(?:[^"\\]|\\.)*"|\\[^\n])|\\\n""", re.DOTALL)
+"""What may hold a backslash, or a backslash that continues a line."""
 
 
 class Reference(NamedTuple):
@@ -122,7 +124,8 @@ def expand_groups(text: str, is_absent: Callable[[Reference], bool]) -> str:
 def split_arguments(text: str) -> list[str]:
     """Program arguments split as a shell would split them.
 
-    Blanks inside expressions are dropped first, so that none is torn.
+    Blanks inside expressions are dropped first, so that none is torn. A backslash before the end of a line continues
+    it, outside of quotes.
 
     Raises ValueError for a quote without its end, and as `substitute` does.
     """
@@ -130,7 +133,7 @@ def split_arguments(text: str) -> list[str]:
     import shlex
 
     try:
-        return shlex.split(substitute(text, written))
+        return shlex.split(_LINE_END.sub(lambda found: found[1] or "", substitute(text, written)))
     except ValueError as error:
         if "quotation" in str(error):
             raise ValueError("a quote is opened and never closed; close it, or escape it with a backslash") from None

@@ -213,8 +213,8 @@ class StepSettings:
                     problems.error(
                         place,
                         key,
-                        f"{means}: scripts with enqueue() instead of run() are not carried out; write run() "
-                        "and remove it.",
+                        f"{means}: scripts with enqueue() instead of run() are not carried out. Where the script has "
+                        "a run() as well, set it to False; else write run() and remove it.",
                     )
                 return
             case "append_row_file_name" if not is_rows_file_name(str(value)):

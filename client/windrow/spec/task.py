@@ -13,7 +13,7 @@ from windrow.spec.effective import Rows, StepOutput
 from windrow.spec.expressions import Reference, expand_groups, references, split_arguments, whole_reference
 from windrow.spec.locations import absolute, parse_location, why_unreachable
 from windrow.spec.names import is_entry_script
-from windrow.spec.nodes import Mapping, Node, Place, is_null, shown
+from windrow.spec.nodes import Mapping, Node, Place, Scalar, is_null, shown
 from windrow.spec.problems import did_you_mean
 from windrow.spec.reading import (
     Context,
@@ -210,9 +210,9 @@ def _append_row_to(node: Node | None, outputs: dict[str, StepOutput], key: str, 
 def _arguments(
     node: Node, key: str, outputs: dict[str, StepOutput], input_state: Callable[[str], bool | None], context: Context
 ) -> list[str]:
-    text = read_text(node, key, context)
-    if text is None:
+    if read_text(node, key, context) is None or not isinstance(node, Scalar):
         return []
+    text = node.text  # with the blanks around it: a backslash may stand before the last one
     try:
         arguments = split_arguments(
             expand_groups(text, lambda reference: reference.scope == "inputs" and input_state(reference.name) is False)
