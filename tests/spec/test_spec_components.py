@@ -58,6 +58,14 @@ def test_a_component_file_gives_what_the_step_does_not_say(workspace: Workspace)
     assert (origin.kind, origin.where.rpartition("/")[2]) == ("component", "score.yml:13")
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_the_code_of_a_component_may_stand_beside_its_task(workspace: Workspace, both: bool) -> None:
+    """As in older component files; in the task it wins."""
+    without = COMPONENT.replace("  code: ../src\n", "")
+    workspace.write("parts/score.yml", COMPONENT + "code: ../nowhere\n" if both else without + "code: ../src\n")
+    assert workspace.job(workspace.job_of(USE)).code_folders == {"score": str(workspace.folder / "src")}
+
+
 def test_the_steps_own_keys_win_each_as_a_whole(workspace: Workspace) -> None:
     own = """
     mini_batch_size: 8

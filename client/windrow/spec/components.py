@@ -156,7 +156,17 @@ class Components:
             self._context.problems.error(written_type or component, f"{key}.type", what)
             return None
         check_keys(component, COMPONENT, key, self._context)
+        return _with_code_in_task(component)
+
+
+def _with_code_in_task(component: Mapping) -> Mapping:
+    """The component with its `code` in its task, where the code folder stands in older files only beside that."""
+    code, task = component.entries.get("code"), component.entries.get("task")
+    if code is None or is_null(code) or not isinstance(task, Mapping) or not is_null(task.entries.get("code")):
         return component
+    places = {**task.key_places, "code": component.key_places["code"]}
+    whole = Mapping(task.place, {**task.entries, "code": code}, places)
+    return Mapping(component.place, {**component.entries, "task": whole}, component.key_places)
 
 
 def _other_type(step_type: str, key: str) -> str:
