@@ -51,6 +51,30 @@ def test_a_job_without_input_that_fails_tells_of_its_mini_batches(job: Compatibi
     assert "item of step" not in text
 
 
+def test_columns_of_json_lines_keep_values_of_several_kinds(job: CompatibilityJob) -> None:
+    """As batch scoring asks for it, whose requests are made of such rows."""
+    records = [{"prompt": "a", "temperature": 1}, {"prompt": ["b", "c"], "temperature": 0.5}, {"prompt": "d"}]
+    job.write("data/prompts.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    job.write("data/MLTable", "paths:\n  - file: ./prompts.jsonl\ntransformations:\n  - read_json_lines\n")
+    job.write(
+        "code/score.py",
+        """
+        import json
+        import pandas
+
+        def is_there(value):
+            return isinstance(value, list) or pandas.notna(value)
+
+        def run(mini_batch):
+            rows = [zip(mini_batch, row) for row in mini_batch.values.tolist()]
+            return [json.dumps({key: value for key, value in row if is_there(value)}) for row in rows]
+        """,
+    )
+    job.write_job("mltable", "./data")
+    job.completed("--set", "jobs.score.task.program_arguments=--amlbi_dataframe_mixed_types true")
+    assert [json.loads(line) for line in (job.folder / "rows.txt").read_text().splitlines()] == records
+
+
 def test_json_lines_come_as_lists_of_dicts(job: CompatibilityJob) -> None:
     job.write("data.jsonl", "".join(json.dumps({"line": at, "deep": {"x": [at]}}) + "\n" for at in range(7)))
     job.write(

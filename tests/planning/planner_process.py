@@ -45,6 +45,7 @@ def request_line(
         "file_format": None,
         "mini_batch_rows": None,
         "exact_row_index": False,
+        "mixed_types": False,
         "rows_folder": str(step / "rows"),
         **more,
     }

@@ -114,6 +114,52 @@ class TestListsOfDicts:
         assert "line 2 of the slice is not a JSON object" in found.error["message"]
 
 
+MIXED = [{"t": 1, "n": 1}, {"t": None, "n": 2}, {"t": 0.5, "n": 3}, {"t": "auto", "n": 4}, {"t": [1, {"a": 2}], "n": 5}]
+
+
+class TestMixedTypes:
+    """`--amlbi_dataframe_mixed_types`."""
+
+    def make(self, folder: Path, records: list[Any], steps: str = "") -> Path:
+        data = folder / "data"
+        data.mkdir()
+        (data / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        text = f"paths:\n  - file: a.jsonl\ntransformations:\n  - read_json_lines\n{steps}"
+        (data / "MLTable").write_text(text)
+        return data
+
+    @pytest.mark.parametrize("size", [1, 30, None])
+    @pytest.mark.parametrize("steps", ["", "  - filter: col('n') > 0\n"])
+    def test_values_of_several_kinds_stay_as_they_are(self, tmp_path: Path, size: int | None, steps: str) -> None:
+        found = plan(tmp_path / "step", self.make(tmp_path, MIXED, steps), "mltable", size, mixed_types=True)
+        tables = loaded(found)
+        assert [value for table in tables for value in table["t"]] == [record["t"] for record in MIXED]
+        assert {str(table["n"].dtype) for table in tables} == {"int64"}
+        assert {str(table["t"].dtype) for table in tables} == {"object"}
+
+    def test_without_it_the_first_kind_counts(self, tmp_path: Path) -> None:
+        found = plan(tmp_path / "step", self.make(tmp_path, MIXED), "mltable")
+        assert [value == 1 for table in loaded(found) for value in table["t"]] == [True] + [False] * 4
+
+    @pytest.mark.parametrize("steps", ["", "  - keep_columns: n\n"])
+    def test_a_kind_that_comes_after_the_sample(self, tmp_path: Path, steps: str) -> None:
+        """Kept where nothing else is done with the rows; else null as without the argument, and told."""
+        records = [{"n": at} for at in range(10_000)] + [{"n": 0.5}, {"n": 2**70}]
+        found = plan(tmp_path / "step", self.make(tmp_path, records, steps), "mltable", 50_000, mixed_types=True)
+        loader = make_loader(found.reader)
+        *_, last = [loader.load(recipe) for recipe in found.recipes]
+        values, misfits = list(last.value["n"][-2:]), [name for name, *_ in last.misfits]
+        if steps:
+            assert (values[0] != values[0], misfits) == (True, ["n"])
+        else:
+            assert (values, misfits) == ([0.5, 2**70], [])
+
+    def test_other_formats_tell_that_it_has_no_effect(self, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_text("a\n1\nx\n")
+        found = plan(tmp_path / "step", tmp_path / "a.csv", "mltable", mixed_types=True)
+        assert any("--amlbi_dataframe_mixed_types has no effect" in warning for warning in found.warnings)
+
+
 @pytest.mark.parametrize(
     ("transformation", "content", "rows"),
     [

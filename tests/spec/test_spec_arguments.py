@@ -135,6 +135,7 @@ def test_whatever_is_quoted_comes_out_as_it_was(arguments: list[str]) -> None:
         ("--amlbi_mini_batch_rows 5", "mini_batch_rows", None),
         ("--amlbi_file_format jsonl --amlbi_pf_enabled True --amlbi_pf_run_mode component", "file_format", "jsonl"),
         ("--exact_row_index True", "exact_row_index", True),
+        ("--amlbi_dataframe_mixed_types true", "mixed_types", True),
         ("--exact_row_ind True", "exact_row_index", False),
     ],
 )
@@ -184,6 +185,7 @@ def test_the_argument_wins_over_the_key_and_says_so(workspace: Workspace) -> Non
         ("--append_row_file_name a|b", "without any of"),
         ("--append_row_format orc", "one of text, csv, jsonl, parquet"),
         ("--exact_row_index maybe", "true or false"),
+        ("--amlbi_dataframe_mixed_types maybe", "true or false"),
     ],
 )
 def test_a_bad_runtime_argument_is_an_error(workspace: Workspace, arguments: str, said: str) -> None:
@@ -207,7 +209,6 @@ def test_a_bad_runtime_argument_is_an_error(workspace: Workspace, arguments: str
         ("--append_row_safe_output true", []),
         ("--amlbi_pf_enabled True --amlbi_pf_run_mode component", []),
         ("--amlbi_mini_batch_rows 5", ["without --amlbi_file_format"]),
-        ("--amlbi_dataframe_mixed_types true", ["no effect"]),
         ("--rank_mini_batch_count 3", ["makes mini-batches without input"]),
         ("--output x --model y --model_name z --input_asset_a b", []),
     ],

@@ -76,9 +76,7 @@ EXACT_ONLY: dict[str, RuntimeArgument] = {
     ),
     "append_row_safe_output": RuntimeArgument(Field("bool")),  # rows are always whole
     "amlbi_async_mode": RuntimeArgument(Field("bool"), "amlbi_async_mode"),
-    "amlbi_dataframe_mixed_types": RuntimeArgument(
-        Field("text", effect="types are decided by the rules of the MLTable file")
-    ),
+    "amlbi_dataframe_mixed_types": RuntimeArgument(Field("bool"), "mixed_types"),
     "amlbi_file_format": RuntimeArgument(Field("choice", choices=("jsonl",)), "file_format"),
     "amlbi_mini_batch_rows": RuntimeArgument(Field("int", 1, INT_MAX), "mini_batch_rows"),
     # They go with amlbi_file_format, and say nothing more.

@@ -86,6 +86,7 @@ class EffectiveStep(NamedTuple):
     where `rank_mini_batch_count` is above 0: so many mini-batches without input.
     `file_format` "jsonl": the input's files are JSON lines, and `run()` gets lists of dicts, of `mini_batch_rows`
     records (None: by `mini_batch_size`, in bytes). `exact_row_index`: records are counted while the input is divided.
+    `mixed_types`: a column of JSON lines keeps values of several kinds.
     `may_shut_down`: the script may have a `shutdown()`, which has to have ended everywhere before the step is done.
     Reference: parallel-job.md, 1.2, 1.3, 2.2 and 2.3.
     """
@@ -106,6 +107,7 @@ class EffectiveStep(NamedTuple):
     file_format: str | None = None
     mini_batch_rows: int | None = None
     exact_row_index: bool = False
+    mixed_types: bool = False
     instance_count: int = 1
     max_concurrency_per_instance: int | None = None
     logging_level: str = "INFO"

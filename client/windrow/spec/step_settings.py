@@ -38,6 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "file_format": None,
     "mini_batch_rows": None,
     "exact_row_index": False,
+    "mixed_types": False,
     "partition_keys": (),
     "instance_count": 1,
     "max_concurrency_per_instance": None,

@@ -39,7 +39,8 @@ class Request(NamedTuple):
     """A step to plan. `inputs`: what is divided, one after the other; none: so many mini-batches as
     `rank_mini_batch_count` says, without input.
     `mini_batch_size`: files for a file list, bytes for a table; `mini_batch_rows`: records, where `file_format` is
-    jsonl; `exact_row_index`: count the records of tables; `roots`: where everything that is read must lie, None:
+    jsonl; `exact_row_index`: count the records of tables; `mixed_types`: columns of JSON lines keep values of several
+    kinds; `roots`: where everything that is read must lie, None:
     anywhere; `datastores`: what their addresses in MLTable files mean; `rows_folder`: where
     sorted rows go, so that agents can read them, None: there is no such place. Source: docs/contracts.md, section 3."""
 
@@ -53,6 +54,7 @@ class Request(NamedTuple):
     file_format: str | None
     mini_batch_rows: int | None
     exact_row_index: bool
+    mixed_types: bool
     datastores: Datastores
     rows_folder: bytes | None
 
@@ -82,6 +84,7 @@ def parse_request(line: bytes) -> Request:
             value["file_format"],
             value["mini_batch_rows"],
             value["exact_row_index"],
+            value["mixed_types"],
             Datastores(value["datastores"]),
             None if value["rows_folder"] is None else os.fsencode(value["rows_folder"]),
         )

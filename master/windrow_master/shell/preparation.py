@@ -179,6 +179,7 @@ def planning_request(
         "rank_mini_batch_count": step.rank_mini_batch_count,
         "file_format": step.file_format,
         "exact_row_index": step.exact_row_index,
+        "mixed_types": step.mixed_types,
         "partition_keys": list(step.partition_keys),
         "datastores": places.places,
         "roots": None if roots is None else roots.folders,

@@ -7,7 +7,7 @@ null; text is never parsed; nested values stay dict and list; text behind the ob
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from windrow_worker.loaded import Loaded
 from windrow_worker.tables.encodings import to_text
@@ -70,7 +70,9 @@ _KINDS = {bool: "bool", int: "int", float: "float", str: "text", dict: "object",
 class JsonLinesLoader:
     """Reads slices of JSON lines files by the columns and kinds that the planner pinned.
 
-    ``reader``: ``columns`` (name and type: a kind, or ``any``), ``encoding``, ``drop_invalid``, ``path_column``.
+    ``reader``: ``columns`` (name and type: a kind, or ``any``), ``encoding``, ``drop_invalid``, ``path_column``;
+    ``mixed_types``: a value of another kind than its column's is kept, and makes the column one of objects there (not
+    with ``exact_integers``: steps on rows, and their sorting, need the kinds that were pinned).
     """
 
     def __init__(self, reader: Dict[str, Any], exact_integers: bool = False) -> None:
@@ -79,6 +81,7 @@ class JsonLinesLoader:
         self._encoding: str = reader["encoding"]
         self._drop_invalid: bool = reader["drop_invalid"]
         self._path_column: bool = reader["path_column"]
+        self._mixed_types: bool = reader.get("mixed_types", False) and not exact_integers
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
@@ -106,8 +109,10 @@ class JsonLinesLoader:
         misfits: List[Tuple[str, int, str]] = []
         if self._path_column:
             made.append((PATH, "text", [printable(where["file"])] * len(rows)))
-        for name, kind in self._columns:
-            values, count, first = _pinned([row.get(name) for row in rows], kind)
+        for name, pinned in self._columns:
+            given = [row.get(name) for row in rows]
+            kind = pinned if not self._mixed_types or all(map(_fits(pinned), given)) else "any"
+            values, count, first = _pinned(given, kind)
             made.append((name, kind, values))
             if count:
                 misfits.append((name, count, "%s: %.200r is no %s" % (place % (first + 1), rows[first][name], kind)))
@@ -138,6 +143,13 @@ class RecordsLoader:
                 "%s, after byte %d, cannot be read: %s." % (where["file"], where["begin"], error)
             ) from error
         return Loaded(rows, len(rows))
+
+
+def _fits(kind: str) -> Callable[[Any], bool]:
+    """Whether a value is of a kind, or null."""
+    if kind == "int":
+        return lambda value: value is None or (type(value) is int and -(2**63) <= value < 2**63)
+    return lambda value: value is None or kind in ("any", kind_of(value))
 
 
 def _pinned(values: List[Any], kind: str) -> Tuple[List[Any], int, int]:

@@ -28,10 +28,12 @@ SAMPLE_BYTES = 8 * 1024 * 1024
 class JsonLinesPinning:
     """One table's pinning: all files are `looked_at` while listing, then `pin`."""
 
-    def __init__(self, read: ReadJsonLines, *, as_records: bool) -> None:
-        """`as_records`: for lists of dicts, in no table."""
+    def __init__(self, read: ReadJsonLines, *, as_records: bool, mixed_types: bool) -> None:
+        """`as_records`: for lists of dicts, in no table. `mixed_types`: a column keeps values of other kinds than its
+        first one's (reference 2.3)."""
         self._read = read
         self._as_records = as_records
+        self._mixed_types = mixed_types
         self.how = Format(ENCODINGS[read.encoding], Text())
 
     def looked_at(self, files: Iterable[TableFile]) -> Iterable[TableFile]:
@@ -52,8 +54,11 @@ class JsonLinesPinning:
                 for value in self._objects(data, file, begin):
                     rows += 1
                     for key, item in value.items():
-                        if kinds.get(key) is None:
-                            kinds[key] = kind_of(item)
+                        kind, known = kind_of(item), kinds.get(key)
+                        if known is None:
+                            kinds[key] = kind
+                        elif self._mixed_types and kind not in (known, None):
+                            kinds[key] = "any"
                     if rows >= SAMPLE_ROWS:
                         break
             if rows >= SAMPLE_ROWS or budget <= 0:
@@ -66,6 +71,7 @@ class JsonLinesPinning:
             "encoding": self.how.encoding.name,
             "drop_invalid": self._read.drop_invalid,
             "path_column": self._read.include_path_column,
+            "mixed_types": self._mixed_types,
         }
 
     def _head_of(self, window: Window, begin: int, budget: int) -> bytes:

@@ -236,6 +236,7 @@ def _list_and_pin(source: Source, given: DividedInput, request: Request, journal
     return files_end
 
 
+MIXED_TYPES = "--amlbi_dataframe_mixed_types has no effect: only JSON lines have values of several kinds in one column."
 _ROW_GROUPS = "Parquet is cut at its row groups; mini_batch_size has no effect."
 
 
@@ -376,10 +377,13 @@ def _is_hidden_stranger(name: bytes) -> bool:
 
 
 def _pinning(read: Read, request: Request, emitter: Emitter, before: PathColumns, *, plain: bool) -> Any:
+    if isinstance(read, ReadJsonLines):
+        as_records = request.file_format is not None
+        return JsonLinesPinning(read, as_records=as_records, mixed_types=request.mixed_types)
+    if request.mixed_types:
+        emitter.warn(MIXED_TYPES)
     if isinstance(read, ReadDelimited):
         return DelimitedPinning(read, emitter.warn, before, plain=plain)
-    if isinstance(read, ReadJsonLines):
-        return JsonLinesPinning(read, as_records=request.file_format is not None)
     # Only Parquet needs pyarrow here; text starts without.
     from windrow_master.planning.tables.pin_parquet import ParquetPinning
 
