@@ -176,6 +176,7 @@ def test_an_error_points_at_the_value(workspace: Workspace) -> None:
     ("changes", "more", "key", "said"),
     [
         ("mini_batchsize: 5", "", "jobs.score.mini_batchsize", 'Did you mean "mini_batch_size"?'),
+        ("progress_update_timeout: 5", "", "jobs.score.progress_update_timeout", "write --progress_update_timeout in"),
         ("timeout: 5", "", "jobs.score.timeout", "jobs.<step>.retry_settings.timeout"),
         ("instance_count: 5", "", "jobs.score.instance_count", "jobs.<step>.resources.instance_count"),
         ("append_row_to: ${{outputs.scores}}", "", "jobs.score.append_row_to", "jobs.<step>.task.append_row_to"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+from windrow.spec.arguments import RUNTIME_ARGUMENTS
 from windrow.spec.expressions import Reference, has_expression, substitute
 from windrow.spec.fields import Field, parse_value
 from windrow.spec.names import NAME
@@ -73,7 +74,12 @@ def check_keys(mapping: Mapping, table: dict[str, Field], key: str, context: Con
         path = f"{key}.{name}" if key else name
         if known is None:
             elsewhere = belongs_to(name, table)
-            hint = f" It belongs to {elsewhere}." if elsewhere else did_you_mean(name, table)
+            if elsewhere:
+                hint = f" It belongs to {elsewhere}."
+            elif name in RUNTIME_ARGUMENTS:
+                hint = f" It is an argument: write --{name} in task.program_arguments."
+            else:
+                hint = did_you_mean(name, table)
             context.problems.warn(mapping.key_places[name], path, f"is unknown here and has no effect.{hint}")
         elif known.effect and not is_null(node):
             if known.kind == "map":
