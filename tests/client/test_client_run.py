@@ -185,6 +185,19 @@ def test_a_changed_run_is_refused_until_told_what_to_do(workspace: Workspace) ->
     assert workspace.rows.read_text() == workspace.expected(["a", "wait"])
 
 
+def test_another_mltable_file_is_another_run(workspace: Workspace) -> None:
+    _interrupt(workspace, ["a", "wait", "b"], table="paths: [{pattern: 'item*'}]\n")
+    (workspace.folder / "data" / "MLTable").write_text("paths: [{file: item000.txt}, {file: item002.txt}]\n")
+    workspace.gate.touch()
+    refused = workspace.run("run", "job.yml")
+    assert refused.returncode == 2
+    assert "--restart" in refused.stderr and "MLTable" in refused.stderr
+    (workspace.folder / "data" / "MLTable").write_text("paths: [{pattern: 'item*'}]\n")
+    undone = workspace.run("run", "job.yml")
+    assert undone.returncode == 0 and "Continuing run" in undone.stderr
+    assert workspace.rows.read_text() == workspace.expected(["a", "wait", "b"])
+
+
 def test_restart_drops_the_unfinished_run(workspace: Workspace) -> None:
     _interrupt(workspace, ["a", "wait"])
     script = workspace.folder / "code" / "score.py"
@@ -214,9 +227,13 @@ def test_a_closed_pipe_is_no_traceback(workspace: Workspace) -> None:
     wait_until(lambda: not workspace.processes(), "no process is left")
 
 
-def _interrupt(workspace: Workspace, contents: list[str]) -> None:
-    """A run that was ended at once when all but its waiting items were done."""
+def _interrupt(workspace: Workspace, contents: list[str], *, table: str = "") -> None:
+    """A run that was ended at once when all but its waiting items were done. `table`: an MLTable file beside them."""
     workspace.write(contents)
+    if table:
+        (workspace.folder / "data" / "MLTable").write_text(table)
+        text = workspace.job_file.read_text()
+        workspace.job_file.write_text(text.replace("type: uri_folder", "type: mltable"))
     run = workspace.start("run", "job.yml")
     wanted = sum(text != "wait" for text in contents)
     wait_until(lambda: _ended(workspace) >= wanted, "all but the waiting items are done")

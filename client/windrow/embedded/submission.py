@@ -1,8 +1,9 @@
 """Which run a job file means over a state folder.
 
-A run is its `run_digest`: settings, inputs and code. Unfinished and equal: it goes on. Unfinished and changed:
-refused, unless told what to do with it. Finished, or never begun: a new run, unless the command that followed it was
-killed before it could say so. Runs of one job file are told by its absolute path.
+A run is its `run_digest`: settings, inputs (with the MLTable files of those that are divided) and code. Unfinished and
+equal: it goes on. Unfinished and changed: refused, unless told what to do with it. Finished, or never begun: a new run,
+unless the command that followed it was killed before it could say so. Runs of one job file are told by its absolute
+path.
 """
 
 from __future__ import annotations
@@ -124,8 +125,8 @@ def _changed(job: Job, job_file: str) -> RunChanged:
     items = job.items
     done = f"{items.done:,} of {items.total:,} items done" if items.total else "nothing done yet"
     return RunChanged(
-        f"The unfinished run {job.job_id} of {job_file} ({done}) was begun with other settings, inputs or "
-        "code. Choose:\n"
+        f"The unfinished run {job.job_id} of {job_file} ({done}) was begun with other settings, inputs "
+        "(or MLTable files) or code. Choose:\n"
         f"  --restart    drop that run and begin anew with what is there now\n"
         f"  --keep-rows  finish that run as it was begun, with its own settings and code, keeping its rows\n"
         f"or undo the change, and the same command continues it."

@@ -156,6 +156,19 @@ def check_size_unit(
         )
 
 
+def table_digests(divided: Mapping[str, StepInput], context: Context) -> dict[str, str]:
+    """The sha256 of the MLTable file of each input that has one on this machine: it decides what is read, and how, and
+    a run that was begun by another one is not the same run."""
+    found: dict[str, str] = {}
+    for name, given in divided.items():
+        if context.embedded and isinstance(given, DataInput) and given.type == "mltable":
+            from windrow.spec.table_files import definition_digest
+
+            digest = definition_digest(given.path)
+            found |= {name: digest} if digest else {}
+    return found
+
+
 def check_tables(step: EffectiveStep, bindings: Bindings, context: Context) -> tuple[str, ...]:
     """Notes what is wrong with the tables that a step divides; what libraries its script's Python needs for them."""
     libraries: dict[str, None] = {}

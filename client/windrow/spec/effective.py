@@ -88,6 +88,7 @@ class EffectiveStep(NamedTuple):
     records (None: by `mini_batch_size`, in bytes). `exact_row_index`: records are counted while the input is divided.
     `mixed_types`: a column of JSON lines keeps values of several kinds.
     `may_shut_down`: the script may have a `shutdown()`, which has to have ended everywhere before the step is done.
+    `table_digests`: the sha256 of the MLTable file of inputs that are divided, where the client has seen it.
     Reference: parallel-job.md, 1.2, 1.3, 2.2 and 2.3.
     """
 
@@ -108,6 +109,7 @@ class EffectiveStep(NamedTuple):
     mini_batch_rows: int | None = None
     exact_row_index: bool = False
     mixed_types: bool = False
+    table_digests: Mapping[str, str] = _EMPTY
     instance_count: int = 1
     max_concurrency_per_instance: int | None = None
     logging_level: str = "INFO"

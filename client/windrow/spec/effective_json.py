@@ -277,6 +277,7 @@ class _Reader(ValueReader):
                 "mini_batch_rows": self.optional(self.whole(1, INT_MAX)),
                 "exact_row_index": self.flag,
                 "mixed_types": self.flag,
+                "table_digests": self.map_of(self.text, NAME),
                 "instance_count": self._instance_count,
                 "max_concurrency_per_instance": self.optional(self.whole(1, INT_MAX)),
                 "logging_level": self.one_of("WARNING", "INFO", "DEBUG"),

@@ -20,6 +20,7 @@ from windrow.spec.division import (
     check_size_unit,
     check_tables,
     read_input_data,
+    table_digests,
 )
 from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, OutputInput
 from windrow.spec.graph import find_cycle
@@ -288,6 +289,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         inputs=inputs,
         outputs=outputs,
         input_data=input_data,
+        table_digests=table_digests(divided, context),
         append_row_to=task.append_row_to,
         may_shut_down=may_shut_down(task.entry_source),
         rows=rows,

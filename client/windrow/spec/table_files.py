@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from pathlib import Path
 from typing import NamedTuple
 
 from windrow.spec.locations import is_elsewhere, why_missing
@@ -71,6 +72,17 @@ class Partition(NamedTuple):
     keys: tuple[str, ...]
     place: Place
     key: str
+
+
+def definition_digest(path: str) -> str:
+    """The sha256 of the MLTable file of a local table; "" where it has none that can be read."""
+    import hashlib
+
+    definition = path if os.path.basename(path) == FILE_NAME else os.path.join(path, FILE_NAME)
+    try:
+        return hashlib.sha256(Path(definition).read_bytes()).hexdigest() if os.path.isfile(definition) else ""
+    except OSError:
+        return ""  # told by `check_table`
 
 
 def check_table(
