@@ -24,9 +24,7 @@ def finish_of(tmp_path: Path, outputs: dict[str, str], append_row: str | None) -
     (folder / "recipes").touch()
     paths = StepPaths({}, outputs, append_row)
     logs = tmp_path / "logs"
-    return Finish(
-        JobKey(1), "job-1", StepId(1), "score", True, 1, None, "text", b"{}", False, paths, folder, logs
-    )
+    return Finish(JobKey(1), "job-1", StepId(1), "score", True, 1, None, "text", b"{}", False, paths, folder, logs)
 
 
 @pytest.mark.parametrize(
