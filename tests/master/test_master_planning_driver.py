@@ -45,6 +45,7 @@ def run_with_kills(tmp_path: Path, kill_at: Callable[[int], bool]) -> list[Any]:
         "rank_mini_batch_count": 1_000_000,
         "file_format": None,
         "exact_row_index": False,
+        "mixed_types": False,
         "partition_keys": [],
         "datastores": {},
         "roots": None,
