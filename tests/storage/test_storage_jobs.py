@@ -129,12 +129,15 @@ def test_more_objects_than_a_page_holds(job: StorageJob) -> None:
 
 
 def test_marks_of_empty_folders_are_no_data(job: StorageJob) -> None:
-    for name in ("", "sub/", "sub/deep/"):
+    """Wherever they stand: beside a folder of a name that goes on, or an object of the same name."""
+    for name in ("", "sub/", "sub/deep/", "sub-old/", "both/", "empty/"):
         job.put(f"data/{name}", "")
     job.put("data/sub/x", "1")
+    job.put("data/sub-old/y", "2")
+    job.put("data/both", "3")
     job.put("data/empty", "")
     job.write(CONTENTS, LOCAL.format(type="uri_folder", path=f"{job.url}/data"))
-    assert job.run_well().decode().splitlines() == ["empty=", "x=1"]
+    assert job.run_well().decode().splitlines() == ["both=3", "empty=", "x=1", "y=2"]
 
 
 def test_an_object_may_have_the_name_of_a_folder(job: StorageJob) -> None:

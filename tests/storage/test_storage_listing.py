@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from windrow.storage import listing
+from windrow.storage import listing, objects
 from windrow.storage.errors import explained
 from windrow.storage.listing import component_order, walk_objects
 from windrow.storage.stores import open_store
@@ -19,36 +20,68 @@ NAMES = st.lists(st.lists(PARTS, min_size=1, max_size=3).map("/".join), max_size
 
 
 class Keys:
-    """What a store has of the library's: keys sorted as whole texts, in pages."""
+    """What a store has of the library's: keys sorted as whole texts, in pages, and told without the `/` at the end of
+    those of `marks`. Of objects `empty` are without content."""
 
-    def __init__(self, names: list[str]) -> None:
-        self._names = sorted(names, key=str.encode)
+    def __init__(self, names: list[str], marks: list[str] = [], empty: bool = False) -> None:  # noqa: B006
+        self._names = names
+        self._size = int(not empty)
+        self._keys = sorted([*names, *(f"{mark}/" for mark in marks)], key=str.encode)
 
     def list(self, prefix: str | None, offset: str | None = None, chunk_size: int = 50) -> Iterator[list[Any]]:
         below = f"{prefix}/" if prefix else ""
         items = [
-            {"path": name, "size": 1, "e_tag": "x"}
-            for name in self._names
-            if (name.startswith(below) or name == prefix) and (offset is None or name.encode() > offset.encode())
+            {"path": key.rstrip("/"), "size": 0 if key.endswith("/") else self._size, "e_tag": "x"}
+            for key in self._keys
+            if (key.startswith(below) or key == prefix) and (offset is None or key.encode() > offset.encode())
         ]
         for at in range(0, len(items), chunk_size):
             yield items[at : at + chunk_size]
 
+    def head(self, name: str) -> dict[str, Any]:
+        if name not in self._names:
+            raise FileNotFoundError(name)
+        return {"path": name, "size": self._size, "e_tag": "x"}
 
-@given(NAMES, st.integers(1, 4), st.data())
+
+@given(NAMES, NAMES, st.booleans(), st.sampled_from(["s3://bucket", "az://bucket"]), st.integers(1, 4), st.data())
 def test_objects_come_by_path_component_and_can_be_taken_up_after_any(
-    names: list[str], page: int, data: st.DataObject
+    names: list[str], marks: list[str], empty: bool, store: str, page: int, data: st.DataObject
 ) -> None:
-    """Whatever a page holds: where it ends decides whether a folder is seen in it, or asked for."""
+    """Whatever a page holds: where it ends decides whether a folder is seen in it, or asked for. Marks of empty
+    folders are no objects, wherever they stand."""
     want = sorted(names, key=component_order)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listing, "open_store", lambda root: Keys(names))
+        for module in (listing, objects):
+            patch.setattr(module, "open_store", lambda root: Keys(names, marks, empty))
         patch.setattr(listing._Pages.read, "__defaults__", (page,))
-        url = parse_url("s3://bucket")
+        url = parse_url(store)
         assert [found.name for chunk in walk_objects(url) for found in chunk] == want
         if want:
             at = data.draw(st.integers(0, len(want) - 1))
             assert [found.name for chunk in walk_objects(url, want[at]) for found in chunk] == want[at + 1 :]
+
+
+def test_a_listing_that_breaks_off_behind_a_mark_goes_on_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark's name says less than its key about how far the listing has come."""
+
+    class Breaking(Keys):
+        broken = False
+
+        def list(self, prefix: str | None, **more: Any) -> Iterator[list[Any]]:
+            pages = super().list(prefix, **more)
+            yield from itertools.islice(pages, 1)
+            if prefix is None and not self.broken:
+                self.broken = True
+                raise RuntimeError("it broke off")
+            yield from pages
+
+    names = ["data-old/x", "data-old/y", "data0"]
+    store = Breaking(names, ["data"])
+    monkeypatch.setattr(listing, "open_store", lambda root: store)
+    monkeypatch.setattr(listing._Pages.read, "__defaults__", (3,))
+    assert [found.name for chunk in walk_objects(parse_url("s3://bucket")) for found in chunk] == names
+    assert store.broken
 
 
 @pytest.mark.parametrize(

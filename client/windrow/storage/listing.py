@@ -55,11 +55,15 @@ def _lists_unsorted(url: StorageUrl) -> bool:
 
 def _sorted_all(pages: _Pages, after: str) -> Iterator[Found]:
     least = component_order(after) if after else []
+    # Where an object and the mark of a folder have one name, the object, which may be empty too, comes first.
     everything = sorted(
-        (found for page in pages.read("", "") for found in page), key=lambda found: component_order(found.name)
+        (found for page in pages.read("", "") for found in page),
+        key=lambda found: (component_order(found.name), not found.size),
     )
+    last = ""
     for found in everything:
-        if component_order(found.name) > least:
+        if component_order(found.name) > least and found.name != last:
+            last = found.name
             yield from pages.real(found)
 
 
@@ -107,23 +111,32 @@ class _Cursor:
         self._pages = pages.read(prefix, start)
         self._page: list[Found] = []
         self._at = 0
-        self._last = ""
+        self._last = start
 
     def peek(self) -> Found | None:
-        """The object at this place, None at the end. Raises StorageError if the store does not keep its order."""
-        while self._at >= len(self._page):
-            page = next(self._pages, None)
-            if page is None:
-                return None
-            self._page, self._at = page, 0
-        found = self._page[self._at]
-        if self._last and found.name.encode() < self._last.encode():
+        """The object at this place, None at the end. Raises StorageError if the store does not keep its order.
+
+        The mark of an empty folder stands where its key does, which ends with `/`: behind all objects whose names go on
+        with a character before that, and, of an object of the same name, behind that. So it is known where it does not
+        stand in the order of names; elsewhere it takes a look (`_Pages.real`).
+        """
+        while True:
+            while self._at >= len(self._page):
+                page = next(self._pages, None)
+                if page is None:
+                    return None
+                self._page, self._at = page, 0
+            found = self._page[self._at]
+            if not self._last or found.name.encode() > self._last.encode():
+                return found
+            if not found.size and f"{found.name}/".encode() > self._last.encode():
+                self._at += 1
+                continue
             raise StorageError(
                 f"{self._source.url} lists {found.name!r} after {self._last!r}: this store does not sort what it "
                 "lists, and no dependable order of the input can be made of that. Copy the data to another store.",
                 Trouble.UNSUPPORTED,
             )
-        return found
 
     def take(self) -> None:
         """Go on by one."""
@@ -168,7 +181,8 @@ class _Pages:
 
     def real(self, found: Found) -> Iterator[Found]:
         """The object, unless it is the mark of a folder: the library drops the `/` at the end of its key."""
-        if found.size or stat_object(self.url.below(found.name)) is not None:
+        there = None if found.size else stat_object(self.url.below(found.name))
+        if found.size or (there is not None and not there.size):
             yield found
 
 
@@ -191,5 +205,6 @@ class _Resumable:
             self._stream = None
             raise explained(error, "cannot be listed", str(self._url)) from error
         if page:
-            self._offset = page[-1]["path"]
+            # Not the last one: the name of a mark is less than its key.
+            self._offset = max((item["path"] for item in page), key=str.encode)
         return page
