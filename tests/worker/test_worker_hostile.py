@@ -242,6 +242,40 @@ def test_multiprocessing_works_inside_run(start: Start, method: str) -> None:
     assert worker.frame().type == STOPPED
 
 
+@pytest.mark.parametrize("entry", ["score.py", "sub/score.py", "sub.score"])
+def test_joblib_works_inside_run(start: Start, tmp_path: Path, entry: str) -> None:
+    files = {
+        entry.replace(".score", "/score.py") if not entry.endswith(".py") else entry: (
+            "import os\n"
+            "from azureml_user.parallel_run import EntryScript\n"
+            "from joblib import Parallel, delayed\n"
+            "from helper import tell\n"
+            "class Point:\n    def __init__(self, x):\n        self.x = x\n"
+            "def square(p):\n    return Point(p.x * p.x), EntryScript().agent_name, os.getpid()\n"
+            "def run(b):\n"
+            "    results = Parallel(n_jobs=2)(delayed(square)(Point(n)) for n in range(4))\n"
+            "    assert os.getpid() not in [pid for _, _, pid in results]\n"
+            "    told = Parallel(n_jobs=2)([delayed(tell)()])\n"
+            "    return [(p.x, name) for p, name, _ in results] + told\n"
+        ),
+        "helper.py": "from azureml_user.parallel_run import EntryScript\ndef tell(): return EntryScript().agent_name\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / "prepared" / "code" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    worker = start(folder=tmp_path / "prepared", entry_script=entry)
+    worker.ready()
+    worker.send(1, ["a"])
+    frame = worker.frame()
+    assert frame.rows == b"".join(b"(%d, 'process007')\n" % (n * n) for n in range(4)) + b"process007\n", frame.side
+
+
+def test_a_relative_import_of_the_script_is_told_as_python_does(start: Start) -> None:
+    worker = start("from . import helper\n" + "def run(b):\n    return b\n")
+    assert "attempted relative import with no known parent package" in worker.frame().message
+
+
 def test_spawned_processes_can_use_a_dotted_entry_script(start: Start, tmp_path: Path) -> None:
     package = tmp_path / "prepared" / "code" / "package"
     package.mkdir(parents=True)

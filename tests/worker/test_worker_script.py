@@ -160,7 +160,7 @@ def test_arguments_folder_and_environment_are_those_of_the_script(start: Start) 
     argv, path, cwd, file, name, *environment = json.loads(worker.run(["a"]).rows)
     script = str(worker.code / "score.py")
     assert (argv, path, cwd, file) == ([script, "--model", "a b", "ü"], str(worker.code), str(worker.code), script)
-    assert name == "windrow_entry_score"
+    assert name == "windrow_entry.score"
     assert environment == ["set by the step", "3", "node-a", str(worker.folder / "output"), "x"]
 
 

@@ -1,7 +1,8 @@
 """Way in of a worker process: ``<python> boot.py <config.json>``.
 
-Our package is entered into ``sys.modules`` by its folder; no folder of ours stays on ``sys.path``. So a script's own
-``worker.py``, ``frames.py`` or ``loading.py`` imports as the script's, whatever we call our modules.
+Our package is entered into ``sys.modules`` by its folder; none of ours stays on ``sys.path`` but the last one,
+``children``. So a script's own ``worker.py``, ``frames.py`` or ``loading.py`` imports as the script's, whatever we call
+our modules.
 
 A child that ``multiprocessing`` spawns (not forks) inside ``run()`` runs this file again, under the name
 ``__mp_main__``. It starts no second host then, but makes importable there what the script could import here.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import logging
 import os
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
-    from typing import Any, Dict, Optional, Sequence
+    from typing import Any, Dict, Optional
 
     from windrow_worker.configuration import Configuration
 
@@ -78,28 +76,6 @@ class EntryScript:
 _HAS_ERRORS = sys.version_info >= (3, 9)
 
 
-class _Finder:
-    """Finds the two modules when nobody else has: it is the last finder."""
-
-    def find_spec(
-        self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
-    ) -> Optional[importlib.machinery.ModuleSpec]:
-        if name not in ("azureml_user", "azureml_user.parallel_run"):
-            return None
-        return importlib.machinery.ModuleSpec(name, _Loader(), is_package=name == "azureml_user")  # type: ignore[arg-type]
-
-
-class _Loader:
-    """Fills the two modules."""
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Optional[ModuleType]:
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__name__ == "azureml_user.parallel_run":
-            module.EntryScript = EntryScript  # type: ignore[attr-defined]
-
-
 def values_of(configuration: Configuration) -> Dict[str, str]:
     """What EntryScript tells, from the worker's configuration."""
     return {
@@ -112,9 +88,8 @@ def values_of(configuration: Configuration) -> Dict[str, str]:
 
 
 def offer(values: Dict[str, Any]) -> None:
-    """Makes ``azureml_user.parallel_run`` importable, unless the real one is."""
+    """Lets :class:`EntryScript` tell these values; ``children`` makes it importable by the original's name."""
     _values.update(values)
-    sys.meta_path.append(_Finder())
 
 
 def install_root_handler() -> None:

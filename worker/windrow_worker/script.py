@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Sequence, Tuple
 
 _CO_VARARGS = 0x04
+PACKAGE = "windrow_entry"
+"""The package of the script's private name, see there."""
+CHILDREN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "children")
+"""The last folder on ``sys.path``, also of processes that the script starts."""
 _CO_COROUTINE = 0x80
 _CO_ASYNC_GENERATOR = 0x200
 
@@ -62,10 +66,18 @@ class EntryFinder:
         entry = self._entry
         if name != entry.module_name or entry.path is None:
             return None
-        loader = importlib.machinery.SourceFileLoader(name, entry.path)
+        loader = _Loader(name, entry.path)
         spec = importlib.machinery.ModuleSpec(name, loader, origin=entry.path)
         spec.has_location = True
         return spec
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Loads the script as a module that is in no package: that its private name has one is our own affair."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__package__ = ""
+        super().exec_module(module)
 
 
 def locate(code_folder: str, entry_script: str) -> EntryPoint:
@@ -78,7 +90,7 @@ def locate(code_folder: str, entry_script: str) -> EntryPoint:
     if os.path.isfile(path):
         stem = os.path.splitext(os.path.basename(path))[0]
         letters = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in stem)
-        return EntryPoint("windrow_entry_" + letters, os.path.abspath(path))
+        return EntryPoint(PACKAGE + "." + letters, os.path.abspath(path))
     if entry_script.endswith(".py") or os.sep in entry_script or not _is_dotted_name(entry_script):
         raise BadScript(
             f"The entry script {entry_script!r} is not in the code folder, which holds {_some_names(code_folder)}. "
@@ -107,6 +119,8 @@ def make_importable(code_folder: str, entry: EntryPoint) -> None:
     """Lets the script, and what lies beside it, be imported in this process."""
     if code_folder not in sys.path[:1]:
         sys.path.insert(0, code_folder)
+    if CHILDREN not in sys.path:
+        sys.path.append(CHILDREN)
     sys.meta_path.append(EntryFinder(entry))
 
 
