@@ -37,6 +37,9 @@ def ending(*names: str) -> CoreDriver:
 def test_all_nodes_are_asked_and_waited_for() -> None:
     driver = ending("n1", "n2")
     assert {effect.node_id for effect in driver.sent(fx.EndStep)} == {"n1", "n2"}
+    driver.tick_alive(1, "n1", "n2")
+    assert not driver.step().message, "most have ended before anybody could wonder"
+    driver.tick_alive(4, "n1", "n2")
     assert "Nodes end their workers" in driver.step().message
     assert not driver.sent(fx.ConcatenateRows)
     driver.assert_reload_equals_live()

@@ -50,8 +50,10 @@ def test_the_next_step_begins_when_shutdown_has_ended(make: Make) -> None:
         (seen,) = client.list_jobs()
         learn_step, use_step = seen.steps
         assert (learn_step.items.done, seen.state) == (3, JobState.RUNNING)
-        assert "Nodes end their workers" in learn_step.message and use_step.items.done == 0
-        assert use_step.state == "waiting"
+        assert use_step.items.done == 0 and use_step.state == "waiting"
+        wait_until(
+            lambda: "Nodes end their workers" in next(client.list_jobs()).steps[0].message, "why the next step waits"
+        )
     (run.folder / "models" / "go on").touch()
     code, text = run.finish()
     assert code == 0, text

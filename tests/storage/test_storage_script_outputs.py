@@ -260,7 +260,7 @@ def test_a_step_is_done_when_what_shutdown_wrote_is_there(job: StorageJob, proxy
     with windrow.Client(json.loads((job.state / "embedded.json").read_text())["address"]) as client:
         (seen,) = client.list_jobs()
         assert (seen.items.done, seen.state) == (4, JobState.RUNNING)
-        assert "Nodes end their workers" in seen.steps[0].message
+        wait_until(lambda: "Nodes end their workers" in next(client.list_jobs()).steps[0].message, "why it waits")
         assert made(job) == {}
         gate.open()
         *_, last = client.progress(seen.job_id)

@@ -55,6 +55,8 @@ from windrow_master.core.statuses import DEPENDENCY_ERROR, SYSTEM_ERROR
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold
 
 ENDING = "Nodes end their workers: shutdown() is called, and what goes to a store is brought there."
+ENDING_TOLD_AFTER_S = 3.0
+"""Most workers have ended before anybody could wonder."""
 MESSAGE_CHARS_MAX = 4096
 ENDED_JOB_KEPT_S = 60.0
 """How long an ended job stays in memory: what agents still say of it is answered as that of an ended job."""
@@ -182,7 +184,6 @@ def conclude_step(state: CoreState, step: Step) -> None:
     if step.settings.ends_workers_first:
         step.ending_on = set(state.nodes)
         step.shutdown_failures, step.shutdown_failure = 0, ""
-        step.message = ENDING
         _leave_nodes(state, step)
     _make_output(state, step)
 
@@ -206,6 +207,14 @@ def _warn(state: CoreState, step: Step, message: str) -> None:
     job = state.jobs[step.job_key]
     job.warnings.append(message)
     state.touch_job(job)
+
+
+def tell_endings(state: CoreState, now: Moment) -> None:
+    """Say of steps that wait for their workers for a while what they wait for."""
+    for step in state.steps.values():
+        if step.ending_on and not step.message and now.monotonic_s - step.progress_s > ENDING_TOLD_AFTER_S:
+            step.message = ENDING
+            state.touch_step(step)
 
 
 def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) -> None:

@@ -8,6 +8,7 @@ from windrow_master.core.nodes import lose_node
 from windrow_master.core.overdue import end_overdue_steps
 from windrow_master.core.state import ENDED_JOBS, CoreState
 from windrow_master.core.states import AttemptState, NodeState
+from windrow_master.core.steps import tell_endings
 
 
 def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
@@ -29,6 +30,7 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
         fail_if_given_up(state, step, now)
         fail_if_never_ready(state, step, now)
     end_overdue_steps(state, now)
+    tell_endings(state, now)
     _forget_ended_jobs(state, now)
     if state.settle_until_s or any(step.ready.delayed for step in state.steps.values()):
         state.scheduling_wanted = True
