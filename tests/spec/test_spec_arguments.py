@@ -161,6 +161,12 @@ def test_the_argument_wins_over_the_key_and_says_so(workspace: Workspace) -> Non
     assert not load(workspace, "--error_threshold 3", "error_threshold: 3").warnings
 
 
+def test_the_number_of_tries_is_told_as_it_was_written(workspace: Workspace) -> None:
+    changes = with_arguments("--run_max_try 2", "retry_settings: {max_retries: 5}")
+    (warning,) = workspace.loaded(changes).warnings
+    assert "--run_max_try 2 (max_retries 1) wins over 5, given by job" in warning.message
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

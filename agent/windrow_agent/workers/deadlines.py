@@ -77,6 +77,6 @@ def judge(look: Look, limits: Limits, *, now_ns: int, spawned_ns: int, stalled_n
         return Overrun(
             phase,
             f"shutdown() took longer than {seconds(limits.load_s)} (--task_overhead_timeout) and the process was "
-            "killed",
+            "killed. Raise that timeout, or do in run() what takes so long",
         )
     return None

@@ -204,9 +204,11 @@ class StepSettings:
 
     def _set(self, name: str, value: Any, means: str, place: Place) -> None:
         problems, key = self._context.problems, f"{self._key}.task.program_arguments"
+        told = value
         match name:
             case "run_max_try":
                 name, value = "max_retries", int(value) - 1
+                told = f"{told} (max_retries {value})"
             case "rank_mini_batch_count":
                 value = max(0, int(value))
             case "amlbi_async_mode":
@@ -237,6 +239,6 @@ class StepSettings:
                 self._context.partition_places[self._key] = place
         before = self._origins[name]
         if before.kind != "default" and self.values[name] != value:
-            problems.warn(place, key, f"{means} {value} wins over {self.values[name]}, given by {before}.")
+            problems.warn(place, key, f"{means} {told} wins over {self.values[name]}, given by {before}.")
         self.values[name] = value
         self._origins[name] = Origin("argument", f"{means} in {place}")
