@@ -265,3 +265,58 @@ def test_what_failed_is_no_data_of_the_next_step(job: CompatibilityJob) -> None:
     assert Path(listed).read_text().count("\n") == 5  # with the header: nothing was returned for the other three
     (logged,) = job.state.glob("jobs/*/logs/forecast/failed_items.csv")
     assert logged.read_bytes() == Path(listed).read_bytes()
+
+
+def test_models_of_a_class_of_the_training_script_load_in_another(job: CompatibilityJob) -> None:
+    job.write("data/s1", "3")
+    job.write("data/s2", "4")
+    job.write(
+        "code/train.py",
+        """
+        import os
+        import pickle
+        import sys
+
+        class Mean:
+            def __init__(self, value):
+                self.value = value
+
+        def run(mini_batch):
+            for path in mini_batch:
+                with open(path) as series, open(os.path.join(sys.argv[1], os.path.basename(path)), "wb") as model:
+                    pickle.dump(Mean(float(series.read())), model)
+            return mini_batch
+        """,
+    )
+    job.write(
+        "code/forecast.py",
+        """
+        import pickle
+        from train import Mean
+
+        def run(mini_batch):
+            models = [pickle.load(open(path, "rb")) for path in mini_batch]
+            return [model.value for model in models if isinstance(model, Mean)]
+        """,
+    )
+    job.write(
+        "job.yml",
+        """
+        type: pipeline
+        jobs:
+          train:
+            type: parallel
+            inputs: {series: {type: uri_folder, path: ./data}}
+            outputs: {models: {type: uri_folder, path: ./models}}
+            input_data: ${{inputs.series}}
+            task: {type: run_function, code: ./code, entry_script: train.py, program_arguments: "${{outputs.models}}"}
+          forecast:
+            type: parallel
+            inputs: {models: {type: uri_folder, path: "${{parent.jobs.train.outputs.models}}"}}
+            outputs: {rows: {type: uri_file, path: ./rows.txt}}
+            input_data: ${{inputs.models}}
+            task: {type: run_function, code: ./code, entry_script: forecast.py, append_row_to: "${{outputs.rows}}"}
+        """,
+    )
+    job.completed()
+    assert (job.folder / "rows.txt").read_text() == "3.0\n4.0\n"

@@ -160,7 +160,7 @@ def test_arguments_folder_and_environment_are_those_of_the_script(start: Start) 
     argv, path, cwd, file, name, *environment = json.loads(worker.run(["a"]).rows)
     script = str(worker.code / "score.py")
     assert (argv, path, cwd, file) == ([script, "--model", "a b", "ü"], str(worker.code), str(worker.code), script)
-    assert name == "windrow_entry.score"
+    assert name == "score"
     assert environment == ["set by the step", "3", "node-a", str(worker.folder / "output"), "x"]
 
 
@@ -265,6 +265,41 @@ def test_classes_of_the_entry_script_can_be_pickled(start: Start) -> None:
     )
     worker.ready()
     assert worker.run(["a"]).rows == b"3\n"
+
+
+def test_the_script_is_the_module_of_its_file_s_name(start: Start, tmp_path: Path) -> None:
+    """So that what it pickles can be loaded by other scripts, and a module that imports it gets the one that runs."""
+    files = {
+        "train.py": "import pickle, beside\nclass Model:\n    pass\nvalue = 0\n"
+        "def init():\n    global value\n    value = 7\n"
+        "def run(b):\n    return [pickle.dumps(Model(), 0).hex(), beside.value()]\n",
+        "beside.py": "def value():\n    import train\n    return train.value\n",
+    }
+    worker = start(folder=code_of(tmp_path, files), entry_script="train.py")
+    worker.ready()
+    pickled, value = worker.run(["a"]).rows.decode().split()
+    assert (b"ctrain\nModel\n" in bytes.fromhex(pickled), value) == (True, "7")
+
+
+@pytest.mark.parametrize(
+    ("entry", "more"),
+    [
+        ("sub/train.py", {}),
+        ("odd-name.py", {}),
+        ("train.py", {"train/__init__.py": ""}),
+        ("json.py", {}),
+        ("zipimport.py", {}),
+        ("windrow_worker.py", {}),
+    ],
+)
+def test_a_name_that_means_another_module_is_not_taken(
+    start: Start, tmp_path: Path, entry: str, more: dict[str, str]
+) -> None:
+    script = "import json, zipimport\ndef run(b):\n    return [__name__, json.dumps(zipimport.__name__)]\n"
+    worker = start(folder=code_of(tmp_path, {entry: script, **more}), entry_script=entry)
+    worker.ready()
+    name, other = worker.run(["a"]).rows.decode().split()
+    assert (name.startswith("windrow_entry_"), other) == (True, '"zipimport"')
 
 
 def test_offers_the_entry_script_class_and_sends_logging_to_standard_output(start: Start) -> None:

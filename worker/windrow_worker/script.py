@@ -26,7 +26,7 @@ class BadScript(Exception):
 
 
 class EntryPoint:
-    """Where the script is. ``path`` is None for a dotted module, which is imported under its own name."""
+    """Where the script is, and the name of the module that it becomes. ``path`` is None for a dotted module."""
 
     __slots__ = ("module_name", "path")
 
@@ -54,7 +54,7 @@ class Script:
 
 
 class EntryFinder:
-    """Imports the entry script under its private name; it is the last finder, and asked for no other module."""
+    """Imports the entry script under a name that no file has; it is the last finder, and asked for no other module."""
 
     def __init__(self, entry: EntryPoint) -> None:
         self._entry = entry
@@ -62,7 +62,7 @@ class EntryFinder:
     def find_spec(
         self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
     ) -> Optional[importlib.machinery.ModuleSpec]:
-        """The script's spec, for its private name only."""
+        """The script's spec, for its name only."""
         entry = self._entry
         if name != entry.module_name or entry.path is None:
             return None
@@ -83,12 +83,16 @@ class _Loader(importlib.machinery.SourceFileLoader):
 def locate(code_folder: str, entry_script: str) -> EntryPoint:
     """Finds the script: a file below ``code_folder``, or a dotted module. Raises BadScript.
 
-    A file gets a private module name, so that no module of the same name is shadowed, and ``__name__`` is never
+    A file becomes the module of its own name where an import in the script would find just that file: then other
+    modules that import it get this one, and classes and functions that it pickles are found elsewhere (another script,
+    a notebook beside the file). Any other gets a private name, so that no module is shadowed. ``__name__`` is never
     ``"__main__"``.
     """
     path = os.path.join(code_folder, entry_script)
     if os.path.isfile(path):
         stem = os.path.splitext(os.path.basename(path))[0]
+        if entry_script == stem + ".py" and _is_free(stem, code_folder, path):
+            return EntryPoint(stem, os.path.abspath(path))
         letters = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in stem)
         return EntryPoint(PACKAGE + "." + letters, os.path.abspath(path))
     if entry_script.endswith(".py") or os.sep in entry_script or not _is_dotted_name(entry_script):
@@ -97,6 +101,16 @@ def locate(code_folder: str, entry_script: str) -> EntryPoint:
             "Correct task.entry_script (a path relative to task.code, or a dotted module), or add the file there"
         )
     return EntryPoint(entry_script, None)
+
+
+def _is_free(name: str, code_folder: str, path: str) -> bool:
+    """Whether an import of ``name``, with the code folder first on ``sys.path``, loads the file at ``path``."""
+    if not name.isidentifier() or name in sys.modules or name in sys.builtin_module_names or name == "__main__":
+        return False
+    if importlib.machinery.FrozenImporter.find_spec(name) is not None:
+        return False
+    spec = importlib.machinery.PathFinder.find_spec(name, [code_folder])
+    return spec is not None and spec.origin == path
 
 
 def _is_dotted_name(name: str) -> bool:
