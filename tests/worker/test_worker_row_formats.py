@@ -169,6 +169,11 @@ def test_settings_that_csv_leaves_free() -> None:
     ]
 
 
+def test_settings_that_pandas_refuses_are_told_without_those_of_the_format() -> None:
+    with pytest.raises(BadReturn, match=r'was called with \{"header": \["x", "y"\]\} of parallel_run_step'):
+        written("csv", pd.DataFrame({"a": [1]}), header=["x", "y"])
+
+
 def test_types_of_parquet_are_made_plain() -> None:
     frame = pd.DataFrame(
         {

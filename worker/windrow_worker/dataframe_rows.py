@@ -129,9 +129,15 @@ class DataFrameWriter:
         )
 
     def _with_settings(self) -> str:
-        if not self._settings:
+        # Separator and index of a proper CSV file are the format's, not the user's.
+        given = {
+            name: value
+            for name, value in self._settings.items()
+            if not (self._quotes_returns and name in ("sep", "index"))
+        }
+        if not given:
             return ""
-        called = json.dumps(self._settings)
+        called = json.dumps(given)
         return f". DataFrame.to_csv was called with {called} of {_SETTINGS_FILE}; correct that, or the DataFrame"
 
     def _fast_for(self, cells: int) -> Optional[FastCsv]:
