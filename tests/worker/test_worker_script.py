@@ -299,7 +299,7 @@ def test_a_name_that_means_another_module_is_not_taken(
     worker = start(folder=code_of(tmp_path, {entry: script, **more}), entry_script=entry)
     worker.ready()
     name, other = worker.run(["a"]).rows.decode().split()
-    assert (name.startswith("windrow_entry_"), other) == (True, '"zipimport"')
+    assert (name.startswith("windrow_entry."), other) == (True, '"zipimport"')
 
 
 def test_offers_the_entry_script_class_and_sends_logging_to_standard_output(start: Start) -> None:
