@@ -11,7 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windrow_master.core import attempts, blame, commands, nodes, recovery, scheduling, steps, ticks
+from windrow_master.core import (
+    attempts,
+    blame,
+    commands,
+    endings,
+    lost_rows,
+    nodes,
+    recovery,
+    scheduling,
+    steps,
+    ticks,
+)
 from windrow_master.core.commands import Command, Moment
 from windrow_master.core.effects import Effect
 from windrow_master.core.records import Dirty, Snapshot
@@ -29,8 +40,8 @@ HANDLERS: dict[type, Handler] = {
     commands.FailStep: steps.on_fail_step,
     commands.FinishStep: steps.on_finish_step,
     commands.PostponeFinish: steps.on_postpone_finish,
-    commands.RequeueLostRows: steps.on_requeue_lost_rows,
-    commands.ConfirmStepEnd: steps.on_confirm_step_end,
+    commands.RequeueLostRows: lost_rows.on_requeue_lost_rows,
+    commands.ConfirmStepEnd: endings.on_confirm_step_end,
     commands.RegisterNode: nodes.on_register_node,
     commands.HeartbeatNode: nodes.on_heartbeat_node,
     commands.OpenWork: nodes.on_open_work,

@@ -40,11 +40,11 @@ from windrow_master.core.commands import (
     RemoveNode,
     SetCapacity,
 )
+from windrow_master.core.endings import forget_node_of_endings
 from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node
 from windrow_master.core.states import MiniBatchState, NodeState
-from windrow_master.core.steps import forget_node_of_endings
 
 DIGEST_MISMATCHES_MAX = 4
 """So many heartbeats in a row with another view of the leases held, and the stream is opened anew."""

@@ -28,11 +28,9 @@ from __future__ import annotations
 import json
 
 from windrow_master.core import effects as fx
-from windrow_master.core.budgets import count_failure
 from windrow_master.core.commands import (
     BeginWork,
     CancelJob,
-    ConfirmStepEnd,
     FailStep,
     FinishStep,
     Moment,
@@ -40,23 +38,17 @@ from windrow_master.core.commands import (
     PlanGroup,
     PostponeFinish,
     Refused,
-    RequeueLostRows,
     StartStep,
     SubmitJob,
 )
 from windrow_master.core.counters import counted
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.mini_batches import RANK
-from windrow_master.core.records import AttemptRow, OutcomeRow, PlannedRows
-from windrow_master.core.settings import ROWS_LOSSES_MAX
-from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Node, Step
+from windrow_master.core.records import PlannedRows
+from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
-from windrow_master.core.statuses import DEPENDENCY_ERROR, SYSTEM_ERROR
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold
 
-ENDING = "Nodes end their workers: shutdown() is called, and what goes to a store is brought there."
-ENDING_TOLD_AFTER_S = 3.0
-"""Most workers have ended before anybody could wonder."""
 MESSAGE_CHARS_MAX = 4096
 ENDED_JOB_KEPT_S = 60.0
 """How long an ended job stays in memory: what agents still say of it is answered as that of an ended job."""
@@ -185,15 +177,16 @@ def conclude_step(state: CoreState, step: Step) -> None:
         step.ending_on = set(state.nodes)
         step.shutdown_failures, step.shutdown_failure = 0, ""
         _leave_nodes(state, step)
-    _make_output(state, step)
+    make_output(state, step)
 
 
-def _make_output(state: CoreState, step: Step) -> None:
+def make_output(state: CoreState, step: Step) -> None:
+    """Have the output of a step made, once its workers have ended where that is waited for."""
     if step.ending_on:
         return
     if step.shutdown_failures:
         workers = counted(step.shutdown_failures, "worker")
-        _warn(
+        warn_of(
             state,
             step,
             f"Step {step.settings.name!r}: shutdown() failed in {workers}, so what it does may be missing. First: "
@@ -202,51 +195,11 @@ def _make_output(state: CoreState, step: Step) -> None:
     state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
 
 
-def _warn(state: CoreState, step: Step, message: str) -> None:
+def warn_of(state: CoreState, step: Step, message: str) -> None:
     """Tell something that changes nothing of how a step ends."""
     job = state.jobs[step.job_key]
     job.warnings.append(message)
     state.touch_job(job)
-
-
-def tell_endings(state: CoreState, now: Moment) -> None:
-    """Say of steps that wait for their workers for a while what they wait for."""
-    for step in state.steps.values():
-        if step.ending_on and not step.message and now.monotonic_s - step.progress_s > ENDING_TOLD_AFTER_S:
-            step.message = ENDING
-            state.touch_step(step)
-
-
-def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) -> None:
-    """A node has ended the workers of a step."""
-    step = state.steps.get(command.step_id)
-    node = state.nodes.get(command.node_id)
-    if step is None or node is None or node.stream != command.stream or command.node_id not in step.ending_on:
-        return
-    if command.unsaved:
-        fail_step(state, step, f"node {command.node_id}: {command.unsaved[:MESSAGE_CHARS_MAX]}", now, DEPENDENCY_ERROR)
-        return
-    if command.shutdown_failures and not step.shutdown_failures:
-        step.shutdown_failure = f"{command.shutdown_failure[:MESSAGE_CHARS_MAX]} (node {command.node_id})"
-    step.shutdown_failures += command.shutdown_failures
-    step.ending_on.discard(command.node_id)
-    _make_output(state, step)
-
-
-def forget_node_of_endings(state: CoreState, node: Node, now: Moment, *, left: bool) -> None:
-    """A node will not say any more that it has ended its workers. `left`: it went in good order, and had."""
-    for step in state.steps.values():
-        if node.node_id not in step.ending_on:
-            continue
-        step.ending_on.discard(node.node_id)
-        if not left:
-            message = (
-                f"Node {node.node_id} was lost while it ended its workers of step {step.settings.name!r}: what their "
-                "shutdown() was to do may be missing. What run() did is there."
-            )
-            _warn(state, step, message)
-            state.add_event(now, step.job_key, "shutdown_lost", message)
-        _make_output(state, step)
 
 
 def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
@@ -271,74 +224,6 @@ def on_postpone_finish(state: CoreState, command: PostponeFinish, now: Moment) -
     if command.generation == state.jobs[step.job_key].generation:
         step.message = command.message
         state.touch_step(step)
-
-
-def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment) -> None:
-    """Committed rows cannot be read again: their mini-batches go back to the queue, charged to nobody.
-
-    What they were charged with before stays, as it does over a restart.
-    """
-    step = state.steps.get(command.step_id)
-    if step is None or step.state != StepState.CONCATENATING:
-        return
-    job = state.jobs[step.job_key]
-    if command.generation != job.generation:
-        return
-    counters, table = step.counters, step.mini_batches
-    for lost in command.lost:
-        losses = 1 + sum(cause == Cause.ROWS_LOST for _, cause in lost.failures)
-        if losses >= ROWS_LOSSES_MAX and table.lease_ids[lost.mini_batch] == lost.lease_id:
-            message = (
-                f"the committed rows of mini-batch {lost.mini_batch} were lost {losses} times: each time they failed "
-                "their checksum or could not be read. Check the disk of the master's state folder, then run the job "
-                "again."
-            )
-            fail_step(state, step, message, now, SYSTEM_ERROR)
-            return
-    for lost in command.lost:
-        if table.lease_ids[lost.mini_batch] != lost.lease_id:
-            continue
-        if table.states[lost.mini_batch] == MiniBatchState.SUCCEEDED:
-            counters.succeeded -= 1
-        else:
-            counters.failed -= 1
-        counters.items_ok -= lost.ok_count
-        counters.items_failed -= lost.item_count - lost.ok_count
-        if not table.item_counts[lost.mini_batch]:
-            counters.items_total -= lost.item_count  # only loading tells, and it will tell again
-        counters.rows -= lost.row_count
-        counters.output_bytes -= lost.rows_length
-        counters.retries += 1
-        message = "Its committed rows failed their checksum or could not be read; the mini-batch runs again."
-        counters.add_failure(Cause.ROWS_LOST, lost.mini_batch, message, "", "", 0)
-        table.states[lost.mini_batch] = MiniBatchState.QUEUED
-        table.lease_ids[lost.mini_batch] = 0
-        table.tries.pop(lost.mini_batch, None)
-        for lease_id, cause in (*lost.failures, (lost.lease_id, Cause.ROWS_LOST)):
-            count_failure(step, lost.mini_batch, lease_id, cause)
-        table.attempts[lost.mini_batch] = len(lost.failures) + 1
-        step.ready.put_back(lost.mini_batch)
-        state.dirty.attempts.append(
-            AttemptRow(
-                LeaseId(lost.lease_id), step.step_id, lost.mini_batch, job.generation, "", "", 0,
-                AttemptState.FAILED, Cause.ROWS_LOST, 0, 0, 0, 0, lost.item_count, lost.ok_count, 0, message, "",
-            )
-        )  # fmt: skip
-        state.dirty.item_outcomes_cleared.append((step.step_id, lost.mini_batch))
-        state.dirty.outcomes.append(
-            OutcomeRow(
-                step.step_id, lost.mini_batch, MiniBatchState.QUEUED, job.generation, 0, 0, LeaseId(0), -1, 0, 0.0
-            )
-        )
-    step.state = StepState.RUNNING
-    step.message = ""
-    step.progress_s = now.monotonic_s
-    state.touch_step(step)
-    state.add_event(
-        now, job.job_key, "rows_lost", f"{counted(len(command.lost), 'mini-batch')} of {step.settings.name} lost"
-    )
-    state.scheduling_wanted = True
-    settle_step(state, step, now)
 
 
 def on_fail_step(state: CoreState, command: FailStep, now: Moment) -> None:

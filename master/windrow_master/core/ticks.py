@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from windrow_master.core.blame import fail_if_given_up, fail_if_never_ready
 from windrow_master.core.commands import Moment, Tick
+from windrow_master.core.endings import tell_endings
 from windrow_master.core.nodes import lose_node
 from windrow_master.core.overdue import end_overdue_steps
 from windrow_master.core.state import ENDED_JOBS, CoreState
 from windrow_master.core.states import AttemptState, NodeState
-from windrow_master.core.steps import tell_endings
 
 
 def on_tick(state: CoreState, command: Tick, now: Moment) -> None:

@@ -1,0 +1,55 @@
+"""Steps whose workers are ended before their output is made: nodes say that they are done, or are gone.
+
+`steps.conclude_step` begins it.
+"""
+
+from __future__ import annotations
+
+from windrow_master.core.commands import ConfirmStepEnd, Moment
+from windrow_master.core.state import CoreState, Node
+from windrow_master.core.statuses import DEPENDENCY_ERROR
+from windrow_master.core.steps import MESSAGE_CHARS_MAX, fail_step, make_output, warn_of
+
+ENDING = "Nodes end their workers: shutdown() is called, and what goes to a store is brought there."
+ENDING_TOLD_AFTER_S = 3.0
+"""Most workers have ended before anybody could wonder."""
+
+
+def tell_endings(state: CoreState, now: Moment) -> None:
+    """Say of steps that wait for their workers for a while what they wait for."""
+    for step in state.steps.values():
+        if step.ending_on and not step.message and now.monotonic_s - step.progress_s > ENDING_TOLD_AFTER_S:
+            step.message = ENDING
+            state.touch_step(step)
+
+
+def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) -> None:
+    """A node has ended the workers of a step."""
+    step = state.steps.get(command.step_id)
+    node = state.nodes.get(command.node_id)
+    if step is None or node is None or node.stream != command.stream or command.node_id not in step.ending_on:
+        return
+    if command.unsaved:
+        fail_step(state, step, f"node {command.node_id}: {command.unsaved[:MESSAGE_CHARS_MAX]}", now, DEPENDENCY_ERROR)
+        return
+    if command.shutdown_failures and not step.shutdown_failures:
+        step.shutdown_failure = f"{command.shutdown_failure[:MESSAGE_CHARS_MAX]} (node {command.node_id})"
+    step.shutdown_failures += command.shutdown_failures
+    step.ending_on.discard(command.node_id)
+    make_output(state, step)
+
+
+def forget_node_of_endings(state: CoreState, node: Node, now: Moment, *, left: bool) -> None:
+    """A node will not say any more that it has ended its workers. `left`: it went in good order, and had."""
+    for step in state.steps.values():
+        if node.node_id not in step.ending_on:
+            continue
+        step.ending_on.discard(node.node_id)
+        if not left:
+            message = (
+                f"Node {node.node_id} was lost while it ended its workers of step {step.settings.name!r}: what their "
+                "shutdown() was to do may be missing. What run() did is there."
+            )
+            warn_of(state, step, message)
+            state.add_event(now, step.job_key, "shutdown_lost", message)
+        make_output(state, step)

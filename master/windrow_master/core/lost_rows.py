@@ -1,0 +1,82 @@
+"""Committed rows that cannot be read again: their mini-batches run anew."""
+
+from __future__ import annotations
+
+from windrow_master.core.budgets import count_failure
+from windrow_master.core.commands import Moment, RequeueLostRows
+from windrow_master.core.counters import counted
+from windrow_master.core.ids import LeaseId
+from windrow_master.core.records import AttemptRow, OutcomeRow
+from windrow_master.core.settings import ROWS_LOSSES_MAX
+from windrow_master.core.state import CoreState
+from windrow_master.core.states import AttemptState, Cause, MiniBatchState, StepState
+from windrow_master.core.statuses import SYSTEM_ERROR
+from windrow_master.core.steps import fail_step, settle_step
+
+
+def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment) -> None:
+    """Committed rows cannot be read again: their mini-batches go back to the queue, charged to nobody.
+
+    What they were charged with before stays, as it does over a restart.
+    """
+    step = state.steps.get(command.step_id)
+    if step is None or step.state != StepState.CONCATENATING:
+        return
+    job = state.jobs[step.job_key]
+    if command.generation != job.generation:
+        return
+    counters, table = step.counters, step.mini_batches
+    for lost in command.lost:
+        losses = 1 + sum(cause == Cause.ROWS_LOST for _, cause in lost.failures)
+        if losses >= ROWS_LOSSES_MAX and table.lease_ids[lost.mini_batch] == lost.lease_id:
+            message = (
+                f"the committed rows of mini-batch {lost.mini_batch} were lost {losses} times: each time they failed "
+                "their checksum or could not be read. Check the disk of the master's state folder, then run the job "
+                "again."
+            )
+            fail_step(state, step, message, now, SYSTEM_ERROR)
+            return
+    for lost in command.lost:
+        if table.lease_ids[lost.mini_batch] != lost.lease_id:
+            continue
+        if table.states[lost.mini_batch] == MiniBatchState.SUCCEEDED:
+            counters.succeeded -= 1
+        else:
+            counters.failed -= 1
+        counters.items_ok -= lost.ok_count
+        counters.items_failed -= lost.item_count - lost.ok_count
+        if not table.item_counts[lost.mini_batch]:
+            counters.items_total -= lost.item_count  # only loading tells, and it will tell again
+        counters.rows -= lost.row_count
+        counters.output_bytes -= lost.rows_length
+        counters.retries += 1
+        message = "Its committed rows failed their checksum or could not be read; the mini-batch runs again."
+        counters.add_failure(Cause.ROWS_LOST, lost.mini_batch, message, "", "", 0)
+        table.states[lost.mini_batch] = MiniBatchState.QUEUED
+        table.lease_ids[lost.mini_batch] = 0
+        table.tries.pop(lost.mini_batch, None)
+        for lease_id, cause in (*lost.failures, (lost.lease_id, Cause.ROWS_LOST)):
+            count_failure(step, lost.mini_batch, lease_id, cause)
+        table.attempts[lost.mini_batch] = len(lost.failures) + 1
+        step.ready.put_back(lost.mini_batch)
+        state.dirty.attempts.append(
+            AttemptRow(
+                LeaseId(lost.lease_id), step.step_id, lost.mini_batch, job.generation, "", "", 0,
+                AttemptState.FAILED, Cause.ROWS_LOST, 0, 0, 0, 0, lost.item_count, lost.ok_count, 0, message, "",
+            )
+        )  # fmt: skip
+        state.dirty.item_outcomes_cleared.append((step.step_id, lost.mini_batch))
+        state.dirty.outcomes.append(
+            OutcomeRow(
+                step.step_id, lost.mini_batch, MiniBatchState.QUEUED, job.generation, 0, 0, LeaseId(0), -1, 0, 0.0
+            )
+        )
+    step.state = StepState.RUNNING
+    step.message = ""
+    step.progress_s = now.monotonic_s
+    state.touch_step(step)
+    state.add_event(
+        now, job.job_key, "rows_lost", f"{counted(len(command.lost), 'mini-batch')} of {step.settings.name} lost"
+    )
+    state.scheduling_wanted = True
+    settle_step(state, step, now)
