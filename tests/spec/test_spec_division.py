@@ -67,7 +67,7 @@ def test_a_list_of_one_is_the_document_of_one_name(workspace: Workspace) -> None
         ).to_json()
     )
     assert document(workspace, "images") == alone
-    assert alone["steps"][0]["input_data"] == ["images"]
+    assert alone["steps"][0]["input_data"] == "images"
 
 
 def test_the_libraries_of_all_tables_are_wanted(workspace: Workspace) -> None:
@@ -126,10 +126,11 @@ def test_without_input_none_of_them_is_divided(workspace: Workspace) -> None:
     [
         (["images", "images"], "names an input twice"),
         (["images", "note"], "'note' names no data input"),
-        ([], "names no data input"),
+        (["images"], "is a list of 1"),
+        ([], "is a list of 0"),
         (["images", 3], "is not text"),
-        ("images", "is not a list"),
-        (None, "is not a list"),
+        (3, "is not text"),
+        (None, "names no data input"),
     ],
 )
 def test_a_document_is_checked(workspace: Workspace, value: object, said: str) -> None:

@@ -134,6 +134,19 @@ def document(workspace: Workspace) -> dict[str, Any]:
     return document
 
 
+def test_what_came_later_is_written_where_it_is_used_so_that_earlier_documents_are_read(
+    document: dict[str, Any],
+) -> None:
+    later = {"rank_mini_batch_count", "file_format", "mini_batch_rows", "exact_row_index", "mixed_types"}
+    assert not any(later & step.keys() or "format" in step["rows"] for step in document["steps"])
+    job = EffectiveJob.from_json(json.dumps(document))
+    step = job.steps[0]._replace(exact_row_index=True, rows=job.steps[0].rows._replace(format="jsonl"))
+    (written, _) = json.loads(job._replace(steps=(step, job.steps[1])).to_json())["steps"]
+    assert written["exact_row_index"] is True and written["rows"]["format"] == "jsonl"
+    earlier = job._replace(steps=tuple(step._replace(may_shut_down=True) for step in job.steps))
+    assert not any("may_shut_down" in step for step in json.loads(earlier.to_json())["steps"])
+
+
 def put(path: str, value: object) -> Change:
     def change(document: dict[str, Any]) -> None:
         *way, last = [int(name) if name.isdigit() else name for name in path.split("/")]
@@ -187,7 +200,7 @@ def drop(path: str) -> Change:
         (put("steps/0/inputs/images/type", "uri"), "uri_folder"),
         (put("steps/0/inputs/images/more", 1), "unknown"),
         (put("steps/0/inputs", {}), "names no data input"),
-        (put("steps/1/input_data", ["word"]), "names no data input"),
+        (put("steps/1/input_data", "word"), "names no data input"),
         (put("steps/0/outputs/scores/path", "x"), "neither an absolute path"),
         (put("steps/0/outputs/scores/file_name", "a/b"), "plain file name"),
         (put("steps/0/outputs/scores/file_name", ".."), "plain file name"),

@@ -61,6 +61,22 @@ TO_CSV_KNOWN = (
 )
 """The others, of all versions of pandas."""
 
+_LATER: dict[str, dict[str, Any]] = {
+    "step": {
+        "rank_mini_batch_count": 0,
+        "file_format": None,
+        "mini_batch_rows": None,
+        "exact_row_index": False,
+        "mixed_types": False,
+        "table_digests": {},
+        "may_shut_down": True,
+    },
+    "rows": {"format": "text"},
+}
+"""Fields that came after the first documents, each with the value that those mean. They are written where they differ
+from it, so that the unfinished jobs of an earlier version's master can be read, and have the digests that they had.
+"""
+
 _KINDS: dict[type, str] = {LiteralInput: "literal", DataInput: "data", OutputInput: "output"}
 _LABELS = (
     "name",
@@ -133,11 +149,24 @@ def _plain_document(job: EffectiveJob) -> dict[str, Any]:
 
 def _plain_step(step: EffectiveStep) -> dict[str, Any]:
     return {
-        **step._asdict(),
+        **_written(step._asdict(), "step"),
+        "input_data": _plain_input_data(step.input_data),
         "inputs": {name: {"kind": _KINDS[type(given)], **given._asdict()} for name, given in step.inputs.items()},
         "outputs": {name: output._asdict() for name, output in step.outputs.items()},
-        "rows": step.rows._asdict(),
+        "rows": _written(step.rows._asdict(), "rows"),
     }
+
+
+def _plain_input_data(names: tuple[str, ...]) -> str | list[str] | None:
+    """The one name, as before there could be several; else a list."""
+    if len(names) > 1:
+        return list(names)
+    return names[0] if names else None
+
+
+def _written(fields: dict[str, Any], what: str) -> dict[str, Any]:
+    later = _LATER[what]
+    return {name: value for name, value in fields.items() if name not in later or value != later[name]}
 
 
 def _canonical(document: Mapping[str, Any]) -> str:
@@ -257,7 +286,7 @@ class _Reader(ValueReader):
         seconds = self.whole(1, TIMEOUT_S_MAX)
         threshold = self.whole(-1, INT_MAX)
         fields = self.fields(
-            value,
+            {**_LATER["step"], **value} if isinstance(value, dict) else value,
             key,
             {
                 "name": lambda name, at: self.matching(name, at, NAME, "a step name"),
@@ -268,7 +297,7 @@ class _Reader(ValueReader):
                 "environment_variables": self.map_of(self.text, _ENVIRONMENT_NAME),
                 "inputs": self.map_of(self._input, NAME),
                 "outputs": self.map_of(self._output, NAME),
-                "input_data": self.list_of(self.text),
+                "input_data": self._input_names,
                 "append_row_to": self.optional(self.text),
                 "mini_batch_size": self.optional(self.whole(1, SIZE_MAX)),
                 "partition_keys": self.list_of(self.text),
@@ -294,6 +323,14 @@ class _Reader(ValueReader):
             },
         )
         return EffectiveStep(**fields) if fields else None
+
+    def _input_names(self, value: object, key: str) -> tuple[str, ...]:
+        if isinstance(value, list):
+            names = self.list_of(self.text)(value, key)
+            if len(names) < 2:
+                self.problems.append(f"{key}: is a list of {len(names)}; one name stands alone, none is null")
+            return names
+        return () if value is None else (self.text(value, key),)
 
     def _input(self, value: object, key: str) -> StepInput | None:
         kind = value.get("kind") if isinstance(value, dict) else None
@@ -338,7 +375,7 @@ class _Reader(ValueReader):
             "dataframe_header": self.flag,
             "format": self.one_of(*ROW_FORMATS),
         }
-        fields = self.fields(value, key, readers)
+        fields = self.fields({**_LATER["rows"], **value} if isinstance(value, dict) else value, key, readers)
         return Rows(**fields) if fields else None
 
     def _to_csv(self, value: object, key: str) -> dict[str, Any]:
