@@ -30,36 +30,13 @@ from windrow.spec.graph import find_cycle
 from windrow.spec.locations import elsewhere, is_elsewhere, parse_location
 from windrow.spec.names import JOB_NAME, NAME, is_entry_script, is_file_name
 from windrow.spec.schema import DATA_TYPES, INPUT_MODES, OUTPUT_MODES
+from windrow.spec.to_csv import TO_CSV_REFUSED
 from windrow.storage.urls import BadUrl
 
 DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
 STEPS_MAX = 1000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
-TO_CSV_REFUSED = ("path_or_buf", "mode", "compression", "storage_options")
-"""Keyword arguments of `DataFrame.to_csv` that say where and how a file is written; Windrow writes the file itself."""
-
-TO_CSV_KNOWN = (
-    "columns",
-    "chunksize",
-    "date_format",
-    "decimal",
-    "doublequote",
-    "encoding",
-    "errors",
-    "escapechar",
-    "float_format",
-    "header",
-    "index",
-    "index_label",
-    "line_terminator",
-    "lineterminator",
-    "na_rep",
-    "quotechar",
-    "quoting",
-    "sep",
-)
-"""The others, of all versions of pandas."""
 
 _LATER: dict[str, dict[str, Any]] = {
     "step": {

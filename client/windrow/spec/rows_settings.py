@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from windrow.spec.effective import Rows
-from windrow.spec.effective_json import TO_CSV_KNOWN, TO_CSV_REFUSED
 from windrow.spec.nodes import Place, Source, source_label
 from windrow.spec.problems import did_you_mean
 from windrow.spec.reading import Context, Origin, origin_of
+from windrow.spec.to_csv import TO_CSV_KNOWN, TO_CSV_REFUSED
 
 SETTINGS_FILE = "parallel_run_step.settings.json"
 _SETTINGS_BYTES_MAX = 1024 * 1024

@@ -207,16 +207,15 @@ class Finisher:
         What stands beside the output and is not Windrow's stays.
         """
         logged, beside = work.logs / FILE_NAME, failed_items_path(work)
-        foreign = beside != logged and self._is_foreign(beside)
         if not work.has_failures:
             logged.unlink(missing_ok=True)
-            if not foreign and self._is_of_this_output(beside, work):
+            if self._is_of_this_output(beside, work) and not self._is_foreign(beside):
                 beside.unlink(missing_ok=True)
             return ""
         logged.parent.mkdir(parents=True, exist_ok=True)
         if not self._list_failures(work, logged):
             return ""
-        if foreign:
+        if beside != logged and self._is_foreign(beside):
             return f"{beside} stands there already, and Windrow did not write it; it is left alone. {listed_in(logged)}"
         if beside != logged:
             beside.parent.mkdir(parents=True, exist_ok=True)
