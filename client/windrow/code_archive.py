@@ -53,12 +53,14 @@ def pack(
 ) -> CodeArchive:
     """Packs a code folder into `archive`, a file that is open for writing and empty, and returns its digest.
 
+    "" as folder packs nothing: the code of a command that brings none.
+
     `required` are paths relative to the folder (the entry script) that must not be left out. Links to files inside the
     folder are packed as the files they lead to. Raises ArchiveError for links that lead elsewhere, special files,
     missing required files and folders beyond the limits; OSError for what cannot be read.
     """
     root = Path(folder)
-    files = list(_files(root, limits))
+    files = list(_files(root, limits)) if os.fspath(folder) else []
     names = {name for name, _ in files}
     for name in required:
         if name not in names:

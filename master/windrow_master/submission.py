@@ -23,7 +23,7 @@ from windrow.storage.urls import is_remote
 from windrow_master.artifacts import ArtifactFolder
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
-from windrow_master.core.settings import StepSettings
+from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.jobs import Jobs
 from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
@@ -106,6 +106,7 @@ class Submissions:
             priority=job.priority,
             weight=job.weight,
             warnings=tuple(job.warnings),
+            continue_on_step_failure=job.continue_on_step_failure,
         )
 
     def _resolved(self, job: EffectiveJob) -> EffectiveJob:
@@ -223,6 +224,9 @@ def step_settings(step: EffectiveStep) -> StepSettings:
         row_format=step.rows.format,
         ends_workers_first=step.may_shut_down or bool(outputs_elsewhere(step)),
         without_input=step.rank_mini_batch_count > 0,
+        is_command=step.command is not None,
+        compute=step.compute,
+        instance_count=None if step.instance_count < 0 else step.instance_count,
         error_threshold=step.error_threshold,
         mini_batch_error_threshold=step.mini_batch_error_threshold,
         allowed_failed_percent=step.allowed_failed_percent,
@@ -233,9 +237,10 @@ def step_settings(step: EffectiveStep) -> StepSettings:
     )
 
 
-def settings_of(document: bytes) -> tuple[StepSettings, ...]:
-    """The settings of all steps of a stored document."""
-    return tuple(step_settings(step) for step in EffectiveJob.from_json(document).steps)
+def settings_of(document: bytes) -> JobSettings:
+    """The settings of a stored document."""
+    job = EffectiveJob.from_json(document)
+    return JobSettings(tuple(map(step_settings, job.steps)), job.continue_on_step_failure)
 
 
 def make_job_id(job: EffectiveJob) -> str:

@@ -80,8 +80,11 @@ class Rows(NamedTuple):
 
 
 class EffectiveStep(NamedTuple):
-    """One parallel step. Times are whole seconds; None means the master's own default.
+    """One step. Times are whole seconds; None means the master's own default.
 
+    `command`: it is a command step: the shell command of its one mini-batch, which has no input; it has no
+    `entry_script` and no `arguments` then. Reference: parallel-job.md, 1.4. None: a parallel step.
+    `compute`: the pool of nodes that it runs on; "" any. `instance_count`: at most so many nodes at a time; -1: all.
     `input_data` names the inputs that are divided, each on its own, in this order (reference 4.3); it is empty exactly
     where `rank_mini_batch_count` is above 0: so many mini-batches without input.
     `file_format` "jsonl": the input's files are JSON lines, and `run()` gets lists of dicts, of `mini_batch_rows`
@@ -97,6 +100,7 @@ class EffectiveStep(NamedTuple):
     entry_script: str
     inputs: Mapping[str, StepInput]
     input_data: tuple[str, ...]
+    command: str | None = None
     depends_on: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     environment_variables: Mapping[str, str] = _EMPTY
@@ -110,7 +114,8 @@ class EffectiveStep(NamedTuple):
     exact_row_index: bool = False
     mixed_types: bool = False
     table_digests: Mapping[str, str] = _EMPTY
-    instance_count: int = 1
+    compute: str = ""
+    instance_count: int = -1
     max_concurrency_per_instance: int | None = None
     logging_level: str = "INFO"
     error_threshold: int = -1
@@ -124,6 +129,11 @@ class EffectiveStep(NamedTuple):
     may_shut_down: bool = True
     rows: Rows = Rows()
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The texts in which the step's own inputs and outputs may be named: its arguments, or its command."""
+        return self.arguments if self.command is None else (self.command,)
+
 
 def outputs_elsewhere(step: EffectiveStep) -> list[str]:
     """Names of outputs in a store or datastore to which the script writes by itself, by way of a local folder.
@@ -132,7 +142,7 @@ def outputs_elsewhere(step: EffectiveStep) -> list[str]:
     """
     told = {
         reference.name
-        for argument in step.arguments
+        for argument in step.words
         for reference in references(argument)
         if reference.scope == "outputs"
     }
@@ -167,7 +177,10 @@ class PipelineOutput(NamedTuple):
 
 
 class EffectiveJob(NamedTuple):
-    """One job, ready to be submitted. `steps` are in the order of the job file."""
+    """One job, ready to be submitted. `steps` are in the order of the job file.
+
+    `continue_on_step_failure`: a step that fails ends those alone that wait for it. Reference: parallel-job.md, 1.1.
+    """
 
     job_file: str
     steps: tuple[EffectiveStep, ...]
@@ -180,6 +193,7 @@ class EffectiveJob(NamedTuple):
     weight: int = 1
     warnings: tuple[str, ...] = ()
     outputs: Mapping[str, PipelineOutput] = _EMPTY
+    continue_on_step_failure: bool = False
 
     @property
     def run_digest(self) -> str:
@@ -208,7 +222,7 @@ class EffectiveJob(NamedTuple):
 def resolve_arguments(
     step: EffectiveStep, input_paths: Mapping[str, str], output_paths: Mapping[str, str]
 ) -> list[str]:
-    """The script's arguments on one node.
+    """The script's arguments on one node; of a command step, its command alone.
 
     `input_paths` and `output_paths` hold local paths of the step's data inputs and of its outputs by name. Literal
     inputs are in the step. A value stays one argument, whatever blanks it holds. Raises KeyError for a name without a
@@ -222,5 +236,5 @@ def resolve_arguments(
         return given.value if isinstance(given, LiteralInput) else input_paths[name]
 
     return [
-        substitute(argument, lambda reference: value_of(reference.scope, reference.name)) for argument in step.arguments
+        substitute(argument, lambda reference: value_of(reference.scope, reference.name)) for argument in step.words
     ]

@@ -39,7 +39,10 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
 
 _LATER: dict[str, dict[str, Any]] = {
+    "job": {"continue_on_step_failure": False},
     "step": {
+        "command": None,
+        "compute": "",
         "rank_mini_batch_count": 0,
         "file_format": None,
         "mini_batch_rows": None,
@@ -117,7 +120,7 @@ def from_json(document: str | bytes) -> EffectiveJob:
 
 def _plain_document(job: EffectiveJob) -> dict[str, Any]:
     return {
-        **job._asdict(),
+        **_written(job._asdict(), "job"),
         "format": FORMAT,
         "steps": [_plain_step(step) for step in job.steps],
         "outputs": {name: output._asdict() for name, output in job.outputs.items()},
@@ -191,8 +194,10 @@ class _Reader(ValueReader):
             "warnings": self.list_of(self.text),
             "steps": self.list_of(self._step, STEPS_MAX),
             "outputs": self.map_of(self._pipeline_output, NAME),
+            "continue_on_step_failure": self.flag,
         }
-        fields = self.fields(value, "", {**readers, "format": _unread, "run_digest": _unread})
+        whole = {**_LATER["job"], **value}
+        fields = self.fields(whole, "", {**readers, "format": _unread, "run_digest": _unread})
         if fields is None or self.problems:
             return None
         del fields["format"], fields["run_digest"]
@@ -219,6 +224,7 @@ class _Reader(ValueReader):
                     f"{key}.depends_on: must name exactly the steps whose outputs are read: {sorted(needed)}"
                 )
             self._input_data(step, key)
+            self._kind(step, key)
             if step.append_row_to is not None and step.append_row_to not in step.outputs:
                 self.problems.append(f"{key}.append_row_to: {step.append_row_to!r} names no output")
             self._argument_references(step, key)
@@ -247,8 +253,20 @@ class _Reader(ValueReader):
         if step.mini_batch_rows is not None and step.file_format is None:
             self.problems.append(f"{key}.mini_batch_rows: needs a file_format")
 
+    def _kind(self, step: EffectiveStep, key: str) -> None:
+        """What a parallel step has, and a command step has not."""
+        if step.command is None:
+            if not step.entry_script:
+                self.problems.append(f"{key}.entry_script: is empty")
+            if step.run_invocation_timeout_s > TIMEOUT_S_MAX:
+                self.problems.append(f"{key}.run_invocation_timeout_s: at most {TIMEOUT_S_MAX}")
+        elif step.entry_script or step.arguments or step.append_row_to is not None or step.rank_mini_batch_count != 1:
+            self.problems.append(
+                f"{key}.command: goes with no entry_script, no arguments, no append_row_to, and rank_mini_batch_count 1"
+            )
+
     def _argument_references(self, step: EffectiveStep, key: str) -> None:
-        for number, argument in enumerate(step.arguments):
+        for number, argument in enumerate(step.words):
             try:
                 found = references(argument)
             except ValueError as error:
@@ -269,6 +287,7 @@ class _Reader(ValueReader):
                 "name": lambda name, at: self.matching(name, at, NAME, "a step name"),
                 "depends_on": self.list_of(self.text),
                 "code_digest": lambda digest, at: self.matching(digest, at, _DIGEST, "a sha256 in hexadecimal"),
+                "command": self.optional(self.text),
                 "entry_script": self._entry_script,
                 "arguments": self.list_of(self.text),
                 "environment_variables": self.map_of(self.text, _ENVIRONMENT_NAME),
@@ -284,6 +303,7 @@ class _Reader(ValueReader):
                 "exact_row_index": self.flag,
                 "mixed_types": self.flag,
                 "table_digests": self.map_of(self.text, NAME),
+                "compute": self.text,
                 "instance_count": self._instance_count,
                 "max_concurrency_per_instance": self.optional(self.whole(1, INT_MAX)),
                 "logging_level": self.one_of("WARNING", "INFO", "DEBUG"),
@@ -291,7 +311,7 @@ class _Reader(ValueReader):
                 "mini_batch_error_threshold": threshold,
                 "allowed_failed_percent": self._percent,
                 "max_retries": self.whole(0, INT_MAX),
-                "run_invocation_timeout_s": seconds,
+                "run_invocation_timeout_s": self.whole(1, INT_MAX),
                 "task_overhead_timeout_s": seconds,
                 "progress_update_timeout_s": self.optional(seconds),
                 "first_task_creation_timeout_s": seconds,
@@ -393,7 +413,7 @@ class _Reader(ValueReader):
 
     def _entry_script(self, value: object, key: str) -> str:
         script = self.text(value, key)
-        if not is_entry_script(script):
+        if script and not is_entry_script(script):
             self.problems.append(
                 f"{key}: {script[:80]!r} is neither a relative path of a .py file inside the code folder "
                 "nor a dotted module"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from windrow.spec.effective import StepOutput
+from windrow.spec.effective import DEFAULT_ROWS_FILE, StepOutput
 from windrow.spec.expressions import Reference, substitute, whole_reference
 from windrow.spec.locations import DEFAULT_DATASTORES, absolute, datastore_path, elsewhere, parse_location
 from windrow.spec.names import is_file_name
@@ -66,15 +66,26 @@ def read_output(node: Node, key: str, context: Context) -> OutputSpec | None:
 
 
 def make_output(
-    step: OutputSpec, declared: OutputSpec | None, pipeline: OutputSpec | None, key: str, context: Context
+    step: OutputSpec,
+    declared: OutputSpec | None,
+    pipeline: OutputSpec | None,
+    key: str,
+    place_name: str,
+    context: Context,
 ) -> StepOutput:
-    """One output of a step, from what the step, its component and the pipeline say of it. Notes errors of its path."""
+    """One output of a step, from what the step, its component and the pipeline say of it. Notes errors of its path.
+
+    `place_name`: what its folder is called in the datastore that the pipeline names as the default one.
+    """
     specs = [spec for spec in (step, declared, pipeline) if spec]
     types = [spec.type for spec in specs if spec.type]
     # A dumped step may say uri_folder where component and pipeline say uri_file: one that says file is right.
     kind = "uri_file" if "uri_file" in types else (types[0] if types else "uri_folder")
     mode = next((spec.mode for spec in (step, pipeline, declared) if spec and spec.mode), "rw_mount")
     path_node = next((spec.path for spec in (step, pipeline, declared) if spec and spec.path), None)
+    if path_node is None and context.default_datastore:
+        folder = f"azureml://datastores/{context.default_datastore}/paths/azureml/${{{{name}}}}/{place_name}"
+        return StepOutput(kind, mode, f"{folder}/{DEFAULT_ROWS_FILE}" if kind == "uri_file" else folder)
     if path_node is None:
         return StepOutput(kind, mode)
     path, file_name = _output_path(path_node, kind, key, context)
@@ -88,7 +99,7 @@ def _output_path(node: Scalar, kind: str, key: str, context: Context) -> tuple[s
         if reference.scope == "name":
             return context.job_name or "${{name}}"
         if reference.scope == "default_datastore":
-            return "${{default_datastore}}"
+            return context.default_datastore or "${{default_datastore}}"
         raise ValueError("a path may hold ${{name}} and ${{default_datastore}} only")
 
     try:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from windrow.spec.arguments import runtime_values
 from windrow.spec.bindings import Bindings
+from windrow.spec.command import read_command
 from windrow.spec.components import Components, StepNodes
 from windrow.spec.division import (
     check_file_format,
@@ -38,7 +39,8 @@ from windrow.spec.reading import (
 )
 from windrow.spec.row_formats import make_rows, name_rows_file
 from windrow.spec.rows_settings import rows_origin
-from windrow.spec.schema import PIPELINE, PIPELINE_SETTINGS
+from windrow.spec.pipeline_settings import read_compute, read_pipeline_settings
+from windrow.spec.schema import PIPELINE
 from windrow.spec.step_settings import StepSettings
 from windrow.spec.task import may_shut_down, read_task
 
@@ -78,7 +80,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     check_keys(pipeline, PIPELINE, "", context)
     entries = pipeline.entries
     context.job_name = _job_name(entries.get("name"), context)
-    _check_settings(entries.get("settings"), context)
+    settings = read_pipeline_settings(pipeline, context)
     steps = _step_nodes(pipeline, context)
     bindings = Bindings(
         as_mapping(entries.get("inputs"), "inputs", context),
@@ -109,6 +111,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
         warnings=tuple(str(warning) for warning in context.problems.warnings),
         steps=tuple(made),
         outputs=bindings.pipeline_outputs(),
+        continue_on_step_failure=settings.continue_on_step_failure,
     )
     if context.problems.errors:
         return None
@@ -193,12 +196,6 @@ def _job_name(node: Node | None, context: Context) -> str | None:
     return name
 
 
-def _check_settings(node: Node | None, context: Context) -> None:
-    settings = as_mapping(node, "settings", context)
-    if settings:
-        check_keys(settings, PIPELINE_SETTINGS, "settings", context)
-
-
 def _step_nodes(pipeline: Mapping, context: Context) -> dict[str, StepNodes | None]:
     """All steps by name; None for one that cannot be read (its errors are noted)."""
     node = pipeline.entries.get("jobs")
@@ -206,7 +203,7 @@ def _step_nodes(pipeline: Mapping, context: Context) -> dict[str, StepNodes | No
     if jobs is None or not jobs.entries:
         if is_null(node) or jobs is not None:
             context.problems.error(
-                node or pipeline, "jobs", 'holds no step; a job file needs at least one, with "type: parallel".'
+                node or pipeline, "jobs", 'holds no step; a job file needs at least one, with "type: parallel" or "type: command".'
             )
         return {}
     components = Components(context)
@@ -216,7 +213,7 @@ def _step_nodes(pipeline: Mapping, context: Context) -> dict[str, StepNodes | No
         check_name(name, "a step", jobs.key_places[name], key, context)
         step = as_mapping(step_node, key, context)
         if step is None and is_null(step_node):
-            context.problems.error(step_node, key, 'is empty; a step needs "type: parallel", input_data and task.')
+            context.problems.error(step_node, key, 'is empty; a step needs "type: parallel", input_data and task, or "type: command" and command.')
         steps[name] = components.step_nodes(step, key) if step else None
     return steps
 
@@ -224,8 +221,6 @@ def _step_nodes(pipeline: Mapping, context: Context) -> dict[str, StepNodes | No
 def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> tuple[EffectiveStep, str]:
     key = f"jobs.{name}"
     inputs = bindings.inputs_of(name)
-    settings = StepSettings(key, context, lambda reference: bindings.literal(name, reference))
-    settings.read_keys(nodes.settings)
     entries = nodes.settings.entries
     variables = read_text_map(
         entries.get("environment_variables"),
@@ -241,14 +236,18 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
                 f'"{variable}" is no name of a variable, or its value holds a NUL.',
             )
     outputs = bindings.outputs_of(name)
-    task = read_task(
-        entries.get("task"),
-        nodes.place,
-        f"{key}.task",
-        outputs,
-        lambda wanted: bindings.input_state(name, wanted),
-        context,
-    )
+    compute = read_compute(entries.get("compute"), f"{key}.compute", context) or context.default_compute
+
+    def input_state(wanted: str) -> bool | None:
+        return bindings.input_state(name, wanted)
+
+    if nodes.type == "command":
+        return read_command(
+            name, nodes.settings, variables, inputs, outputs, input_state, compute, _UNPACKED, context
+        )
+    settings = StepSettings(key, context, lambda reference: bindings.literal(name, reference))
+    settings.read_keys(nodes.settings)
+    task = read_task(entries.get("task"), nodes.place, f"{key}.task", outputs, input_state, context)
     if task.arguments_place:
         settings.read_arguments(task.arguments, task.arguments_place)
     values = settings.finish()
@@ -292,6 +291,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         table_digests=table_digests(divided, context),
         append_row_to=task.append_row_to,
         may_shut_down=may_shut_down(task.entry_source),
+        compute=compute,
         rows=rows,
         **values,
     )

@@ -41,6 +41,10 @@ class Context:
         self.problems = Problems()
         self.origins: dict[str, Origin] = {}
         self.job_name: str | None = None
+        self.default_compute = ""
+        """The pool of steps that name none; "" any node."""
+        self.default_datastore = ""
+        """The datastore of outputs that name no place; "" the master's own default one."""
         self.own_outputs: set[str] = set()
         """Keys of outputs at relative paths, which are this machine's."""
         self.partition_places: dict[str, Place] = {}

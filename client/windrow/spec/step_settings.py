@@ -40,7 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "exact_row_index": False,
     "mixed_types": False,
     "partition_keys": (),
-    "instance_count": 1,
+    "instance_count": -1,
     "max_concurrency_per_instance": None,
     "logging_level": "INFO",
     "error_threshold": -1,
@@ -105,13 +105,6 @@ class StepSettings:
                     count,
                     f"{resources_key}.instance_count",
                     "is 0; allowed is a whole number from 1, or -1 for all nodes.",
-                )
-            elif count and self.values["instance_count"] != 1:
-                problems.warn(
-                    count,
-                    f"{resources_key}.instance_count",
-                    f"{shown(count)} has no effect: machines are not made or chosen yet; the agents that are "
-                    "there do the work.",
                 )
             nested, name = resources.entries.get("max_concurrency_per_instance"), "max_concurrency_per_instance"
             if nested and is_null(entries.get(name)):

@@ -89,10 +89,17 @@ class SubmitJob(NamedTuple):
     priority: int = 0
     weight: int = 1
     warnings: tuple[str, ...] = ()
+    continue_on_step_failure: bool = False
 
 
 class CancelJob(NamedTuple):
     """Reply: JobKey, or Refused (JOB_UNKNOWN). A job that has ended stays as it is."""
+
+    job_id: str
+
+
+class ExplainJob(NamedTuple):
+    """Reply: list of core.reasons.Reason, or Refused (JOB_UNKNOWN: it is none that has not ended)."""
 
     job_id: str
 
@@ -330,6 +337,7 @@ class StepRaised(Exception):
 Command = (
     SubmitJob
     | CancelJob
+    | ExplainJob
     | PauseJob
     | BeginWork
     | RegisterNode

@@ -12,8 +12,9 @@ from windrow_master.core.counters import Counters
 from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import MiniBatches
+from windrow_master.core.pools import pools_of
 from windrow_master.core.records import JobRow, NodeRow, Snapshot, StepSnapshot
-from windrow_master.core.settings import StepSettings
+from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
 from windrow_master.core.steps import begin_steps, conclude_step, planned_in_checkpoint, settle_step
@@ -21,8 +22,8 @@ from windrow_master.core.steps import begin_steps, conclude_step, planned_in_che
 WORKER_CAUSES = CHARGED_CAUSES | {Cause.CRASH, Cause.OOM, Cause.INPUT_CHANGED}
 """Causes of failures that only a worker meets which was ready."""
 
-SettingsOf = Callable[[bytes], tuple[StepSettings, ...]]
-"""Reads the settings of a job's steps from its stored document."""
+SettingsOf = Callable[[bytes], JobSettings]
+"""Reads the settings of a job and its steps from its stored document."""
 
 
 def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Moment) -> None:
@@ -43,8 +44,9 @@ def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Mom
         state.jobs[job.job_key] = job
         state.job_keys[job.job_id] = job.job_key
         settings = settings_of(job_row.document)
+        job.continue_on_step_failure = settings.continue_on_step_failure
         for loaded in (step for step in snapshot.steps if step.step.job_key == job.job_key):
-            step = _step(loaded, settings[loaded.step.ordinal], now)
+            step = _step(loaded, settings.steps[loaded.step.ordinal], now)
             job.steps.append(step)
             state.steps[step.step_id] = step
             if step.state not in ENDED_STEPS:
@@ -56,7 +58,8 @@ def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Mom
 
 def _node(row: NodeRow) -> Node:
     node = Node(NodeId(row.node_id), row.node_incarnation)
-    node.resources, node.labels, node.register_time = row.resources, row.labels, row.register_time
+    node.resources, node.register_time = row.resources, row.register_time
+    node.labels, node.pools = row.labels, pools_of(row.labels)
     node.cordoned = bool(row.cordoned)
     node.seen = node.greeted = False
     if row.state in (NodeState.DRAINING, NodeState.LOST):
@@ -78,10 +81,10 @@ def _job(row: JobRow) -> Job:
         row.queue,
         row.priority,
         row.weight,
-        row.message,
-        list(json.loads(row.warnings or b"[]")),
-        row.create_time,
-        row.end_time,
+        message=row.message,
+        warnings=list(json.loads(row.warnings or b"[]")),
+        create_time=row.create_time,
+        end_time=row.end_time,
     )
 
 
