@@ -115,6 +115,7 @@ class Pool:
             config = step.scratch / f"{name}.json"
             document = self._worker_config(step, number, channels, page, scratch, script_log.parent)
             document |= {
+                "command": step.localised(step.spec.command, places),
                 "arguments": [step.localised(argument, places) for argument in step.spec.arguments],
                 "output_path": output_path,
             }

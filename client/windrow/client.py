@@ -22,7 +22,7 @@ import grpc
 
 from windrow.contexts import Access, find_access
 from windrow.errors import DeadlinePassed, JobFailed, NotFound, UsageError, WindrowError
-from windrow.job import Job, job_from_message
+from windrow.job import Job, StepReason, job_from_message
 from windrow.node import Node, node_from_message
 from windrow.results import RowsFile, output_names, read_frame, rows_file, rows_of, single_name
 from windrow.rpc.connection import Connection, Patience
@@ -230,6 +230,11 @@ class Client:
         answer = self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=job_id))
         document: dict[str, Any] = json.loads(answer.document)
         return document
+
+    def explain(self, job_id: str) -> list[StepReason]:
+        """Why each step of a job stands where it stands, in their order. Raises NotFound."""
+        answer = self.connection.call(self._stub.ExplainJob, pb.ExplainJobRequest(job_id=job_id))
+        return [StepReason(reason.step, reason.code, reason.message) for reason in answer.reasons]
 
     def list_jobs(self) -> Iterator[Job]:
         """All jobs, newest first, fetched a page at a time."""

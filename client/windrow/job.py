@@ -137,6 +137,15 @@ class FailureExample(NamedTuple):
     """`UserError`, `SystemError` or `DependencyError`."""
 
 
+class StepReason(NamedTuple):
+    """Why a step stands where it stands. `code`: a word for programs, such as `NO_NODE`; `message`: what, why, and what
+    to do."""
+
+    step: str
+    code: str
+    message: str
+
+
 class Output(NamedTuple):
     """Where an output is, as a path on the master's machine. `append_row`: it holds the rows."""
 
@@ -147,7 +156,7 @@ class Output(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One parallel step of a job."""
+    """One step of a job."""
 
     name: str
     state: str
@@ -167,6 +176,8 @@ class Step(NamedTuple):
     failure_examples: tuple[FailureExample, ...] = ()
     error_category: str = ""
     """What kind of error it failed by: `UserError`, `SystemError` or `DependencyError`; empty while it has not."""
+    is_command: bool = False
+    """It runs a command, once: its one mini-batch holds no items."""
 
     @property
     def failed_items_file(self) -> str:
@@ -273,6 +284,7 @@ def _step(message: job_pb2.Step) -> Step:
             for example in message.failure_examples
         ),
         error_category=message.error_category,
+        is_command=message.is_command,
     )
 
 

@@ -20,6 +20,7 @@ class Configuration:
     __slots__ = (
         "arguments",
         "code_folder",
+        "command",
         "entry_script",
         "inline_rows_bytes_max",
         "install_hint",
@@ -47,6 +48,7 @@ class Configuration:
         self.result_fd: int = take("result_fd", int)
         self.page_path: str = take("page_path", str)
         self.code_folder: str = os.path.abspath(take("code_folder", str))
+        self.command: str = take("command", str, "")
         self.entry_script: str = take("entry_script", str)
         self.arguments: List[str] = [str(argument) for argument in take("arguments", list)]
         self.logging_level: str = take("logging_level", str, "INFO")

@@ -143,6 +143,11 @@ class Host:
         environment.setdefault("HostName", configuration.node_id)
         if configuration.output_path:
             environment.setdefault("AZUREML_BI_OUTPUT_PATH", configuration.output_path)
+        if configuration.command:
+            from windrow_worker.command import as_script
+
+            self._script = as_script(configuration.command)
+            return
         entry_script.install_root_handler()
         entry = script.locate(configuration.code_folder, configuration.entry_script)
         sys.argv = [entry.path or configuration.entry_script, *configuration.arguments]
@@ -251,9 +256,7 @@ class Host:
             self._leave_if_forked(error)
             report.run_us = (run_ended - run_started) // 1000
             enter(page.RETURNING, lease_id, index, items)
-            self._send_failure(
-                started, failures.EXCEPTION, f"run() raised {failures.describe(error)}", failures.traceback_of(error)
-            )
+            self._send_failure(started, failures.EXCEPTION, *self._run_failure(error))
             return
         if _getpid() != self._pid:
             self._leave_if_forked(None)
@@ -268,6 +271,13 @@ class Host:
             return
         result = None
         self._send_done(started, rows, misfits)
+
+    def _run_failure(self, error: BaseException) -> Tuple[str, str]:
+        """Message and detail."""
+        if self._configuration.command:
+            message = str(error) or failures.describe(error)
+            return message, getattr(error, "detail", "") or failures.traceback_of(error)
+        return f"run() raised {failures.describe(error)}", failures.traceback_of(error)
 
     def _send_done(self, started: int, rows: Rows, misfits: Sequence[Tuple[str, int, str]]) -> None:
         side = failures.encode_misfits(misfits) if misfits else b""

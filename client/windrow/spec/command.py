@@ -7,15 +7,16 @@ Reference: parallel-job.md, section 1.4 (neighbouring command steps).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping as MappingType
+from collections.abc import Callable
+from collections.abc import Mapping as MappingType
 from typing import Any
 
 from windrow.spec.effective import EffectiveStep, OutputInput, StepInput, StepOutput
 from windrow.spec.expressions import expand_groups, references
 from windrow.spec.fields import INT_MAX
-from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.nodes import Mapping, Scalar, is_null, shown
 from windrow.spec.reading import Context, Origin, as_mapping, check_keys, origin_of, read_scalar, read_text
-from windrow.spec.schema import LIMITS
+from windrow.spec.schema import LIMITS, RESOURCES
 from windrow.spec.task import check_references, code_folder
 
 NO_CODE = ""
@@ -88,9 +89,8 @@ def _command(
 ) -> str:
     node = settings.entries.get("command")
     if node is None or is_null(node) or (isinstance(node, Scalar) and not node.text.strip()):
-        context.problems.error(
-            settings if node is None else node, key, "is missing; write what the shell shall run, as in python train.py."
-        )
+        missing = "is missing; write what the shell shall run, as in python train.py."
+        context.problems.error(settings if node is None else node, key, missing)
         return ""
     if read_text(node, key, context) is None or not isinstance(node, Scalar):
         return ""
@@ -110,14 +110,9 @@ def _command(
 
 
 def _check_resources(resources: Mapping, key: str, context: Context) -> None:
-    from windrow.spec.schema import RESOURCES
-
     check_keys(resources, RESOURCES, key, context)
-    count = resources.entries.get("instance_count")
-    number = None if is_null(count) else read_scalar(count, RESOURCES["instance_count"], f"{key}.instance_count", context)
-    if count is not None and number not in (None, 1):
-        _warn_of_one_node(count, f"{key}.instance_count", context)
-
-
-def _warn_of_one_node(count: Node, key: str, context: Context) -> None:
-    context.problems.warn(count, key, f"{shown(count)} has no effect: a command runs once, on one node.")
+    count, key = resources.entries.get("instance_count"), f"{key}.instance_count"
+    if count is None or is_null(count):
+        return
+    if read_scalar(count, RESOURCES["instance_count"], key, context) not in (None, 1):
+        context.problems.warn(count, key, f"{shown(count)} has no effect: a command runs once, on one node.")

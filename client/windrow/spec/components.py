@@ -86,9 +86,7 @@ class Components:
         step_type = self._type(step, component, key)
         if step_type is None:
             return None
-        for mapping, table, where in zip(
-            (step, component), _TABLES[step_type], (key, f"{key}.component"), strict=True
-        ):
+        for mapping, table, where in zip((step, component), _TABLES[step_type], (key, f"{key}.component"), strict=True):
             if mapping is not None:
                 check_keys(mapping, table, where, context)
         if component is not None and step_type == "parallel":
@@ -113,7 +111,7 @@ class Components:
                 self._context.problems.error(
                     written or step,
                     f"{key}.type",
-                    f'is "{own}", but its component is of type "{wanted}"; take the type out, or name another component.',
+                    f'is "{own}", but its component is of type "{wanted}"; take it out, or name another component.',
                 )
                 return None
             wanted, declared = own, written

@@ -141,10 +141,7 @@ def outputs_elsewhere(step: EffectiveStep) -> list[str]:
     Not those of mode `direct`, whose address it is given. The output of the rows is one where the arguments tell of it.
     """
     told = {
-        reference.name
-        for argument in step.words
-        for reference in references(argument)
-        if reference.scope == "outputs"
+        reference.name for argument in step.words for reference in references(argument) if reference.scope == "outputs"
     }
     return [
         name

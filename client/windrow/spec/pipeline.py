@@ -27,6 +27,7 @@ from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, Outpu
 from windrow.spec.graph import find_cycle
 from windrow.spec.names import JOB_NAME
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.pipeline_settings import read_compute, read_pipeline_settings
 from windrow.spec.problems import Problem
 from windrow.spec.reading import (
     Context,
@@ -39,7 +40,6 @@ from windrow.spec.reading import (
 )
 from windrow.spec.row_formats import make_rows, name_rows_file
 from windrow.spec.rows_settings import rows_origin
-from windrow.spec.pipeline_settings import read_compute, read_pipeline_settings
 from windrow.spec.schema import PIPELINE
 from windrow.spec.step_settings import StepSettings
 from windrow.spec.task import may_shut_down, read_task
@@ -203,7 +203,9 @@ def _step_nodes(pipeline: Mapping, context: Context) -> dict[str, StepNodes | No
     if jobs is None or not jobs.entries:
         if is_null(node) or jobs is not None:
             context.problems.error(
-                node or pipeline, "jobs", 'holds no step; a job file needs at least one, with "type: parallel" or "type: command".'
+                node or pipeline,
+                "jobs",
+                'holds no step; a job file needs at least one, with "type: parallel" or "type: command".',
             )
         return {}
     components = Components(context)
@@ -213,7 +215,8 @@ def _step_nodes(pipeline: Mapping, context: Context) -> dict[str, StepNodes | No
         check_name(name, "a step", jobs.key_places[name], key, context)
         step = as_mapping(step_node, key, context)
         if step is None and is_null(step_node):
-            context.problems.error(step_node, key, 'is empty; a step needs "type: parallel", input_data and task, or "type: command" and command.')
+            needed = '"type: parallel", input_data and task, or "type: command" and command'
+            context.problems.error(step_node, key, f"is empty; a step needs {needed}.")
         steps[name] = components.step_nodes(step, key) if step else None
     return steps
 
@@ -242,9 +245,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         return bindings.input_state(name, wanted)
 
     if nodes.type == "command":
-        return read_command(
-            name, nodes.settings, variables, inputs, outputs, input_state, compute, _UNPACKED, context
-        )
+        return read_command(name, nodes.settings, variables, inputs, outputs, input_state, compute, _UNPACKED, context)
     settings = StepSettings(key, context, lambda reference: bindings.literal(name, reference))
     settings.read_keys(nodes.settings)
     task = read_task(entries.get("task"), nodes.place, f"{key}.task", outputs, input_state, context)

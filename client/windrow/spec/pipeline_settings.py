@@ -43,7 +43,7 @@ def read_pipeline_settings(pipeline: Mapping, context: Context) -> PipelineSetti
 def read_compute(node: Node | None, key: str, context: Context) -> str:
     """The name of a pool of nodes; "" for any node.
 
-    `azureml:<name>` and a long id (`/subscriptions/…/computes/<name>`) mean the same name; `local` and `serverless` none.
+    `azureml:<name>` and a long id (`/subscriptions/…/computes/<name>`) mean the same; `local` and `serverless` no pool.
     """
     text = read_text(node, key, context)
     if node is None or text is None:

@@ -29,25 +29,24 @@ def is_in_pool(node: Node, step: Step) -> bool:
     return not wanted or not node.pools or wanted in node.pools
 
 
-def choose_nodes(state: CoreState, step: Step, serving: Iterable[Node]) -> list[Node]:
-    """Those of the serving nodes that work on a step.
+def working_nodes(state: CoreState, step: Step, serving: Iterable[Node]) -> list[Node]:
+    """Those of the serving nodes that may be handed work of a step.
 
-    Where their number is bounded, they stay the same for as long as they can serve: a node counts that holds leases of
-    the step, even while it is away. Others come in where one has gone, or has given the step up; the emptiest first.
+    Where their number is bounded, they stay the same for as long as they can serve (`Step.node_ids`): a node counts
+    that holds leases of the step, even while it is away. Others come in where one has gone, or has given the step up;
+    the emptiest first.
     """
     nodes = [node for node in serving if is_in_pool(node, step)]
     count = step.settings.instance_count
     if count is None:
         return nodes
-    able = {node.node_id for node in nodes if step.step_id not in node.given_up}
-    holding = {node.node_id for node in state.nodes.values() if node.held.get(step.step_id, 0) > 0}
-    step.node_ids = (step.node_ids & able) | holding
-    free = count - len(step.node_ids)
-    if free > 0:
-        others = [node for node in nodes if node.node_id in able and node.node_id not in step.node_ids]
-        others.sort(key=lambda node: (len(node.lease_ids), _steps_of(state, node)))
-        step.node_ids.update(node.node_id for node in others[:free])
-    return [node for node in nodes if node.node_id in step.node_ids]
+    able = [node for node in nodes if step.step_id not in node.given_up]
+    chosen = {node.node_id for node in state.nodes.values() if node.held.get(step.step_id, 0) > 0}
+    chosen.update(node.node_id for node in able if node.node_id in step.node_ids)
+    others = [node for node in able if node.node_id not in chosen]
+    others.sort(key=lambda node: (len(node.lease_ids), _steps_of(state, node)))
+    chosen.update(node.node_id for node in others[: max(0, count - len(chosen))])
+    return [node for node in nodes if node.node_id in chosen]
 
 
 def _steps_of(state: CoreState, node: Node) -> int:

@@ -1,18 +1,19 @@
 """Why a job stands where it stands: for each of its steps a code and a text, made from the very state that decides.
 
-Nothing is kept for it: the same questions are asked that the scheduler asks (`scheduling.pick`, `pools.choose_nodes`),
+Nothing is kept for it: the same questions are asked that the scheduler asks (`scheduling.pick`, `pools.working_nodes`),
 in the same order, and the first that holds something up is the reason. Codes are for programs, and never renamed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from windrow_master.core.commands import ExplainJob, Moment, Refused
 from windrow_master.core.counters import counted
 from windrow_master.core.leases import Lease
-from windrow_master.core.pools import choose_nodes, is_in_pool
+from windrow_master.core.pools import is_in_pool, working_nodes
 from windrow_master.core.state import CoreState, Job, Node, Step
 from windrow_master.core.states import JobState, NodeState, StepState
 
@@ -88,9 +89,8 @@ def _dividing(step: Step, now: Moment) -> tuple[str, str]:
 def _running(state: CoreState, step: Step, now: Moment) -> tuple[str, str]:
     leases = [state.leases[lease_id] for lease_id in step.lease_ids]
     nodes = Counter(lease.node_id for lease in leases)
-    what = (
-        f"{counted(len(leases), 'mini-batch')} leased on {_listed([f'{node} ({n})' for node, n in nodes.most_common()])}"
-    )
+    where = _listed([f"{node} ({count})" for node, count in nodes.most_common()])
+    what = f"{counted(len(leases), 'mini-batch')} leased on {where}"
     waiting = f", {step.counters.queued:,} wait" if step.counters.queued else ", none waits"
     more = "" if step.planned else "; the input is still being divided"
     silence_s = now.monotonic_s - step.progress_s
@@ -134,12 +134,14 @@ def _unleased(state: CoreState, step: Step, now: Moment) -> tuple[str, str]:
         )
     serving = [node for node in pool if node.state == NodeState.READY and node.stream and not node.cordoned]
     if not serving:
-        return "NODES_SET_ASIDE", f"{waits}, and no node takes work: {_set_aside(pool)}. `windrow node list` tells more."
+        why = _set_aside(pool)
+        return "NODES_SET_ASIDE", f"{waits}, and no node takes work: {why}. `windrow node list` tells more."
     if step.fault_message:
-        return "NODE_FAULT", f"{waits}. The last attempt has met a fault of its node: {step.fault_message}{_bound(step)}"
+        fault = step.fault_message
+        return "NODE_FAULT", f"{waits}. The last attempt has met a fault of its node: {fault}{_bound(step)}"
     if not step.ready.ready_count(now.monotonic_s):
         return "RETRY_DELAYED", f"{waits} for a moment before the next try: their last attempts have failed."
-    chosen = choose_nodes(state, step, serving)
+    chosen = working_nodes(state, step, serving)
     given_up = [node.node_id for node in chosen if step.step_id in node.given_up]
     if given_up and len(given_up) == len(chosen):
         example = step.counters.main_failure()
@@ -159,8 +161,8 @@ def _busy(state: CoreState, step: Step, chosen: list[Node], waits: str) -> tuple
                 others[f"{state.jobs[other.job_key].job_id}/{other.settings.name}"] += held
     if not others:
         return "NODES_FULL", (
-            f"{waits}, and {_listed([node.node_id for node in chosen])} can take nothing at the moment (results wait to "
-            "be delivered, or the disk is full)."
+            f"{waits}, and {_listed([node.node_id for node in chosen])} can take nothing at the moment: results wait "
+            "to be delivered, or the disk is full."
         )
     what = _listed([f"{name} ({held})" for name, held in others.most_common()])
     return "NODES_BUSY", f"{waits}, and all slots of the nodes are taken by {what}."
@@ -173,6 +175,6 @@ def _set_aside(nodes: list[Node]) -> str:
     return told + why
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:NAMES_MAX])
     return f"{shown} and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else shown or "none"

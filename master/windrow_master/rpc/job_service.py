@@ -14,8 +14,10 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
+from windrow_master.core.reasons import Reason
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
+from windrow_master.core.states import StepState
 from windrow_master.jobs import Jobs
 from windrow_master.rpc.downloads import pieces_of
 from windrow_master.rpc.files import file_below, read_file_chunks, walk_files
@@ -106,6 +108,18 @@ class JobService(NodeCalls):
                 if job.state in ENDED_JOBS:
                     return
                 await watch.next_change(WATCH_INTERVAL_S)
+
+    async def ExplainJob(self, request: pb.ExplainJobRequest, context: Context) -> pb.ExplainJobResponse:
+        """Why each step stands where it stands."""
+        reply = await self._writer.submit(commands.ExplainJob(request.job_id))
+        job, steps = await self._find(request.job_id, context)
+        if isinstance(reply, commands.Refused):
+            # It has ended so long ago that only its rows are left.
+            reply = [Reason(step.name, StepState(step.state).name, step.message or job.message) for step in steps]
+        return pb.ExplainJobResponse(
+            job=job_message(job, steps),
+            reasons=[pb.StepReason(step=reason.step, code=reason.code, message=reason.message) for reason in reply],
+        )
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
         """Cancel a job; one that has ended stays as it is."""

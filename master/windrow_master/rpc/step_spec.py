@@ -20,6 +20,7 @@ def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) 
     inputs = paths.inputs | {side.name: f"\0{side.name}\0" for side in side_inputs}
     outputs = paths.outputs | {output.name: f"\0outputs/{output.name}\0" for output in stored}
     output_path = _output_path(effective, paths, stored)
+    words = resolve_arguments(effective, inputs, outputs)
     spec = work_pb2.StepSpec(
         step_id=step.step_id,
         job_id=job.job_id,
@@ -27,7 +28,8 @@ def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) 
         generation=job.generation,
         code_digest=effective.code_digest,
         entry_script=effective.entry_script,
-        arguments=resolve_arguments(effective, inputs, outputs),
+        arguments=words if effective.command is None else (),
+        command="" if effective.command is None else words[0],
         environment_variables=effective.environment_variables,
         reader=step.reader or b"{}",
         rows=json.dumps(

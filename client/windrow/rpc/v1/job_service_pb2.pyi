@@ -190,6 +190,77 @@ class WatchJobResponse(google.protobuf.message.Message):
 global___WatchJobResponse = WatchJobResponse
 
 @typing.final
+class ExplainJobRequest(google.protobuf.message.Message):
+    """Which job."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id"]) -> None: ...
+
+global___ExplainJobRequest = ExplainJobRequest
+
+@typing.final
+class ExplainJobResponse(google.protobuf.message.Message):
+    """What holds a job up."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    REASONS_FIELD_NUMBER: builtins.int
+    @property
+    def job(self) -> windrow.rpc.v1.job_pb2.Job:
+        """As it stands."""
+
+    @property
+    def reasons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StepReason]:
+        """One a step, in their order."""
+
+    def __init__(
+        self,
+        *,
+        job: windrow.rpc.v1.job_pb2.Job | None = ...,
+        reasons: collections.abc.Iterable[global___StepReason] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["job", b"job"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "reasons", b"reasons"]) -> None: ...
+
+global___ExplainJobResponse = ExplainJobResponse
+
+@typing.final
+class StepReason(google.protobuf.message.Message):
+    """Why a step stands where it stands."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: builtins.int
+    CODE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    step: builtins.str
+    """The step's key in the job file."""
+    code: builtins.str
+    """A word for programs, such as NO_NODE, RUNNING or WAITS_FOR_STEPS."""
+    message: builtins.str
+    """For people: what, why, and what to do."""
+    def __init__(
+        self,
+        *,
+        step: builtins.str = ...,
+        code: builtins.str = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["code", b"code", "message", b"message", "step", b"step"]) -> None: ...
+
+global___StepReason = StepReason
+
+@typing.final
 class CancelJobRequest(google.protobuf.message.Message):
     """Which job."""
 

@@ -55,6 +55,11 @@ class JobServiceStub(object):
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.WatchJobRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.WatchJobResponse.FromString,
                 _registered_method=True)
+        self.ExplainJob = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/ExplainJob',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobResponse.FromString,
+                _registered_method=True)
         self.CancelJob = channel.unary_unary(
                 '/windrow.rpc.v1.JobService/CancelJob',
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobRequest.SerializeToString,
@@ -131,6 +136,13 @@ class JobServiceServicer(object):
 
     def WatchJob(self, request, context):
         """The job now (when its seq is above after_seq) and whenever it changes, at most ten times a second; ends when the job has ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainJob(self, request, context):
+        """Why each step of a job stands where it stands. NOT_FOUND, reason JOB_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -224,6 +236,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.WatchJob,
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.WatchJobRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.WatchJobResponse.SerializeToString,
+            ),
+            'ExplainJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainJob,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobResponse.SerializeToString,
             ),
             'CancelJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelJob,
@@ -380,6 +397,33 @@ class JobService(object):
             '/windrow.rpc.v1.JobService/WatchJob',
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.WatchJobRequest.SerializeToString,
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.WatchJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/ExplainJob',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,6 +48,12 @@ class JobServiceStub:
     ]
     """The job now (when its seq is above after_seq) and whenever it changes, at most ten times a second; ends when the job has ended."""
 
+    ExplainJob: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.ExplainJobRequest,
+        windrow.rpc.v1.job_service_pb2.ExplainJobResponse,
+    ]
+    """Why each step of a job stands where it stands. NOT_FOUND, reason JOB_UNKNOWN."""
+
     CancelJob: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.CancelJobRequest,
         windrow.rpc.v1.job_service_pb2.CancelJobResponse,
@@ -137,6 +143,12 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.WatchJobResponse,
     ]
     """The job now (when its seq is above after_seq) and whenever it changes, at most ten times a second; ends when the job has ended."""
+
+    ExplainJob: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.ExplainJobRequest,
+        windrow.rpc.v1.job_service_pb2.ExplainJobResponse,
+    ]
+    """Why each step of a job stands where it stands. NOT_FOUND, reason JOB_UNKNOWN."""
 
     CancelJob: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.CancelJobRequest,
@@ -235,6 +247,14 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.job_service_pb2.WatchJobResponse], collections.abc.AsyncIterator[windrow.rpc.v1.job_service_pb2.WatchJobResponse]]:
         """The job now (when its seq is above after_seq) and whenever it changes, at most ten times a second; ends when the job has ended."""
+
+    @abc.abstractmethod
+    def ExplainJob(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.ExplainJobRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.ExplainJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.ExplainJobResponse]]:
+        """Why each step of a job stands where it stands. NOT_FOUND, reason JOB_UNKNOWN."""
 
     @abc.abstractmethod
     def CancelJob(
