@@ -236,6 +236,11 @@ class Client:
         answer = self.connection.call(self._stub.ExplainJob, pb.ExplainJobRequest(job_id=job_id))
         return [StepReason(reason.step, reason.code, reason.message) for reason in answer.reasons]
 
+    def why_no_work(self, job_id: str) -> str:
+        """Why no node takes work of a job, and what to look at; "" where one does. Raises NotFound."""
+        waits = [reason for reason in self.explain(job_id) if reason.waits_for_node]
+        return " ".join(dict.fromkeys(reason.message for reason in waits))
+
     def list_jobs(self) -> Iterator[Job]:
         """All jobs, newest first, fetched a page at a time."""
         token = ""

@@ -145,6 +145,11 @@ class StepReason(NamedTuple):
     code: str
     message: str
 
+    @property
+    def waits_for_node(self) -> bool:
+        """No node takes work of the step, and nothing happens until one does."""
+        return self.code in ("NO_NODE", "NO_NODE_IN_POOL", "NODES_SET_ASIDE")
+
 
 class Output(NamedTuple):
     """Where an output is, as a path on the master's machine. `append_row`: it holds the rows."""
@@ -205,6 +210,16 @@ class Job(NamedTuple):
     run_digest: str = ""
     warnings: tuple[str, ...] = ()
     experiment_name: str = ""
+
+    @property
+    def parallel(self) -> Job:
+        """The job with its parallel steps alone: what figures of items and mini-batches are about."""
+        return self._replace(steps=tuple(step for step in self.steps if not step.is_command))
+
+    @property
+    def commands(self) -> MiniBatchCounts:
+        """Its command steps, as the mini-batch that each of them is."""
+        return self._replace(steps=tuple(step for step in self.steps if step.is_command)).mini_batches
 
     @property
     def items(self) -> ItemCounts:

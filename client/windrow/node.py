@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,21 +39,14 @@ class Node(NamedTuple):
     node_incarnation: str = ""
     """The process of its agent: another one under the same name has another."""
 
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The names of `compute` that it works for; none: for any. From its label `pool`."""
+        return tuple(name for name in self.labels.get("pool", "").split(",") if name)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
         return {**self._asdict(), "labels": dict(self.labels)}
-
-
-def why_no_work(nodes: Sequence[Node]) -> str:
-    """Why no job can go on for want of nodes, and what to look at; "" where some node takes work."""
-    if any(node.state == "ready" and not node.cordoned for node in nodes):
-        return ""
-    counts = Counter("cordoned" if node.cordoned else node.state for node in nodes)
-    what = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-    here = f"No node takes work ({what})" if nodes else "No node is here"
-    set_aside = next((node for node in nodes if node.state == "quarantined" and node.message), None)
-    why = f"{set_aside.node_id}: {set_aside.message.rstrip('.')}. " if set_aside else ""
-    return f"{here}: the job waits for one. {why}`windrow node list` tells more"
 
 
 def node_from_message(message: node_pb2.Node) -> Node:

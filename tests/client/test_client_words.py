@@ -6,7 +6,6 @@ import json
 
 import pytest
 from client_workspace import Workspace, end, wait_until
-from windrow.node import Node, why_no_work
 
 
 def ended_job(workspace: Workspace) -> str:
@@ -84,23 +83,3 @@ def test_a_typed_option_wins_over_the_environment(workspace: Workspace, form: st
     both = workspace.run("job", "list", "--state", "mine", "--master", "127.0.0.1:1")
     assert both.returncode == 2
     assert "exclude each other" in both.stderr
-
-
-FULL = Node("n1", "quarantined", "10 attempts in a row failed here, the last: disk full.")
-
-
-@pytest.mark.parametrize(
-    ("nodes", "said"),
-    [
-        ([], "No node is here: the job waits for one. `windrow node list` tells more"),
-        ([Node("n1", "ready", cordoned=True)], "No node takes work (1 cordoned): the job waits for one."),
-        (
-            [FULL, Node("n2", "lost")],
-            "No node takes work (1 lost, 1 quarantined): the job waits for one. n1: 10 attempts in a row failed here, "
-            "the last: disk full. `windrow node list` tells more",
-        ),
-        ([FULL, Node("n2", "ready")], ""),
-    ],
-)
-def test_why_no_node_takes_work_is_said_with_the_reason_where_one_is_set_aside(nodes: list[Node], said: str) -> None:
-    assert why_no_work(nodes).startswith(said) and bool(why_no_work(nodes)) == bool(said)

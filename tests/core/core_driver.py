@@ -107,10 +107,28 @@ class CoreDriver:
 
     # Jobs
 
-    def submit(self, *settings: StepSettings, job_id: str = "job", request_id: str = "r", priority: int = 0) -> JobKey:
+    def submit(
+        self,
+        *settings: StepSettings,
+        job_id: str = "job",
+        request_id: str = "r",
+        priority: int = 0,
+        continue_on_step_failure: bool = False,
+    ) -> JobKey:
         """Submit a job; one plain step if none is given."""
         steps = settings or (StepSettings("step"),)
-        key = self.do(commands.SubmitJob(job_id, request_id, document_of(steps), "digest", steps, priority))
+        document = document_of(steps, continue_on_step_failure=continue_on_step_failure)
+        key = self.do(
+            commands.SubmitJob(
+                job_id,
+                request_id,
+                document,
+                "digest",
+                steps,
+                priority,
+                continue_on_step_failure=continue_on_step_failure,
+            )
+        )
         assert isinstance(key, int)
         return JobKey(key)
 
@@ -157,9 +175,10 @@ class CoreDriver:
         state = self.core.state
         return state.nodes.get(NodeId(name)) or state.absent.get(NodeId(name))
 
-    def register(self, name: str = "n1", incarnation: str = "a", replaced: str = "") -> Any:
+    def register(self, name: str = "n1", incarnation: str = "a", replaced: str = "", pool: str = "") -> Any:
         """Register a node; return the reply."""
-        return self.do(commands.RegisterNode(NodeId(name), incarnation, replaced, b"{}", b"{}"))
+        labels = json.dumps({"pool": pool} if pool else {}).encode()
+        return self.do(commands.RegisterNode(NodeId(name), incarnation, replaced, b"{}", labels))
 
     def open(
         self,
@@ -186,9 +205,11 @@ class CoreDriver:
         for number in range(times):
             self.do(commands.ReportWorkerFailure(NodeId(name), StepId(1), Cause.INIT_FAILED, "no model", "", number))
 
-    def join(self, name: str = "n1", leases_max: int = 1000, incarnation: str = "a", step_id: int = 1) -> Node:
+    def join(
+        self, name: str = "n1", leases_max: int = 1000, incarnation: str = "a", step_id: int = 1, pool: str = ""
+    ) -> Node:
         """A node registers, connects, and takes work."""
-        assert self.register(name, incarnation) is None
+        assert self.register(name, incarnation, pool=pool) is None
         assert self.open(name, incarnation) is None
         self.capacity(name, leases_max, step_id=step_id)
         return self.node(name)

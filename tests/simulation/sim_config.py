@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from windrow_master.core.settings import StepSettings
@@ -23,6 +23,7 @@ class JobPlan:
     cancel_s: float | None
     patch_s: float | None
     """When its generation rises."""
+    continue_on_step_failure: bool = False
 
 
 @dataclass
@@ -112,7 +113,16 @@ def draw_config(rng: Random) -> Config:
     config.jobs = [_draw_job(rng, number, config.faults_until_s) for number in range(rng.choice([1, 1, 2]))]
     config.cordons = rough * rng.choice([0.0, 0.1, 0.5])
     config.removals = rough * rng.choice([0.0, 0.2])
+    for job in config.jobs:
+        _bound(rng, job)
     return config
+
+
+def _bound(rng: Random, job: JobPlan) -> None:
+    """Some steps run on few nodes only, and some jobs go on when a step has failed."""
+    counts = [rng.choice([None, None, None, 1, 2]) for _ in job.settings]
+    job.settings = tuple(replace(step, instance_count=count) for step, count in zip(job.settings, counts, strict=True))
+    job.continue_on_step_failure = rng.random() < 0.3
 
 
 def _draw_job(rng: Random, number: int, faults_until_s: float) -> JobPlan:

@@ -106,7 +106,7 @@ class Simulation:
     def settings_of(self, step_id: int) -> StepSettings:
         """The settings of a stored step."""
         step = self.disk.tables.steps[step_id]
-        return settings_of(self.disk.tables.jobs[step.job_key].document)[step.ordinal]
+        return settings_of(self.disk.tables.jobs[step.job_key].document).steps[step.ordinal]
 
     # The master
 
@@ -203,8 +203,11 @@ class Simulation:
              lambda: self._client.after(0.3, lambda: None if done() else self._ask(command, done)))  # fmt: skip
 
     def _submit(self, job: JobPlan) -> None:
-        document = document_of(job.settings)
-        command = commands.SubmitJob(job.job_id, f"request-{job.job_id}", document, "digest", job.settings)
+        goes_on = job.continue_on_step_failure
+        document = document_of(job.settings, continue_on_step_failure=goes_on)
+        command = commands.SubmitJob(
+            job.job_id, f"request-{job.job_id}", document, "digest", job.settings, continue_on_step_failure=goes_on
+        )
         self._ask(command, lambda: self._stored_state(job.job_id) is not None)
 
     def _cancel(self, job: JobPlan) -> None:

@@ -57,7 +57,16 @@ STEP_ROWS: Rows = {
         ("component: azureml:score:1", Refused("component", "no registry")),
         ("component: azureml:score@latest", Refused("component", "no registry")),
     ],
-    "compute": [("compute: azureml:cpu", TAKEN), ("compute: local", TAKEN)],
+    "compute": [
+        ("compute: azureml:cpu", Sets("compute", "cpu")),
+        ("compute: cpu", Sets("compute", "cpu")),
+        ("compute: /subscriptions/s/resourceGroups/g/providers/m/workspaces/w/computes/cpu", Sets("compute", "cpu")),
+        ("compute: local", Sets("compute", "")),
+        ("compute: azureml:serverless", Sets("compute", "")),
+        ("compute: azureml:my cpu", Refused("compute", "a pool of nodes")),
+    ],
+    "job_tier": [("job_tier: spot", TAKEN)],
+    "queue_settings": [("queue_settings: {job_tier: spot}", TAKEN)],
     "inputs": [("inputs: 3", Refused("inputs", "a mapping"))],
     "outputs": [("outputs: 3", Refused("outputs", "a mapping"))],
     "input_data": [

@@ -275,8 +275,8 @@ class Host:
     def _run_failure(self, error: BaseException) -> Tuple[str, str]:
         """Message and detail."""
         if self._configuration.command:
-            message = str(error) or failures.describe(error)
-            return message, getattr(error, "detail", "") or failures.traceback_of(error)
+            detail = getattr(error, "detail", None)
+            return str(error), failures.traceback_of(error) if detail is None else detail
         return f"run() raised {failures.describe(error)}", failures.traceback_of(error)
 
     def _send_done(self, started: int, rows: Rows, misfits: Sequence[Tuple[str, int, str]]) -> None:

@@ -16,7 +16,7 @@ from windrow.cli.display import Display
 from windrow.cli.messages import YELLOW, coloured
 from windrow.errors import WindrowError
 from windrow.job import Job, JobState
-from windrow.node import Node, why_no_work
+from windrow.node import Node
 
 if TYPE_CHECKING:
     from windrow.client import Client
@@ -125,13 +125,12 @@ class Follower:
                 if bool(now) != bool(reason):
                     self.tell(f"The master stands still: {now}" if now else "The master accepts changes again.")
                 reason = now
-                nodes = list(self._client.list_nodes())
-                before, waits = waits, why_no_work(nodes)
+                before, waits = waits, self._client.why_no_work(self._job_id)
                 # Twice in a row, so that nobody is alarmed by an agent that is just being started.
                 if waits in ("", before) and waits != told:
                     told = waits
                     self.tell(waits or "A node takes work again.")
                 if with_nodes:
-                    self.events.put(_Fleet(nodes))
+                    self.events.put(_Fleet(list(self._client.list_nodes())))
             except Exception:  # the display lives without; the job's own stream tells what is wrong
                 return

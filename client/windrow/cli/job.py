@@ -9,6 +9,7 @@ import typer
 
 from windrow.cli import exit_codes
 from windrow.cli.display.uploads import UploadDisplay
+from windrow.cli.explain import explain
 from windrow.cli.job_files import download_outputs, print_log
 from windrow.cli.messages import say
 from windrow.cli.options import (
@@ -27,7 +28,6 @@ from windrow.cli.tables import ago, local_time, out, print_fields, print_json, p
 from windrow.cli.watching import stream_job
 from windrow.errors import UsageError
 from windrow.job import Job, JobState
-from windrow.node import why_no_work
 
 app = typer.Typer(
     help="The jobs of a master: submit, look at, follow, cancel, fetch.",
@@ -70,8 +70,8 @@ def create(
             print_json(job.to_dict())
         else:
             out(job.job_id)
-            if waits := why_no_work(list(client.list_nodes())):
-                say(f"{waits}.")
+            if waits := client.why_no_work(job.job_id):
+                say(waits)
     return exit_codes.DONE
 
 
@@ -124,18 +124,21 @@ def show(job: JobName, master: Master = None, state: State = None, output: Outpu
     with open_client(master, state) as client:
         found = client.get(job)
         document = client.document(job)
-        waits = "" if found.state.ended or client.runs_nothing else why_no_work(list(client.list_nodes()))
+        waits = "" if found.state.ended or client.runs_nothing else client.why_no_work(job)
         warn_read_only(client)
     if output is OutputForm.JSON:
         print_json({**found.to_dict(), "document": document})
         return exit_codes.DONE
     _print_job(found)
     if waits:
-        out(f"{waits}.")
+        out(waits)
     if found.state.ended:
         out("")
         print_summary(found, document, options=place_options(master, state), here=client.is_here)
     return exit_codes.DONE
+
+
+app.command("explain", epilog="example: windrow job explain digits-20260501-101500-ab12")(explain)
 
 
 @app.command("stream", epilog="example: windrow job stream digits-20260501-101500-ab12")

@@ -185,10 +185,10 @@ OUTPUT: dict[str, Field] = {
 PLACES: dict[str, dict[str, Field]] = {
     "": PIPELINE,
     "settings.": PIPELINE_SETTINGS,
+    "jobs.<step>.limits.": LIMITS,
     "jobs.<step>.": STEP,
     "jobs.<step>.retry_settings.": RETRY_SETTINGS,
     "jobs.<step>.resources.": RESOURCES,
-    "jobs.<step>.limits.": LIMITS,
     "jobs.<step>.task.": TASK,
 }
 """All tables by the place of their keys, to tell where a misplaced key belongs."""

@@ -7,7 +7,7 @@ in the same order, and the first that holds something up is the reason. Codes ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from windrow_master.core.commands import ExplainJob, Moment, Refused
@@ -53,10 +53,12 @@ def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> tuple[str, s
         return "JOB_PAUSED", f"{job.message}. `windrow job cancel {job.job_id}` ends it; please report this."
     if state.held:
         return "MASTER_HELD", "The master hands out nothing until a `windrow run` of this state folder asks for work."
-    if not len(step.mini_batches) and not step.planned:
-        return _dividing(step, now)
     if step.counters.leased:
         return _running(state, step, now)
+    if nowhere := _nowhere(state, step):
+        return nowhere
+    if not len(step.mini_batches) and not step.planned:
+        return _dividing(step, now)
     return _unleased(state, step, now)
 
 
@@ -119,29 +121,39 @@ def _bound(step: Step) -> str:
     return "" if timeout_s is None else f" After {timeout_s:g} s (--progress_update_timeout) the step fails."
 
 
+def _nowhere(state: CoreState, step: Step) -> tuple[str, str] | None:
+    """There is no node that takes work of the step."""
+    nodes = [*state.nodes.values(), *state.absent.values()]
+    if not nodes:
+        return "NO_NODE", "No node is here: the job waits for one. `windrow node list` tells more."
+    pool = [node for node in nodes if is_in_pool(node, step)]
+    if not pool:
+        wanted, there = step.settings.compute, sorted({name for node in nodes for name in node.pools})
+        return "NO_NODE_IN_POOL", (
+            f"No node of the pool {wanted!r} (compute) is here: the step waits for one. There are nodes of "
+            f"{_listed(there)}. Start one with `windrow agent --pool {wanted}`, or name another compute."
+        )
+    if not _serving(pool):
+        return "NODES_SET_ASIDE", (
+            f"No node takes work ({_set_aside(pool)}): the job waits for one. {_why(pool)}`windrow node list` tells "
+            "more."
+        )
+    return None
+
+
+def _serving(nodes: Iterable[Node]) -> list[Node]:
+    return [node for node in nodes if node.state == NodeState.READY and node.stream and not node.cordoned]
+
+
 def _unleased(state: CoreState, step: Step, now: Moment) -> tuple[str, str]:
     """Mini-batches wait, and none is leased: what the scheduler stumbles over."""
     waits = f"{counted(step.counters.queued, 'mini-batch')} wait{'s' * (step.counters.queued == 1)}"
-    nodes = list(state.nodes.values())
-    if not nodes:
-        return "NO_NODE", f"{waits}, and no node is here. Start one: windrow agent --master ADDRESS."
-    pool = [node for node in nodes if is_in_pool(node, step)]
-    if not pool:
-        there = sorted({name for node in nodes for name in node.pools})
-        return "NO_NODE_IN_POOL", (
-            f"{waits} for a node of the pool {step.settings.compute!r} (compute), and none is here. There are nodes of "
-            f"{_listed(there)}. Start one: windrow agent --pool {step.settings.compute}; or name another compute."
-        )
-    serving = [node for node in pool if node.state == NodeState.READY and node.stream and not node.cordoned]
-    if not serving:
-        why = _set_aside(pool)
-        return "NODES_SET_ASIDE", f"{waits}, and no node takes work: {why}. `windrow node list` tells more."
     if step.fault_message:
         fault = step.fault_message
         return "NODE_FAULT", f"{waits}. The last attempt has met a fault of its node: {fault}{_bound(step)}"
     if not step.ready.ready_count(now.monotonic_s):
         return "RETRY_DELAYED", f"{waits} for a moment before the next try: their last attempts have failed."
-    chosen = working_nodes(state, step, serving)
+    chosen = working_nodes(state, step, _serving(state.nodes.values()))
     given_up = [node.node_id for node in chosen if step.step_id in node.given_up]
     if given_up and len(given_up) == len(chosen):
         example = step.counters.main_failure()
@@ -170,9 +182,12 @@ def _busy(state: CoreState, step: Step, chosen: list[Node], waits: str) -> tuple
 
 def _set_aside(nodes: list[Node]) -> str:
     counts = Counter("cordoned" if node.cordoned else node.state.name.lower() for node in nodes)
-    told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-    why = next((f" ({node.node_id}: {node.message.rstrip('.')})" for node in nodes if node.message), "")
-    return told + why
+    return ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+
+
+def _why(nodes: list[Node]) -> str:
+    node = next((node for node in nodes if node.state == NodeState.QUARANTINED and node.message), None)
+    return "" if node is None else f"{node.node_id}: {node.message.rstrip('.')}. "
 
 
 def _listed(names: Sequence[str]) -> str:

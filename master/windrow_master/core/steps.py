@@ -240,7 +240,7 @@ def fail_step(state: CoreState, step: Step, message: str, now: Moment, category:
     job = state.jobs[step.job_key]
     step.message, step.error_category = message, category
     _end_step(state, step, StepState.FAILED, now)
-    if step.counters.failed or step.counters.items_failed:
+    if (step.counters.failed or step.counters.items_failed) and not step.settings.is_command:
         state.effects.append(fx.ReportFailures(step.step_id))
     if job.state not in ENDED_JOBS and job.state != JobState.CANCELLING:
         job.message = _failure_of(job)

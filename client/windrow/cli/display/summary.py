@@ -35,16 +35,23 @@ def exit_code(job: Job, *, strict: bool) -> int:
 def output_places(job: Job, document: Mapping[str, Any]) -> list[str]:
     """Where the outputs are: the files of rows, then the other outputs that the pipeline names.
 
-    All the others, where it names none.
+    Where it names none, those that no other step reads.
     """
     rows = rows_files(job, document)
     with_rows = {(step.name, out.name) for step in job.steps for out in step.outputs if out.append_row}
     named = {(bound["step"], bound["output"]) for bound in document.get("outputs", {}).values()}
+    read = {
+        (given["step"], given["output"])
+        for step in document.get("steps", ())
+        for given in step["inputs"].values()
+        if given["kind"] == "output"
+    }
     others = [
         out.path
         for step in job.steps
         for out in step.outputs
-        if (step.name, out.name) not in with_rows and (not named or (step.name, out.name) in named)
+        if (step.name, out.name) not in with_rows
+        and ((step.name, out.name) in named if named else (step.name, out.name) not in read)
     ]
     first = [file.place for file in rows if "." not in file.output or not named] or [file.place for file in rows]
     return first + others
@@ -55,7 +62,7 @@ def failed_items_files(job: Job, options: str = "") -> list[str]:
     machine does not see it, the command that shows the list."""
     found = []
     for step in job.steps:
-        if not step.items.failed and not step.mini_batches.failed:
+        if step.is_command or (not step.items.failed and not step.mini_batches.failed):
             continue
         file = step.failed_items_file
         seen = bool(file) and Path(file).is_file()
@@ -77,7 +84,8 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
     places = output_places(job, document) if job.state.succeeded else []
     for step in job.steps:
         _print_failures(step)
-    items, batches = job.items, job.mini_batches
+    work = job.parallel
+    items, batches = work.items, work.mini_batches
     took = _took(job)
     # Mini-batches without input (--rank_mini_batch_count) hold no items.
     of_batches = counted(batches.total, "mini-batch")
@@ -85,7 +93,17 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
     rows = sum(step.rows for step in job.steps)
     written = sum(step.output_bytes for step in job.steps)
     pace = f" ({rate(items.done / took, 'items')})" if took and items.done else ""
-    tail = f"{counted(rows, 'row')} ({size(written)})" + (f", {duration(took)}{pace}" if took is not None else "")
+    commands = counted(job.commands.total, "command") if job.commands.total else ""
+    counts = ", ".join(filter(None, (counts if work.steps else "", commands)))
+    tail = ", ".join(
+        filter(
+            None,
+            (
+                f"{counted(rows, 'row')} ({size(written)})" if work.steps else "",
+                f"{duration(took)}{pace}" if took is not None else "",
+            ),
+        )
+    )
     match job.state:
         case JobState.COMPLETED:
             _out(f"{coloured('Completed', GREEN, sys.stdout)}: {counts}, {tail}")
@@ -117,7 +135,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
             )
         case _:
             for step in job.steps:
-                if step.items.failed or step.mini_batches.failed:
+                if not step.is_command and (step.items.failed or step.mini_batches.failed):
                     failed = counted(step.items.failed, "failed item")
                     if not step.items.failed:
                         failed = counted(step.mini_batches.failed, "failed mini-batch")
@@ -143,6 +161,7 @@ def _where(places: Sequence[str], job: Job, options: str, here: bool) -> str:
 
 def _failed_of(job: Job) -> str:
     """How much failed: items, unless nothing was loaded of what failed."""
+    job = job.parallel
     if job.mini_batches.failed and not job.items.failed:
         batches = job.mini_batches
         # Where no mini-batch holds items (--rank_mini_batch_count), there is nothing to count.
@@ -159,12 +178,15 @@ def _script_ran(step: Step) -> bool:
 def _print_failures(step: Step) -> None:
     for example in step.failure_examples:
         count = step.failed_attempts.get(example.cause, 0)
-        # A worker that never was ready had no mini-batch.
-        where = [] if example.cause == "init_failed" else [f"mini-batch {example.mini_batch_index}"]
+        # A worker that never was ready had no mini-batch, and a command is one.
+        unnamed = example.cause == "init_failed" or step.is_command
+        where = [] if unnamed else [f"mini-batch {example.mini_batch_index}"]
         if example.node_id:
             where.append(f"{example.node_id} process{example.process_number:03d}")
         times = f"{counted(count, 'attempt')} " if count else ""
         head = f"{step.name}: {times}{example.cause}, first in {', '.join(where)}: {example.message}"
+        if step.is_command and count == 1:
+            head = f"{step.name} ({', '.join(where)}): {example.message}"
         _out(coloured(" ".join(head.split()), YELLOW, sys.stdout))
         lines = example.detail.rstrip().splitlines()[-DETAIL_LINES:]
         if lines and lines != [example.message]:
