@@ -164,6 +164,18 @@ class Client:
         and so does data at relative paths, unless the master sees the same folder; `on_upload` is told how far it is.
         Raises windrow.spec.JobFileError with all problems of the file, RequestRefused for what the master refuses.
         """
+        return self.submit_effective(self._prepared(job, sets, name, priority, weight, on_upload))
+
+    def _prepared(
+        self,
+        job: str | os.PathLike[str] | LoadedJob,
+        sets: Sequence[str],
+        name: str | None,
+        priority: int,
+        weight: int,
+        on_upload: Callable[[UploadMoment], None],
+    ) -> EffectiveJob:
+        """The effective job that can be submitted: its code and data are where the master is."""
         master = self.master()
         if isinstance(job, (str, os.PathLike)):
             from windrow.spec import load_job
@@ -176,8 +188,7 @@ class Client:
             from windrow.upload import upload_data
 
             data_paths = upload_data(self.connection, job, master.datastores, on_upload)
-        effective = self.upload_code(job, data_paths=data_paths, name=name, priority=priority, weight=weight)
-        return self.submit_effective(effective)
+        return self.upload_code(job, data_paths=data_paths, name=name, priority=priority, weight=weight)
 
     def upload_code(
         self,
@@ -220,6 +231,30 @@ class Client:
         """Submit an effective job whose code the master has. The same `request_id` again returns the first answer."""
         request = pb.SubmitJobRequest(request_id=request_id or os.urandom(16).hex(), document=job.to_json().encode())
         return job_from_message(self.connection.call(self._stub.SubmitJob, request).job)
+
+    def retry(
+        self,
+        job_id: str,
+        job: str | os.PathLike[str] | LoadedJob | None = None,
+        *,
+        sets: Sequence[str] = (),
+        on_upload: Callable[[UploadMoment], None] = lambda moment: None,
+    ) -> Job:
+        """Run what is not done of a job that has ended, into the same outputs; return the job, at work again.
+
+        Items with a result keep it. `job`: the repaired job file, or what `windrow.spec.load_job` made of it, whose
+        code, arguments, limits and retries count from now on; None: as the job was. Raises NotFound, RequestRefused
+        (JOB_NOT_ENDED, NOTHING_TO_RETRY, JOB_INVALID), and what `submit` raises.
+        """
+        generation = self.get(job_id).generation
+        document = b""
+        if job is not None:
+            effective = self._prepared(job, sets, None, 0, 1, on_upload)
+            document = effective._replace(name=job_id).to_json().encode()
+        elif sets:
+            raise UsageError("`sets` change a job file; give that, too.")
+        request = pb.RetryJobRequest(job_id=job_id, generation=generation, document=document)
+        return job_from_message(self.connection.call(self._stub.RetryJob, request).job)
 
     def get(self, job_id: str) -> Job:
         """A job as it stands. Raises NotFound."""

@@ -36,6 +36,7 @@ from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.committer import Committer
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.preparation import step_folder
+from windrow_master.shell.retrying import Retries
 from windrow_master.shell.writer import Writer, moment
 from windrow_master.store.sqlite import SqliteStore
 from windrow_master.submission import Submissions, settings_of
@@ -112,6 +113,7 @@ class MasterService:
             None if config.embedded else datastores,
             None if default is None else default / UPLOADS,
         )
+        retries = Retries(jobs, store, writer, submissions, carrier.sorted_rows)
         named: list[str] = []
         agents = AgentService(writer, carrier, WorkerLogs(carrier.logs_of), named, embedded=config.embedded)
         guards: list[grpc.aio.ServerInterceptor[Any, Any]] = []
@@ -129,6 +131,7 @@ class MasterService:
                 writer,
                 jobs,
                 submissions,
+                retries,
                 watchers,
                 agents,
                 config.state,

@@ -73,6 +73,26 @@ class Submissions:
         known = self._jobs.find_request(request_id)
         if known is not None:
             return known
+        job = await self.check(document)
+        job_id = job.name or make_job_id(job)
+        if self._jobs.find(job_id) is not None:
+            raise SubmissionInvalid(
+                "JOB_EXISTS", f"A job named {job_id!r} exists already. Give this one another name, or none."
+            )
+        return commands.SubmitJob(
+            job_id=job_id,
+            request_id=request_id,
+            document=document,
+            run_digest=job.run_digest,
+            steps=tuple(map(step_settings, job.steps)),
+            priority=job.priority,
+            weight=job.weight,
+            warnings=tuple(job.warnings),
+            continue_on_step_failure=job.continue_on_step_failure,
+        )
+
+    async def check(self, document: bytes) -> EffectiveJob:
+        """The job of a document, if it can be accepted. Raises SubmissionInvalid."""
         if len(document) > DOCUMENT_BYTES_MAX:
             raise SubmissionInvalid(
                 "JOB_INVALID", f"The job document has {len(document)} bytes; at most {DOCUMENT_BYTES_MAX} are accepted."
@@ -92,22 +112,7 @@ class Submissions:
         if self._datastores is not None:
             # In a thread: a datastore may be on a share that is slow to answer.
             await in_thread(self._check_paths, job_places, self._datastores)
-        job_id = job.name or make_job_id(job)
-        if self._jobs.find(job_id) is not None:
-            raise SubmissionInvalid(
-                "JOB_EXISTS", f"A job named {job_id!r} exists already. Give this one another name, or none."
-            )
-        return commands.SubmitJob(
-            job_id=job_id,
-            request_id=request_id,
-            document=document,
-            run_digest=job.run_digest,
-            steps=tuple(map(step_settings, job.steps)),
-            priority=job.priority,
-            weight=job.weight,
-            warnings=tuple(job.warnings),
-            continue_on_step_failure=job.continue_on_step_failure,
-        )
+        return job
 
     def _resolved(self, job: EffectiveJob) -> EffectiveJob:
         """The job with what its addresses of datastores mean. Raises SubmissionInvalid."""

@@ -24,6 +24,7 @@ from windrow.cli.options import (
     warn_read_only,
 )
 from windrow.cli.place import place_options
+from windrow.cli.retry import retry
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
 from windrow.cli.watching import stream_job
 from windrow.errors import UsageError
@@ -176,6 +177,9 @@ def cancel(
     else:
         out(f"{found.job_id} had ended before: it is {found.state.value}.")
     return exit_codes.DONE
+
+
+app.command("retry", epilog="example: windrow job retry digits-20260501-101500-ab12 --file job.yml --stream")(retry)
 
 
 @app.command("download", epilog="example: windrow job download digits-20260501-101500-ab12 --to results")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from windrow.client import Client
 
 P = ParamSpec("P")
+DATABASE = "windrow.db"
+"""A folder that holds it is a state folder."""
 
 
 class OutputForm(str, Enum):  # noqa: UP042  typer shows the values of a plain str Enum
@@ -92,6 +94,16 @@ def warn_read_only(client: Client) -> None:
         say(f"{coloured('warning:', YELLOW, sys.stderr)} the master stands still: {reason}")
 
 
+def state_of(master: str | None, state: Path | None) -> Path | None:
+    """The state folder of runs on this machine that the options mean, by the rule of `open_client`; None: a master."""
+    from windrow.contexts import Contexts
+
+    master, state = one_place(master, state)
+    if state is None and not master and Contexts().in_use() is None and Path(state_folder.DEFAULT, DATABASE).is_file():
+        return Path(state_folder.DEFAULT)
+    return state
+
+
 @contextmanager
 def open_client(master: str | None, state: Path | None, *, live: bool = False) -> Iterator[Client]:
     """A client of the master that the options name; without any: of the context in use, else of the runs here.
@@ -103,7 +115,7 @@ def open_client(master: str | None, state: Path | None, *, live: bool = False) -
 
     master, state = one_place(master, state)
     if not master and state is None and Contexts().in_use() is None:
-        if not Path(state_folder.DEFAULT, "windrow.db").is_file():
+        if not Path(state_folder.DEFAULT, DATABASE).is_file():
             raise UsageError(
                 "Which master? Give --master ADDRESS (or set WINDROW_MASTER, or use a context: windrow context add), "
                 "or --state DIR for runs on this machine. There is no .windrow folder here."

@@ -74,10 +74,10 @@ class _Run:
 
     def run(self) -> int:
         """From the job file to the last line."""
-        loaded = self._load()
+        loaded = self._load() if self._options.job_file else None
         if self._session is None:
             self._session = self._open()
-        if self._session.interpreter:
+        if self._session.interpreter and loaded is not None:
             from windrow.interpreter import check_interpreter
 
             check_interpreter(self._session.interpreter, loaded)
@@ -180,7 +180,7 @@ class _Run:
             datastores=options.datastores,
         )
 
-    def _follow(self, session: Session, loaded: LoadedJob) -> tuple[Job, dict[str, Any]]:
+    def _follow(self, session: Session, loaded: LoadedJob | None) -> tuple[Job, dict[str, Any]]:
         """Begin or continue the run and follow it to its end, whatever happens to the master or its owner."""
         from windrow.embedded.run import connect
         from windrow.embedded.session import OwnerGone
@@ -201,11 +201,14 @@ class _Run:
             finally:
                 client.close()
 
-    def _begin(self, client: Any, session: Session, loaded: LoadedJob) -> Job:
-        from windrow.embedded.submission import begin
+    def _begin(self, client: Any, session: Session, loaded: LoadedJob | None) -> Job:
+        from windrow.embedded.submission import begin, retry
 
         options = self._options
-        begun = begin(client, loaded, session.folder, restart=options.restart, keep_rows=options.keep_rows)
+        if loaded is None or options.retried:
+            begun = retry(client, options.retried, loaded, session.folder)
+        else:
+            begun = begin(client, loaded, session.folder, restart=options.restart, keep_rows=options.keep_rows)
         self._display = make_display(options.output, quiet=options.no_progress)
         self._display.begin(begun.job, continued=begun.continued)
         if session.attached:

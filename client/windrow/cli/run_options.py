@@ -36,6 +36,8 @@ class RunOptions:
         self.strict = False
         self.no_progress = False
         self.output = "text"
+        self.retried = ""
+        """The job that is gone on with (`windrow job retry`); then there need be no job file."""
 
 
 def parse(arguments: list[str]) -> RunOptions | None:

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
-from windrow_master.core.settings import StepSettings
+from windrow_master.core.records import Snapshot
+from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.core.states import Cause
 from windrow_master.core.statuses import SYSTEM_ERROR
 
@@ -90,6 +91,16 @@ class SubmitJob(NamedTuple):
     weight: int = 1
     warnings: tuple[str, ...] = ()
     continue_on_step_failure: bool = False
+
+
+class AdoptJob(NamedTuple):
+    """A job that had ended was opened again in the store (`Store.reopen`), to run what of it is not done.
+
+    `snapshot`: that job alone, as a new master would load it. Reply: its JobKey.
+    """
+
+    snapshot: Snapshot
+    settings: JobSettings
 
 
 class CancelJob(NamedTuple):
@@ -336,6 +347,7 @@ class StepRaised(Exception):
 
 Command = (
     SubmitJob
+    | AdoptJob
     | CancelJob
     | ExplainJob
     | PauseJob

@@ -33,6 +33,7 @@ Handler = Callable[[CoreState, Any, Moment], Any]
 
 HANDLERS: dict[type, Handler] = {
     commands.SubmitJob: steps.on_submit_job,
+    commands.AdoptJob: recovery.on_adopt_job,
     commands.CancelJob: steps.on_cancel_job,
     commands.ExplainJob: reasons.on_explain_job,
     commands.PauseJob: steps.on_pause_job,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from windrow_master.core import effects as fx
 from windrow_master.core.budgets import CHARGED_CAUSES, count_failure
-from windrow_master.core.commands import Moment
+from windrow_master.core.commands import AdoptJob, Moment
 from windrow_master.core.counters import Counters
-from windrow_master.core.ids import NodeId
+from windrow_master.core.ids import JobKey, NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import MiniBatches
 from windrow_master.core.pools import pools_of
@@ -40,20 +40,35 @@ def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Mom
     if state.nodes:
         state.settle_until_s = now.monotonic_s + state.timing.settle_s
     for job_row in snapshot.jobs:
-        job = _job(job_row)
-        state.jobs[job.job_key] = job
-        state.job_keys[job.job_id] = job.job_key
-        settings = settings_of(job_row.document)
-        job.continue_on_step_failure = settings.continue_on_step_failure
-        for loaded in (step for step in snapshot.steps if step.step.job_key == job.job_key):
-            step = _step(loaded, settings.steps[loaded.step.ordinal], now)
-            job.steps.append(step)
-            state.steps[step.step_id] = step
-            if step.state not in ENDED_STEPS:
-                _restore_attempts(state, job, step, loaded, now)
+        _enter(state, job_row, snapshot, settings_of(job_row.document), now)
     for job in list(state.jobs.values()):
         _owe_effects(state, job, now)
     state.scheduling_wanted = True
+
+
+def on_adopt_job(state: CoreState, command: AdoptJob, now: Moment) -> JobKey:
+    """Take over a job that had ended and was opened again in the store, as a new master would."""
+    (row,) = command.snapshot.jobs
+    job = _enter(state, row, command.snapshot, command.settings, now)
+    state.touch_job(job)
+    state.add_event(now, job.job_key, "retried", f"generation {job.generation}")
+    _owe_effects(state, job, now)
+    state.scheduling_wanted = True
+    return job.job_key
+
+
+def _enter(state: CoreState, row: JobRow, snapshot: Snapshot, settings: JobSettings, now: Moment) -> Job:
+    job = _job(row)
+    job.continue_on_step_failure = settings.continue_on_step_failure
+    state.jobs[job.job_key] = job
+    state.job_keys[job.job_id] = job.job_key
+    for loaded in (step for step in snapshot.steps if step.step.job_key == job.job_key):
+        step = _step(loaded, settings.steps[loaded.step.ordinal], now)
+        job.steps.append(step)
+        state.steps[step.step_id] = step
+        if step.state not in ENDED_STEPS:
+            _restore_attempts(state, job, step, loaded, now)
+    return job
 
 
 def _node(row: NodeRow) -> Node:

@@ -26,7 +26,9 @@ from windrow_master.rpc.refusals import CODES, Context, refuse
 from windrow_master.rpc.threads import in_thread
 from windrow_master.rpc.views import job_message
 from windrow_master.shell.preparation import StepPaths, logs_folder
+from windrow_master.shell.retrying import Retries
 from windrow_master.shell.writer import Writer
+from windrow_master.store.errors import StorePostponed
 from windrow_master.submission import SubmissionInvalid, Submissions
 from windrow_master.watchers import Watchers
 
@@ -46,6 +48,7 @@ class JobService(NodeCalls):
         writer: Writer,
         jobs: Jobs,
         submissions: Submissions,
+        retries: Retries,
         watchers: Watchers,
         nodes: NodeViews,
         state_folder: Path,
@@ -56,6 +59,7 @@ class JobService(NodeCalls):
         super().__init__(writer, nodes, embedded=embedded)
         self._jobs = jobs
         self._submissions = submissions
+        self._retries = retries
         self._watchers = watchers
         self._state_folder = state_folder
         self._datastores = datastores
@@ -128,6 +132,20 @@ class JobService(NodeCalls):
             await refuse(context, await self._writer.submit(commands.CancelJob(request.job_id)))
             job, steps = await self._find(request.job_id, context)
         return pb.CancelJobResponse(job=job_message(job, steps))
+
+    async def RetryJob(self, request: pb.RetryJobRequest, context: Context) -> pb.RetryJobResponse:
+        """Run what is not done of a job that has ended."""
+        try:
+            reply = await self._retries.retry(request.job_id, request.generation, request.document)
+        except SubmissionInvalid as error:
+            code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
+            await errors.abort(context, code, error.reason, str(error), error.metadata)
+        except StorePostponed as error:
+            await errors.abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "STORAGE_FULL", str(error))
+        await refuse(context, reply)
+        self._begin_work()
+        job, steps = await self._find(request.job_id, context)
+        return pb.RetryJobResponse(job=job_message(job, steps))
 
     async def ListLogs(self, request: pb.ListLogsRequest, context: Context) -> pb.ListLogsResponse:
         """Names of a job's log files."""

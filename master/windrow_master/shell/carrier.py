@@ -22,6 +22,7 @@ from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import Job, Step
+from windrow_master.core.states import JobState
 from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.output.errors import TargetForeign
@@ -72,7 +73,7 @@ class Carrier:
         self._readable = readable
         self._finisher = finisher
         self._watchers = watchers
-        self._sorted_rows = SortedRows(state_folder, shared, embedded=readable is None)
+        self.sorted_rows = SortedRows(state_folder, shared, embedded=readable is None)
         self._submit: Submit
         self._on_fatal: Callable[[BaseException], None]
         self._sessions: dict[NodeId, WorkSession] = {}
@@ -114,7 +115,7 @@ class Carrier:
 
     def clear_up(self, reader: StoreReader) -> None:
         """Remove what an earlier master has left behind, beside everything else."""
-        self._keep(asyncio.create_task(asyncio.to_thread(self._sorted_rows.remove_left, reader)))
+        self._keep(asyncio.create_task(asyncio.to_thread(self.sorted_rows.remove_left, reader)))
 
     async def close(self) -> None:
         """Stop planners, end streams."""
@@ -296,7 +297,7 @@ class Carrier:
                     folder,
                     self._places,
                     self._readable,
-                    self._sorted_rows.folder_of(job.job_id, step.step_id),
+                    self.sorted_rows.folder_of(job.job_id, step.step_id),
                 ),
                 lambda: step.checkpoint,
                 self._submit,
@@ -362,9 +363,9 @@ class Carrier:
         if effect.ended:
             self._documents.pop(effect.job_key, None)
             job = self._core.state.jobs.get(effect.job_key)
-            if job is not None:
+            if job is not None and job.state == JobState.COMPLETED:
                 step_ids = [step.step_id for step in job.steps]
-                self._keep(asyncio.create_task(asyncio.to_thread(self._sorted_rows.remove, job.job_id, step_ids)))
+                self._keep(asyncio.create_task(asyncio.to_thread(self.sorted_rows.remove, job.job_id, step_ids)))
 
     def _keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)

@@ -50,6 +50,7 @@ VOLATILE = (
 
 CLIENT_CHANGES = (
     commands.SubmitJob,
+    commands.AdoptJob,
     commands.CancelJob,
     commands.DrainNode,
     commands.CordonNode,

@@ -28,6 +28,7 @@ from windrow_master.store.errors import (
     StorePostponed,
     StoreUnusable,
 )
+from windrow_master.store.reopening import ReopenedJob
 from windrow_master.store.reserve import Reserve
 from windrow_master.store.rows import CommittedRange, FailureRow, MiniBatchRow, OutputRow, RowRange, SegmentRow
 
@@ -140,6 +141,12 @@ class Store(Protocol):
 
     def record_output(self, row: OutputRow) -> None:
         """Remember a file that is about to be renamed into place. Callable from any thread. Raises as `commit`."""
+
+    def reopen(self, job: ReopenedJob) -> Snapshot:
+        """Open a job that has ended again, and return it as `load` would. Callable from any thread.
+
+        Raises NotReopened where it has not ended under that generation (nothing was changed), else as `commit`.
+        """
 
     def record_address(self, address: str, lease_until: float = 0.0) -> None:
         """Publish where this master serves. Raises as `commit`."""

@@ -39,6 +39,7 @@ from windrow_master.store.loading import load_snapshot
 from windrow_master.store.lock import StateLock
 from windrow_master.store.pruning import delete_some
 from windrow_master.store.reading import SqliteReader
+from windrow_master.store.reopening import ReopenedJob, reopen
 from windrow_master.store.reserve import RESERVE_BYTES, Reserve
 from windrow_master.store.rows import OutputRow, RowRange, SegmentRow
 
@@ -144,6 +145,15 @@ class SqliteStore:
     def record_output(self, row: OutputRow) -> None:
         """See protocol.Store."""
         self._write_all([Write(sql.OUTPUTS, [row])])
+
+    def reopen(self, job: ReopenedJob) -> Snapshot:
+        """See protocol.Store."""
+        with self._turn:
+            self._write(lambda: reopen(self._connection, job))
+            try:
+                return load_snapshot(self._connection, job.job_key)
+            except sqlite3.Error as error:
+                raise self._classified(error) from error
 
     def record_address(self, address: str, lease_until: float = 0.0) -> None:
         """See protocol.Store."""

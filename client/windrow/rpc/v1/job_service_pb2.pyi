@@ -300,6 +300,55 @@ class CancelJobResponse(google.protobuf.message.Message):
 global___CancelJobResponse = CancelJobResponse
 
 @typing.final
+class RetryJobRequest(google.protobuf.message.Message):
+    """A job to go on with."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    DOCUMENT_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Its name."""
+    generation: builtins.int
+    """The generation under which it ended: a repeated call is answered as the first one."""
+    document: builtins.bytes
+    """The effective job as JSON that it is from now on (repaired code, other arguments, limits or retries); empty: what it
+    was. Its steps, and what decides how inputs are divided and what rows look like, must be the same where rows are kept.
+    """
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        generation: builtins.int = ...,
+        document: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["document", b"document", "generation", b"generation", "job_id", b"job_id"]) -> None: ...
+
+global___RetryJobRequest = RetryJobRequest
+
+@typing.final
+class RetryJobResponse(google.protobuf.message.Message):
+    """The job, at work again."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    @property
+    def job(self) -> windrow.rpc.v1.job_pb2.Job:
+        """As it stands."""
+
+    def __init__(
+        self,
+        *,
+        job: windrow.rpc.v1.job_pb2.Job | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["job", b"job"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job"]) -> None: ...
+
+global___RetryJobResponse = RetryJobResponse
+
+@typing.final
 class ListLogsRequest(google.protobuf.message.Message):
     """Which job."""
 

@@ -65,6 +65,11 @@ class JobServiceStub(object):
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobResponse.FromString,
                 _registered_method=True)
+        self.RetryJob = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/RetryJob',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobResponse.FromString,
+                _registered_method=True)
         self.ListLogs = channel.unary_unary(
                 '/windrow.rpc.v1.JobService/ListLogs',
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListLogsRequest.SerializeToString,
@@ -150,6 +155,14 @@ class JobServiceServicer(object):
 
     def CancelJob(self, request, context):
         """Cancels a job. A job that has ended stays as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetryJob(self, request, context):
+        """Runs what is not done of a job that has ended, as its next generation, into the same outputs. NOT_FOUND, reason
+        JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -246,6 +259,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.CancelJob,
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobResponse.SerializeToString,
+            ),
+            'RetryJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryJob,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobResponse.SerializeToString,
             ),
             'ListLogs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListLogs,
@@ -451,6 +469,33 @@ class JobService(object):
             '/windrow.rpc.v1.JobService/CancelJob',
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobRequest.SerializeToString,
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/RetryJob',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

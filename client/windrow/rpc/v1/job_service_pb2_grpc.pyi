@@ -60,6 +60,14 @@ class JobServiceStub:
     ]
     """Cancels a job. A job that has ended stays as it is."""
 
+    RetryJob: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.RetryJobRequest,
+        windrow.rpc.v1.job_service_pb2.RetryJobResponse,
+    ]
+    """Runs what is not done of a job that has ended, as its next generation, into the same outputs. NOT_FOUND, reason
+    JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
+    """
+
     ListLogs: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.ListLogsRequest,
         windrow.rpc.v1.job_service_pb2.ListLogsResponse,
@@ -155,6 +163,14 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.CancelJobResponse,
     ]
     """Cancels a job. A job that has ended stays as it is."""
+
+    RetryJob: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.RetryJobRequest,
+        windrow.rpc.v1.job_service_pb2.RetryJobResponse,
+    ]
+    """Runs what is not done of a job that has ended, as its next generation, into the same outputs. NOT_FOUND, reason
+    JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
+    """
 
     ListLogs: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.ListLogsRequest,
@@ -263,6 +279,16 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.CancelJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.CancelJobResponse]]:
         """Cancels a job. A job that has ended stays as it is."""
+
+    @abc.abstractmethod
+    def RetryJob(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.RetryJobRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.RetryJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.RetryJobResponse]]:
+        """Runs what is not done of a job that has ended, as its next generation, into the same outputs. NOT_FOUND, reason
+        JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
+        """
 
     @abc.abstractmethod
     def ListLogs(
