@@ -15,12 +15,14 @@ from windrow_master.core import commands, invariants
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import HeldLease, Moment
 from windrow_master.core.core import Core
+from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import Job, Node, Step, Timing
-from windrow_master.core.states import Cause, Verdict
+from windrow_master.core.states import Cause, StepState, Verdict
+from windrow_master.store.reopening import ReopenedJob, Reopening
 
 WALL_S = 1_700_000_000.0
 
@@ -158,6 +160,17 @@ class CoreDriver:
         step_id = self.core.state.step_id_last
         assert self.plan(step_id, item_counts)
         return self.step(step_id)
+
+    def retry(self, **hows: Reopening) -> None:
+        """Open the one job again; `hows` by step name, the others as a retry without another file would."""
+        job = next(iter(self.tables.jobs.values()))
+        steps = {}
+        for row in (row for row in self.tables.steps.values() if row.job_key == job.job_key):
+            done = row.state == StepState.COMPLETED and not Counters.from_json(row.counters).items_failed
+            steps[row.step_id] = hows.get(row.name, Reopening.KEPT if done else Reopening.RESUMED)
+        wanted = ReopenedJob(job.job_key, job.generation, job.document, job.run_digest, steps)
+        snapshot = self.tables.reopen(wanted)
+        assert self.do(commands.AdoptJob(snapshot, settings_of(job.document))) == job.job_key
 
     def finish_step(self, step_id: int = 1, message: str = "") -> None:
         """The output of a step stands."""

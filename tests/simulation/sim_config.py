@@ -24,6 +24,8 @@ class JobPlan:
     patch_s: float | None
     """When its generation rises."""
     continue_on_step_failure: bool = False
+    retries: int = 0
+    """How often it is retried when it has ended otherwise than well."""
 
 
 @dataclass
@@ -73,8 +75,11 @@ class Config:
     @property
     def ends_by_s(self) -> float:
         """Seconds after the last fault in which every job must end: several times the work, and all graces."""
-        mini_batches = sum(len(counts) for job in self.jobs for counts in job.counts)
-        return 300.0 + 10 * mini_batches * self.run_s / (self.agents * self.slots)
+        runs = 0.0
+        for job in self.jobs:
+            for step, counts in zip(job.settings, job.counts, strict=True):
+                runs += (1 + job.retries) * len(counts) / min(step.instance_count or self.agents, self.agents)
+        return 300.0 * (1 + max(job.retries for job in self.jobs)) + 10 * runs * self.run_s / self.slots
 
 
 RETRIED = (Cause.EXCEPTION, Cause.TIMEOUT, Cause.BAD_RETURN, Cause.LOAD_FAILED, Cause.CRASH, Cause.OOM)
@@ -123,6 +128,7 @@ def _bound(rng: Random, job: JobPlan) -> None:
     counts = [rng.choice([None, None, None, 1, 2]) for _ in job.settings]
     job.settings = tuple(replace(step, instance_count=count) for step, count in zip(job.settings, counts, strict=True))
     job.continue_on_step_failure = rng.random() < 0.3
+    job.retries = rng.choice([0, 1, 2])
 
 
 def _draw_job(rng: Random, number: int, faults_until_s: float) -> JobPlan:

@@ -20,10 +20,13 @@ from sim_writer import PatchJob
 from windrow.rpc.v1 import work_pb2
 from windrow_master.core import commands
 from windrow_master.core.commands import HeldLease
+from windrow_master.core.counters import Counters
 from windrow_master.core.ids import NodeId
+from windrow_master.core.records import StepRow
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import Cause, JobState
+from windrow_master.core.states import Cause, JobState, StepState
+from windrow_master.store.reopening import ReopenedJob, Reopening
 
 
 class SimulationFailed(AssertionError):
@@ -221,6 +224,34 @@ class Simulation:
         if self.master is not None:
             self.master.submit(PatchJob(job.job_id))
 
+    def _retry(self, job: JobPlan) -> None:
+        """Again, when it has ended otherwise than well, for as long as somebody cares. The store opens it again at
+        once; the master may die before it takes it over."""
+        if self._stored_state(job.job_id) == JobState.COMPLETED:
+            return
+        if self.master is not None and self._stored_state(job.job_id) in ENDED_JOBS:
+            tables, rng = self.disk.tables, self.world.rng
+            stored = next(row for row in tables.jobs.values() if row.job_id == job.job_id)
+            steps = {
+                row.step_id: Reopening.KEPT if self._is_done(row) else rng.choice([Reopening.RESUMED, Reopening.ANEW])
+                for row in tables.steps.values()
+                if row.job_key == stored.job_key
+            }
+            job.retries -= 1
+            wanted = ReopenedJob(stored.job_key, stored.generation, stored.document, stored.run_digest, steps)
+            snapshot = tables.reopen(wanted)
+            self.world.trace("job retried", job.job_id, stored.generation + 1)
+            if self.world.faulty and rng.random() < 0.3:
+                self._end_master()
+            else:
+                self.master.submit(commands.AdoptJob(snapshot, settings_of(stored.document)))
+        if job.retries:
+            self._client.after(1.0, lambda: self._retry(job))
+
+    def _is_done(self, step: StepRow) -> bool:
+        counters = Counters.from_json(step.counters)
+        return step.state == StepState.COMPLETED and not counters.failed and not counters.items_failed
+
     def _stored_state(self, job_id: str) -> JobState | None:
         found = (JobState(job.state) for job in self.disk.tables.jobs.values() if job.job_id == job_id)
         return next(found, None)
@@ -273,7 +304,10 @@ class Simulation:
 
     def _done(self) -> bool:
         jobs = self.disk.tables.jobs.values()
-        return len(jobs) == len(self._jobs) and all(job.state in ENDED_JOBS for job in jobs)
+        return len(jobs) == len(self._jobs) and all(
+            job.state in ENDED_JOBS and (job.state == JobState.COMPLETED or not self._jobs[job.job_id].retries)
+            for job in jobs
+        )
 
     def _serving(self) -> list[str]:
         """What agents still serve."""
@@ -294,6 +328,8 @@ class Simulation:
                 world.after(job.submit_s, lambda job=job: self._submit(job))  # type: ignore[misc]
                 if job.cancel_s is not None:
                     world.after(job.submit_s + job.cancel_s, lambda job=job: self._cancel(job))  # type: ignore[misc]
+                if job.retries:
+                    world.after(job.submit_s, lambda job=job: self._retry(job))  # type: ignore[misc]
                 if job.patch_s is not None:
                     world.after(job.submit_s + job.patch_s, lambda job=job: self._patch(job))  # type: ignore[misc]
             ends_by_s = world.faults_until_s + config.ends_by_s
