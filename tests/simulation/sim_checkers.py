@@ -198,10 +198,16 @@ class Checkers:
 
     def on_acknowledged(self, verdict: Verdict, lease_id: int) -> None:
         """An agent hears the answer to a completion."""
-        if verdict == Verdict.ACCEPTED:
+        if verdict == Verdict.ACCEPTED and not self._is_of_the_past(lease_id):
             row = self._sim.disk.tables.attempts.get(lease_id)
             durable = row is not None and row.state in (AttemptState.SUCCEEDED, AttemptState.FAILED)
             require(durable, 7, f"lease {lease_id:#x} was accepted, stored is {row}")
+
+    def _is_of_the_past(self, lease_id: int) -> bool:
+        """The job has been retried since: what was durable of a step that began anew is forgotten."""
+        tables = self._sim.disk.tables
+        step_id, _, generation = self.leases[lease_id]
+        return generation < tables.jobs[tables.steps[step_id].job_key].generation
 
     # States
 

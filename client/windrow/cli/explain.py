@@ -59,6 +59,8 @@ def _what_next(job: Job, reasons: list[StepReason], options: str) -> list[str]:
         commands.append(f"windrow mb list {job.job_id} --state failed{options}")
     if any(step.failed_attempts for step in job.steps):
         commands.append(f"windrow job logs {job.job_id} --failed{options}")
+    if job.state in (JobState.FAILED, JobState.CANCELLED, JobState.COMPLETED_WITH_FAILURES):
+        commands.append(f"windrow job retry {job.job_id}{options}")
     if any(reason.waits_for_node for reason in reasons):
         commands.append(f"windrow node list{options}")
     return ["", "Look closer:", *(f"  {command}" for command in commands)] if commands else []
