@@ -72,6 +72,8 @@ class Checkers:
         self._cordons: dict[int, set[NodeId]] = {}
         """Master incarnation -> the names that must be cordoned."""
         self._quiet = 0
+        self.adopting = 0
+        """Jobs that the store has opened again, and the master has not taken over yet."""
 
     # Handling
 
@@ -100,6 +102,8 @@ class Checkers:
         elif isinstance(command, SIGNS_OF_LIFE) and not isinstance(reply, commands.Refused):
             self._heard[state.incarnation, command.node_id] = world.now_s
         self._check_cordons(core, command, reply)
+        if isinstance(command, commands.AdoptJob):
+            self.adopting -= 1
         if isinstance(command, (commands.RegisterNode, commands.OpenWork)):
             node = state.nodes.get(command.node_id)
             if node is not None and node.stream:
@@ -214,7 +218,7 @@ class Checkers:
     def on_quiet(self, core: Core) -> None:
         """Nothing is dirty, nothing on its way to disk."""
         tables = self._sim.disk.tables
-        if core.state.incarnation != tables.incarnation:
+        if core.state.incarnation != tables.incarnation or self.adopting:
             return
         self._quiet += 1
         if self._quiet % 40 == 1:
@@ -223,6 +227,7 @@ class Checkers:
 
     def on_restart(self) -> None:
         """A master starts over what the last one left."""
+        self.adopting = 0
         self._check_ranges()
         self._sim.disk.tables.check()
 

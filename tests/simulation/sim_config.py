@@ -21,8 +21,6 @@ class JobPlan:
     """Steps whose item counts only loading tells."""
     submit_s: float
     cancel_s: float | None
-    patch_s: float | None
-    """When its generation rises."""
     continue_on_step_failure: bool = False
     retries: int = 0
     """How often it is retried when it has ended otherwise than well."""
@@ -157,5 +155,4 @@ def _draw_job(rng: Random, number: int, faults_until_s: float) -> JobPlan:
         tuple(rng.random() < 0.25 for _ in names),
         0.5 + rng.random() * 3,
         rng.random() * faults_until_s if rng.random() < 0.15 else None,
-        rng.random() * faults_until_s if rng.random() < 0.2 else None,
     )

@@ -16,7 +16,6 @@ from sim_network import call
 from sim_tables import MemoryTables
 from sim_view import document_of, settings_of
 from sim_world import Process, World
-from sim_writer import PatchJob
 from windrow.rpc.v1 import work_pb2
 from windrow_master.core import commands
 from windrow_master.core.commands import HeldLease
@@ -220,16 +219,19 @@ class Simulation:
         elif state not in ENDED_JOBS:
             self._ask(commands.CancelJob(job.job_id), lambda: self._stored_state(job.job_id) in ENDED_JOBS)
 
-    def _patch(self, job: JobPlan) -> None:
-        if self.master is not None:
-            self.master.submit(PatchJob(job.job_id))
-
     def _retry(self, job: JobPlan) -> None:
         """Again, when it has ended otherwise than well, for as long as somebody cares. The store opens it again at
         once; the master may die before it takes it over."""
         if self._stored_state(job.job_id) == JobState.COMPLETED:
             return
         if self.master is not None and self._stored_state(job.job_id) in ENDED_JOBS:
+            master = self.master
+            master.submit(commands.Settle(), lambda _: self._reopen(job) if master is self.master else None)
+        if job.retries:
+            self._client.after(1.0, lambda: self._retry(job))
+
+    def _reopen(self, job: JobPlan) -> None:
+        if job.retries and self.master is not None and self._stored_state(job.job_id) in ENDED_JOBS:
             tables, rng = self.disk.tables, self.world.rng
             stored = next(row for row in tables.jobs.values() if row.job_id == job.job_id)
             steps = {
@@ -241,12 +243,11 @@ class Simulation:
             wanted = ReopenedJob(stored.job_key, stored.generation, stored.document, stored.run_digest, steps)
             snapshot = tables.reopen(wanted)
             self.world.trace("job retried", job.job_id, stored.generation + 1)
+            self.checkers.adopting += 1
             if self.world.faulty and rng.random() < 0.3:
                 self._end_master()
             else:
                 self.master.submit(commands.AdoptJob(snapshot, settings_of(stored.document)))
-        if job.retries:
-            self._client.after(1.0, lambda: self._retry(job))
 
     def _is_done(self, step: StepRow) -> bool:
         counters = Counters.from_json(step.counters)
@@ -330,8 +331,6 @@ class Simulation:
                     world.after(job.submit_s + job.cancel_s, lambda job=job: self._cancel(job))  # type: ignore[misc]
                 if job.retries:
                     world.after(job.submit_s, lambda job=job: self._retry(job))  # type: ignore[misc]
-                if job.patch_s is not None:
-                    world.after(job.submit_s + job.patch_s, lambda job=job: self._patch(job))  # type: ignore[misc]
             ends_by_s = world.faults_until_s + config.ends_by_s
             ended = world.run(self._done, ends_by_s)
             if not ended:

@@ -66,6 +66,7 @@ class MiniBatchRow:
     lease_id: int = 0
     row_count: int = 0
     range: SegmentRange | None = None
+    tries_since: int = 0
 
 
 @dataclass
@@ -96,6 +97,7 @@ class MemoryTables:
             (at.lease_id, Cause(at.cause))
             for at in self.attempts.values()
             if (at.step_id, at.mini_batch, at.state) == (step_id, mini_batch, AttemptState.FAILED)
+            and at.generation >= row.tries_since
         )
         return LostRows(
             mini_batch,
@@ -183,6 +185,7 @@ class MemoryTables:
             if lease_id is not None:
                 self.attempts[lease_id] = self.attempts[lease_id]._replace(state=AttemptState.ABANDONED)
             row.state, row.generation, row.lease_id = MiniBatchState.QUEUED, generation, 0
+            row.tries_since = generation
             row.items_counted = row.ok_count = row.row_count = 0
             row.range = None
             self.item_outcomes.pop((step_id, at), None)
@@ -258,7 +261,7 @@ class MemoryTables:
         found: dict[int, list[tuple[int, LeaseId, int, int, str]]] = {}
         for _, attempt in sorted(self.attempts.items()):
             row = self.mini_batches[attempt.step_id][attempt.mini_batch]
-            if row.state == MiniBatchState.QUEUED and attempt.generation >= row.generation:
+            if row.state == MiniBatchState.QUEUED and attempt.generation >= row.tries_since:
                 found.setdefault(attempt.step_id, []).append(
                     (attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id)
                 )

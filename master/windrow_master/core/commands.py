@@ -103,6 +103,10 @@ class AdoptJob(NamedTuple):
     settings: JobSettings
 
 
+class Settle(NamedTuple):
+    """Nothing. Reply: None, when all that came before it is durable, and agents are told what follows from it."""
+
+
 class CancelJob(NamedTuple):
     """Reply: JobKey, or Refused (JOB_UNKNOWN). A job that has ended stays as it is."""
 
@@ -348,6 +352,7 @@ class StepRaised(Exception):
 Command = (
     SubmitJob
     | AdoptJob
+    | Settle
     | CancelJob
     | ExplainJob
     | PauseJob

@@ -34,6 +34,7 @@ Handler = Callable[[CoreState, Any, Moment], Any]
 HANDLERS: dict[type, Handler] = {
     commands.SubmitJob: steps.on_submit_job,
     commands.AdoptJob: recovery.on_adopt_job,
+    commands.Settle: lambda state, command, now: None,
     commands.CancelJob: steps.on_cancel_job,
     commands.ExplainJob: reasons.on_explain_job,
     commands.PauseJob: steps.on_pause_job,

@@ -19,7 +19,6 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.core.commands import FailStep, FinishStep, LostRows, PostponeFinish, RequeueLostRows
 from windrow_master.core.ids import JobKey, StepId
-from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
 from windrow_master.folders import make_durable
 from windrow_master.output.concatenation import (
@@ -194,10 +193,7 @@ class Finisher:
         return FinishStep(work.step_id, work.generation, message)
 
     def _lost_rows(self, step_id: StepId, row: CommittedRange) -> LostRows:
-        attempts = self._reader.attempts_of_mini_batch(step_id, row.mini_batch)
-        failures = tuple(
-            (attempt.lease_id, Cause(attempt.cause)) for attempt in attempts if attempt.state == AttemptState.FAILED
-        )
+        failures = tuple(self._reader.counted_failures_of(step_id, row.mini_batch))
         return LostRows(row.mini_batch, row.lease_id, row.item_count, row.ok_count, row.row_count, row.length, failures)
 
     def _leave_list(self, work: Finish) -> str:

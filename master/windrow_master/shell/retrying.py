@@ -80,6 +80,8 @@ class Retries:
                 "NOTHING_TO_RETRY", f"Job {job_id} is {JobState(row.state).name.lower()}: all of it is done."
             )
         _check_same(old, new, steps, again)
+        # Else agents might hear that a step has ended after they have heard that it begins again.
+        await self._writer.submit(commands.Settle())
         wanted = ReopenedJob(row.job_key, generation, document or row.document, new.run_digest, again)
         try:
             snapshot = await in_thread(self._store.reopen, wanted)

@@ -84,14 +84,14 @@ def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
             f"step {row.step_id}: {len(step.states)} mini-batches are stored, but the last one has index "
             f"{key_last - first}. The database is damaged: bring it back from a backup, or begin the job anew."
         )
-    # Lease ids are ordered within an incarnation only, by their counted part. Tries of an earlier generation than the
-    # mini-batch's count no more: it was queued anew, with all of its tries.
+    # Lease ids are ordered within an incarnation only, by their counted part. Tries before the last retry of the
+    # mini-batch count no more: it was queued anew, with all of its tries.
     attempts = connection.execute(
         "SELECT attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id "
         "FROM attempt INDEXED BY attempt_other JOIN mini_batch ON mini_batch.key = ? + attempt.mini_batch "
         "LEFT JOIN master ON master.lease_prefix = attempt.lease_id >> 32 "
         f"WHERE attempt.step_id = ? AND attempt.state <> {int(AttemptState.SUCCEEDED)} "
-        f"AND mini_batch.state = {int(MiniBatchState.QUEUED)} AND attempt.generation >= mini_batch.generation "
+        f"AND mini_batch.state = {int(MiniBatchState.QUEUED)} AND attempt.generation >= mini_batch.tries_since "
         "ORDER BY master.incarnation, attempt.lease_id",
         (first, row.step_id),
     ).fetchall()

@@ -16,6 +16,7 @@ from windrow_master.core.records import (
     Snapshot,
     StepRow,
 )
+from windrow_master.core.states import Cause
 from windrow_master.store.errors import (
     NetworkFileSystem,
     OwnershipLost,
@@ -83,6 +84,9 @@ class StoreReader(Protocol):
 
     def attempts_of_mini_batch(self, step_id: StepId, mini_batch: int) -> list[AttemptRow]:
         """All stored attempts of one mini-batch, oldest first."""
+
+    def counted_failures_of(self, step_id: StepId, mini_batch: int) -> list[tuple[LeaseId, Cause]]:
+        """The attempts of a mini-batch that failed and count against it: those since its last retry."""
 
     def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
         """One attempt."""

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId, mini_batch_key
 from windrow_master.core.records import AttemptRow, EventRow, ItemOutcomeRow, JobRow, NodeRow, StepRow
+from windrow_master.core.states import AttemptState, Cause
 from windrow_master.store.connections import Database
 from windrow_master.store.errors import StoreBroken, StoreError
 from windrow_master.store.loading import JOB_COLUMNS, JOB_FROM, NODE_COLUMNS, STEP_COLUMNS, STEP_FROM
@@ -119,6 +120,16 @@ class SqliteReader:
             {"step_id": step_id, "mini_batch": mini_batch},
         )
         return [AttemptRow._make(row) for row in rows]
+
+    def counted_failures_of(self, step_id: StepId, mini_batch: int) -> list[tuple[LeaseId, Cause]]:
+        """See protocol.StoreReader."""
+        rows = self._rows(
+            "SELECT lease_id, cause FROM attempt INDEXED BY attempt_other WHERE step_id = ? AND mini_batch = ? "
+            f"AND state <> {int(AttemptState.SUCCEEDED)} AND state = {int(AttemptState.FAILED)} AND generation >= "
+            "(SELECT tries_since FROM mini_batch WHERE key = ?) ORDER BY start_unix_us",
+            (step_id, mini_batch, mini_batch_key(step_id, mini_batch)),
+        )
+        return [(LeaseId(lease_id), Cause(cause)) for lease_id, cause in rows]
 
     def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
         """See protocol.StoreReader."""

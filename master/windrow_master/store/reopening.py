@@ -48,7 +48,8 @@ _RESUMED = (
     f"UPDATE attempt SET state = {int(AttemptState.ABANDONED)} WHERE step_id = :step_id "
     f"AND state = {int(AttemptState.SUCCEEDED)} AND mini_batch IN "
     f"(SELECT key & {(1 << MINI_BATCH_SHIFT) - 1} FROM mini_batch WHERE {_OF_STEP} AND {_OPEN})",
-    f"UPDATE mini_batch SET state = {int(MiniBatchState.QUEUED)}, generation = :generation, items_counted = 0, "
+    f"UPDATE mini_batch SET state = {int(MiniBatchState.QUEUED)}, generation = :generation, "
+    "tries_since = :generation, items_counted = 0, "
     "ok_count = 0, lease_id = 0, segment_id = NULL, segment_offset = NULL, rows_length = NULL, rows_crc32 = NULL, "
     f"row_count = 0, not_before = 0 WHERE {_OF_STEP} AND {_OPEN}",
     # Those that are left were of mini-batches that are queued now.
