@@ -228,7 +228,7 @@ class Simulation:
             master = self.master
             master.submit(commands.Settle(), lambda _: self._reopen(job) if master is self.master else None)
         if job.retries:
-            self._client.after(1.0, lambda: self._retry(job))
+            self._client.after(self.world.around(0.3), lambda: self._retry(job))
 
     def _reopen(self, job: JobPlan) -> None:
         if job.retries and self.master is not None and self._stored_state(job.job_id) in ENDED_JOBS:
