@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import windrow
-from windrow.cli import agent, become, context, early, health, job, mini_batches, node
+from windrow.cli import agent, become, context, early, health, job, job_report, mini_batches, node
 from windrow.cli.messages import report
 from windrow.cli.options import OutputForm, Sets, guarded
 from windrow.cli.run_options import RunOptions
@@ -146,6 +146,10 @@ def setup(context: typer.Context) -> None:
     """Make the certificates and tokens of a master, its agents and its clients. Its options: windrow setup --help"""
     become("setup", context.args)
 
+
+job.app.command("report", epilog="example: windrow job report digits-20260501-101500-ab12 --to report.html --open")(
+    job_report.report
+)
 
 app.command(
     "agent",
