@@ -72,10 +72,10 @@ def time_axis(seconds: float, top: float, bottom: float, *, left: float = LEFT) 
     return found
 
 
-def count_axis(most: float, top: float, bottom: float) -> list[str]:
-    """Horizontal lines and labels of a range of numbers that begins with 0."""
+def count_axis(most: float, top: float, bottom: float, *, whole: bool = False) -> list[str]:
+    """Horizontal lines and labels of a range of numbers that begins with 0. `whole`: at whole numbers only."""
     found = []
-    step = nice_step(most)
+    step = max(1.0, nice_step(most)) if whole else nice_step(most)
     number = 0
     while number * step <= most * 1.0001:
         y = bottom - (bottom - top) * number * step / most

@@ -73,7 +73,7 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
     retries = sum(step["retries"] for step in steps)
     figures = [
         ("took" if job["end_s"] is not None else "so far", span(max(0.0, took)), ""),
-        ("mini-batches done", f"{done:,}", f"of {batches['total']:,}{more}"),
+        ("mini-batches", f"{done:,}", f"done of {batches['total']:,}{more}"),
         ("items ok", f"{items['ok']:,}", f"of {items['total']:,}{more}"),
     ]
     if items["failed"]:

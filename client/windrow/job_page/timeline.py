@@ -105,7 +105,11 @@ def over_time(figures: dict[str, Any]) -> str:
     stacked = [sum(busy[kind][number] for kind in busy) for number in range(bins)]
     most = max(1.0, *alive, *stacked)
     top, bottom = 22.0, 22.0 + height
-    parts = [text(0, 14, "workers", "caption"), *count_axis(most, top, bottom), *time_axis(seconds, top, bottom)]
+    parts = [
+        text(0, 14, "workers", "caption"),
+        *count_axis(most, top, bottom, whole=True),
+        *time_axis(seconds, top, bottom),
+    ]
     base = [0.0] * bins
     for kind in present(figures["worker_us"]):
         if kind == "idle":
@@ -137,82 +141,75 @@ def over_time(figures: dict[str, Any]) -> str:
 
 
 def by_worker(figures: dict[str, Any]) -> str:
-    """A row for each worker."""
-    workers = figures["workers"]
-    if not workers:
+    """A row for each worker that a node had at a time."""
+    lanes = figures["lanes"]
+    if not lanes:
         return ""
-    thin = len(workers) > LABELLED_ROWS
+    thin = len(lanes) > LABELLED_ROWS
     row = THIN_ROW if thin else ROW
     seconds = figures["bins"] * figures["bin_us"] / 1e6
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for worker in workers:
-        groups[worker["node"]].append(worker)
-    many_nodes = len(groups) > LABELLED_ROWS
+    for lane in lanes:
+        groups[lane["node"]].append(lane)
+    gap = 0 if len(groups) > LABELLED_ROWS else 5
     top = y = 6.0
     parts: list[str] = []
     paths: dict[str, list[str]] = defaultdict(list)
     labelled_until = 0.0
-    incarnations: dict[str, list[str]] = defaultdict(list)
     for node, members in groups.items():
         begin = y
-        for worker in members:
-            starts = incarnations[node]
-            if worker["incarnation"] not in starts:
-                starts.append(worker["incarnation"])
-            parts.append(_row(figures, worker, y, row, thin=thin))
-            _cells(paths, figures, worker, y, row, thin=thin)
+        for lane in members:
+            parts.append(_hover(lane, y, row, figures))
+            _cells(paths, lane, figures["bins"], y, row, thin=thin)
             if not thin:
-                name = f"{worker['process_number']:03d}" + (f" ({len(starts)})" if len(starts) > 1 else "")
-                parts.append(text(LEFT - 8, y + 13, name, "label mono", anchor="end"))
+                parts.append(text(LEFT - 8, y + 13, _lane_name(lane), "label mono", anchor="end"))
             y += row
-        if thin or len(groups) > 1:
-            tall = y - begin
-            if thin and begin >= labelled_until:
-                parts.append(text(LEFT - 8, begin + max(9, tall / 2 + 3), _shortened(node), "label", anchor="end"))
-                labelled_until = begin + 13 if many_nodes else begin + max(13, tall / 2 + 10)
-            elif not thin:
-                parts.append(text(0, begin + 13, _shortened(node), "label"))
-            y += 0 if many_nodes else 4
-            parts.append(line(LEFT, y - (0 if many_nodes else 2), LEFT + PLOT, y - (0 if many_nodes else 2), "grid"))
-    drawn = [f'<path class="{kind}" d="{"".join(cells)}"/>' for kind, cells in paths.items()]
-    frame = time_axis(seconds, top, y)
-    left_out = ""
-    if figures["workers_left_out"]:
-        left_out = (
-            f'<p class="quiet">The first {len(workers):,} workers are drawn; {figures["workers_left_out"]:,} more '
-            "count in all other figures.</p>"
-        )
+        if thin:
+            label = (begin + y) / 2 + 3
+            if label - 10 >= labelled_until:
+                parts.append(text(LEFT - 8, label, _shortened(node), anchor="end"))
+                labelled_until = label + 3
+        elif len(groups) > 1:
+            parts.append(text(0, begin + 13, _shortened(node, 7)))
+        if gap:
+            parts.append(line(LEFT, y + gap / 2 - 0.5, LEFT + PLOT, y + gap / 2 - 0.5))
+            y += gap
+    drawn = [f'<path class="{kind}" d="{"".join(boxes)}"/>' for kind, boxes in paths.items()]
+    notes = []
+    if any(lane["workers"] > 1 for lane in lanes):
+        notes.append("A worker that takes the place of one that ended goes on in its row (+1, +2, …).")
+    if figures["workers_not_drawn"]:
+        count = figures["workers_not_drawn"]
+        notes.append(f"The first {len(lanes):,} rows are drawn; {count:,} more workers count in all other figures.")
+    note = f'<p class="quiet">{" ".join(notes)}</p>' if notes else ""
     named = [(kind, KIND_NAMES[kind]) for kind in present(figures["worker_us"])]
-    return (
-        legend(named)
-        + svg(y + 24, [*frame, *drawn, *parts], f"What each of {len(workers):,} workers did when")
-        + left_out
+    drawing = svg(
+        y + 24, [*time_axis(seconds, top, y), *drawn, *parts], f"What workers did when, in {len(lanes):,} rows"
     )
+    return legend(named) + drawing + note
 
 
-def _row(figures: dict[str, Any], worker: dict[str, Any], y: float, row: float, *, thin: bool) -> str:
-    """An empty box over a worker's time, that tells of it."""
-    whole = figures["bins"] * figures["bin_us"]
-    begin = max(0.0, (worker["begin_us"] - figures["begin_us"]) / whole)
-    end = min(1.0, (worker["end_us"] - figures["begin_us"]) / whole)
-    spent = worker["worker_us"]
-    told = ", ".join(f"{KIND_NAMES[kind]} {span(spent[kind] / 1e6)}" for kind in KINDS if spent[kind])
-    tip = f"{worker['node']} process{worker['process_number']:03d}: {worker['attempts']:,} attempts; {told}"
-    return rect(LEFT + PLOT * begin, y, PLOT * max(0.0, end - begin), row - (1 if thin else 3), "hover", tip)
+def _lane_name(lane: dict[str, Any]) -> str:
+    more = f" +{lane['workers'] - 1}" if lane["workers"] > 1 else ""
+    return f"{lane['first_process']:03d}{more}"
 
 
-def _cells(
-    paths: dict[str, list[str]], figures: dict[str, Any], worker: dict[str, Any], y: float, row: float, *, thin: bool
-) -> None:
-    """Adds a worker's boxes to the paths of their kinds: idle below, the others by how much of a bin they fill."""
-    bins, tall = figures["bins"], row - (1 if thin else 3)
-    whole = bins * figures["bin_us"]
-    begin = max(0.0, (worker["begin_us"] - figures["begin_us"]) / whole)
-    end = min(1.0, (worker["end_us"] - figures["begin_us"]) / whole)
-    paths["idle"].append(_box(LEFT + PLOT * begin, y, PLOT * max(0.0, end - begin), tall))
-    wide = PLOT / bins
+def _hover(lane: dict[str, Any], y: float, row: float, figures: dict[str, Any]) -> str:
+    """An empty box over a row, that tells of it."""
+    wide_s = figures["bin_us"] / 1e6
+    spent = {kind: sum(map(LEVELS.index, lane["cells"].get(kind, ""))) / 35 * wide_s for kind in KINDS}
+    told = ", ".join(f"{KIND_NAMES[kind]} about {span(spent[kind])}" for kind in KINDS if spent[kind])
+    names = f"process{lane['first_process']:03d}"
+    if lane["workers"] > 1:
+        names += f" to process{lane['last_process']:03d}, {lane['workers']:,} in turn"
+    return rect(LEFT, y, PLOT, row, "hover", f"{lane['node']} {names}: {told}")
+
+
+def _cells(paths: dict[str, list[str]], lane: dict[str, Any], bins: int, y: float, row: float, *, thin: bool) -> None:
+    """Adds a row's boxes to the paths of their kinds: by how much of a bin they fill, from below."""
+    tall, wide = row - (1 if thin else 3), PLOT / bins
     shares: dict[str, Sequence[float]] = {
-        kind: [LEVELS.index(level) / 35 for level in cells] for kind, cells in worker["cells"].items()
+        kind: [LEVELS.index(level) / 35 for level in cells] for kind, cells in lane["cells"].items()
     }
     for kind, runs in _runs(shares, bins, thin=thin).items():
         for first, behind, low, high in runs:
@@ -230,18 +227,21 @@ def _runs(
         here = {kind: values[number] for kind, values in shares.items() if values[number]}
         if not here:
             continue
+        busy = {kind: value for kind, value in here.items() if kind != "idle"}
         if thin:
             # Too small for parts: trouble shows where it is a good part of the time, else what there is most of.
-            bad = [kind for kind in ("lost", "retried") if here.get(kind, 0.0) >= 0.2 * sum(here.values())]
-            kind = bad[0] if bad else max(here, key=lambda one: here[one])
-            boxes = [(kind, 0.0, 1.0 if sum(here.values()) >= 0.15 else 0.4)]
+            bad = [kind for kind in ("lost", "retried") if busy.get(kind, 0.0) >= 0.2 * sum(busy.values())]
+            kind = bad[0] if busy and bad and busy[bad[0]] else max(here, key=lambda one: here[one])
+            boxes = [(kind, 0.0, 1.0)]
         else:
             boxes, low = [], 0.0
             for kind in ("useful", "running", "retried", "lost"):
-                if kind in here:
-                    high = min(1.0, low + max(here[kind], 0.12))
+                if kind in busy:
+                    high = min(1.0, low + max(busy[kind], 0.12))
                     boxes.append((kind, low, high))
                     low = high
+            if "idle" in here and low < 1.0:
+                boxes.append(("idle", low, min(1.0, low + max(here["idle"], 0.05))))
         for kind, low, high in boxes:
             earlier = found[kind]
             if earlier and earlier[-1][1] == number and earlier[-1][2:] == (low, high):
@@ -255,5 +255,6 @@ def _box(x: float, y: float, wide: float, tall: float) -> str:
     return f"M{x:.1f} {y:.1f}h{max(wide, 0.4):.2f}v{tall:.1f}h-{max(wide, 0.4):.2f}z"
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= 13 else name[:5] + "…" + name[-7:]
+def _shortened(name: str, most: int = 13) -> str:
+    """A node's name in the room that there is: its end tells it from others."""
+    return name if len(name) <= most else name[: most // 3] + "…" + name[-(most - most // 3 - 1) :]

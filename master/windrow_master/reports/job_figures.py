@@ -11,11 +11,15 @@ end. Every moment of it is one of:
 - idle: on none.
 
 useful + retried + lost + running + idle = total, in whole µs.
+
+Lanes. What is drawn of a node is one lane for each worker that it has at a time: a worker that begins when another one
+of the node has died goes on in its lane.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
@@ -27,7 +31,8 @@ from windrow_master.store.rows import AttemptFigures
 
 BINS: Final = 180
 """Of time: as fine as charts are."""
-WORKERS_DRAWN: Final = 256
+LANES_MAX: Final = 256
+WORKERS_TOLD: Final = 256
 WORKERS_MAX: Final = 20_000
 """Beyond so many (scripts that kill their process each time) a worker counts with what it did alone, never as idle."""
 SLOWEST: Final = 15
@@ -58,17 +63,17 @@ class _Worker:
     __slots__ = (
         "attempts",
         "begin_us",
-        "cells",
         "dead",
         "end_us",
         "items",
         "key",
+        "lane",
         "peak_rss_kib",
         "spent_us",
         "succeeded",
     )
 
-    def __init__(self, key: tuple[str, str, int], begin_us: int, cells: tuple[array[float], ...] | None) -> None:
+    def __init__(self, key: tuple[str, str, int], begin_us: int, lane: _Lane | None) -> None:
         self.key = key
         self.begin_us = begin_us
         self.end_us = begin_us
@@ -78,7 +83,20 @@ class _Worker:
         self.items = 0
         self.peak_rss_kib = 0
         self.dead = False
-        self.cells = cells
+        self.lane = lane
+
+
+class _Lane:
+    """A row of the chart: workers of one node, one after the other."""
+
+    __slots__ = ("cells", "first", "last", "node_id", "workers")
+
+    def __init__(self, node_id: str) -> None:
+        self.node_id = node_id
+        self.first: _Worker | None = None
+        self.last: _Worker | None = None
+        self.workers = 0
+        self.cells = tuple(array("d", bytes(8 * BINS)) for _ in (*KINDS, "alive"))
 
 
 class StepFigures:
@@ -89,6 +107,9 @@ class StepFigures:
         self._bin_us = max(1, -(-(end_us - begin_us) // BINS))
         self._range_end_us = begin_us + self._bin_us * BINS
         self._workers: dict[tuple[str, str, int], _Worker] = {}
+        self._lanes: dict[str, list[_Lane]] = {}
+        """By node."""
+        self._lane_count = 0
         self._overflow: dict[str, _Worker] = {}
         """By node: workers beyond WORKERS_MAX."""
         self._spent = tuple(array("d", bytes(8 * BINS)) for _ in KINDS)
@@ -181,9 +202,12 @@ class StepFigures:
                 if worker is None:
                     worker = self._overflow[node_id] = _Worker((node_id, "", -1), begin, None)
                 return worker
-            drawn = len(self._workers) < WORKERS_DRAWN
-            cells = tuple(array("d", bytes(8 * BINS)) for _ in KINDS) if drawn else None
-            worker = self._workers[key] = _Worker(key, begin, cells)
+            worker = self._workers[key] = _Worker(key, begin, None)
+            lane = worker.lane = self._lane_for(worker)
+            if lane is not None:
+                lane.first = lane.first or worker
+                lane.last = worker
+                lane.workers += 1
         if begin < worker.begin_us:
             worker.begin_us = begin
         newest = self._newest.get(node_id)
@@ -191,11 +215,27 @@ class StepFigures:
             self._newest[node_id] = (begin, incarnation)
         return worker
 
+    def _lane_for(self, worker: _Worker) -> _Lane | None:
+        node_id, incarnation, _ = worker.key
+        lanes = self._lanes.setdefault(node_id, [])
+        for lane in lanes:
+            last = lane.last
+            if last is not None and last.end_us <= worker.begin_us:
+                _, earlier, _ = last.key
+                if last.dead or earlier != incarnation or earlier in self._lost_incarnations:
+                    return lane
+        if self._lane_count >= LANES_MAX:
+            return None
+        self._lane_count += 1
+        lanes.append(_Lane(node_id))
+        return lanes[-1]
+
     def _spend(self, worker: _Worker, kind: int, begin: int, end: int) -> None:
         worker.spent_us[kind] += end - begin
         if end > self._last_end_us:
             self._last_end_us = end
-        places = (self._spent[kind],) if worker.cells is None else (self._spent[kind], worker.cells[kind])
+        lane = worker.lane
+        places = (self._spent[kind],) if lane is None else (self._spent[kind], lane.cells[kind])
         first, last = self._bin(begin), self._bin(end)
         if first == last:
             for place in places:
@@ -226,6 +266,8 @@ class StepFigures:
             for kind, spent in enumerate(worker.spent_us):
                 seconds[kind] += spent
             self._mark_alive(alive, worker)
+            if worker.lane is not None:
+                self._mark_alive(worker.lane.cells[-1], worker)
         for worker in self._overflow.values():
             total += sum(worker.spent_us)
             for kind, spent in enumerate(worker.spent_us):
@@ -252,8 +294,10 @@ class StepFigures:
             "memory_kib": self._memory.document(),
             "slowest": [_slow(row) for _, _, _, row in sorted(self._slowest, reverse=True)],
             "nodes": self._nodes(workers),
-            "workers": [self._drawn(worker) for worker in workers if worker.cells is not None],
-            "workers_left_out": len(workers) - sum(worker.cells is not None for worker in workers),
+            "workers": [{**self._told(worker), "process_number": worker.key[2]} for worker in workers[:WORKERS_TOLD]],
+            "workers_left_out": max(0, len(workers) - WORKERS_TOLD),
+            "lanes": [self._lane(lane) for node_id in sorted(self._lanes) for lane in self._lanes[node_id]],
+            "workers_not_drawn": sum(worker.lane is None for worker in workers),
             "workers_merged": bool(self._overflow),
         }
 
@@ -273,15 +317,21 @@ class StepFigures:
             low = self._begin_us + number * self._bin_us
             alive[number] += max(0, min(end, low + self._bin_us) - max(begin, low))
 
-    def _drawn(self, worker: _Worker) -> dict[str, Any]:
-        assert worker.cells is not None
-        cells = {
-            name: "".join(LEVELS[min(35, round(35 * value / self._bin_us))] for value in worker.cells[kind])
-            for kind, name in enumerate(KINDS)
-            if worker.spent_us[kind]
+    def _lane(self, lane: _Lane) -> dict[str, Any]:
+        assert lane.first is not None and lane.last is not None
+        *kinds, alive = lane.cells
+        idle = [max(0.0, there - sum(spent)) for there, *spent in zip(alive, *kinds, strict=True)]
+        return {
+            "node": lane.node_id,
+            "workers": lane.workers,
+            "first_process": lane.first.key[2],
+            "last_process": lane.last.key[2],
+            "cells": {
+                name: "".join(LEVELS[min(35, math.ceil(35 * value / self._bin_us))] for value in values)
+                for name, values in (*zip(KINDS, kinds, strict=True), ("idle", idle))
+                if any(values)
+            },
         }
-        return {**self._told(worker), "process_number": worker.key[2], "begin_us": worker.begin_us,
-                "end_us": self._end_of(worker), "cells": cells}  # fmt: skip
 
     def _told(self, worker: _Worker) -> dict[str, Any]:
         span = self._span_of(worker)
