@@ -67,7 +67,8 @@ def _text(rows: Rows, settings: Dict[str, Any]) -> List[str]:
         header = rows.header.decode(encoding, "replace")
     except LookupError:
         head, header = _head(rows, HEAD_BYTES).decode("utf-8", "replace"), rows.header.decode("utf-8", "replace")
-    lines = header.splitlines()[:1] if header and settings.get("dataframe_header", True) else []
+    told = settings.get("format", "text") != "text" or settings.get("dataframe_header", True)
+    lines = header.splitlines()[:1] if told else []
     return lines + head.splitlines()[:ROWS_SHOWN]
 
 

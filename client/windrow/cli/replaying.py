@@ -127,8 +127,8 @@ def _introduce(
 ) -> None:
     """Which mini-batch, with which items, by which code, writing where."""
     spec, given = found.step, found.assignment
-    count = f" of {counted(given.item_count, 'item')}" if given.item_count else ""
-    say(f"Replaying mini-batch {given.mini_batch_index}{count}, step {spec.step_name} of job {job_id}.")
+    count = f" ({counted(given.item_count, 'item')})" if given.item_count else ""
+    say(f"Replaying mini-batch {given.mini_batch_index}{count} of step {spec.step_name}, job {job_id}.")
     for item in found.items[:ITEMS_SHOWN]:
         say(f"  {item}")
     left = len(found.items) - ITEMS_SHOWN + found.items_left_out

@@ -94,6 +94,9 @@ class MiniBatchCalls:
             after = place[1:] if number == place[0] else ()
             leases = self._leases(step.step_id)
             left = wanted.size - len(response.mini_batches)
+            if not left:
+                response.next_page_token = str(number)
+                break
             look = _newest if wanted.newest_first else _by_index
             found, behind = await in_thread(look, self._jobs.reader, step.step_id, wanted, left, after, leases)
             response.mini_batches.extend(
@@ -332,11 +335,16 @@ def _newest(
                 continue
             if wanted.cause and all(attempt.cause != wanted.cause for attempt in at.attempts):
                 continue
-            if wanted.cause == 0 and not (at.row.lease_id and at.row.ok_count < at.row.items_counted):
+            if wanted.cause == 0 and not _is_short(at.row):
                 continue
             kept.append(at)
         if len(begun) <= size:
             return kept, ()
+
+
+def _is_short(row: MiniBatchRow) -> bool:
+    """`run()` returned, but fewer results than items."""
+    return row.state == MiniBatchState.SUCCEEDED and row.ok_count < row.items_counted
 
 
 def _with_attempts(reader: StoreReader, step_id: StepId, indices: Iterable[int]) -> list[_Found]:
