@@ -105,32 +105,40 @@ def test_time_is_drawn_where_it_was_spent(parts: list[tuple[int, int]]) -> None:
         assert all(len(cells) == BINS and set(cells) <= set(LEVELS) for cells in lane["cells"].values())
 
 
+def row(number: int, process: int, state: AttemptState, cause: Cause, begin_s: float, took_s: float) -> AttemptFigures:
+    begin, took = BEGIN_US + int(begin_s * 1e6), int(took_s * 1e6)
+    return AttemptFigures(LeaseId(number), number, "a", "1", process, state, cause, 5, begin, took, took, 0, 1, 1)
+
+
 def test_a_worker_that_died_is_not_idle_afterwards() -> None:
     figures = StepFigures(BEGIN_US, BEGIN_US + SPAN_US)
-
-    def row(
-        number: int, process: int, state: AttemptState, cause: Cause, begin_s: float, took_s: float
-    ) -> AttemptFigures:
-        begin, took = BEGIN_US + int(begin_s * 1e6), int(took_s * 1e6)
-        return AttemptFigures(LeaseId(number), number, "a", "1", process, state, cause, 5, begin, took, took, 0, 1, 1)
-
     figures.add(
         [
-            row(1, 0, AttemptState.FAILED, Cause.CRASH, 0, 1),
+            row(1, 0, AttemptState.FAILED, Cause.CRASH, 0, 2),
             row(2, 1, AttemptState.SUCCEEDED, Cause.NONE, 0, 2),
             row(3, 2, AttemptState.SUCCEEDED, Cause.NONE, 3, 7),
+            row(4, 1, AttemptState.SUCCEEDED, Cause.NONE, 4, 1),
         ]
     )
     document = figures.document()
     spent = document["worker_us"]
-    # process000: 1 s retried; process001: 2 s useful, then 8 s idle; process002: 7 s useful.
+    # process000: 2 s retried; process001: 3 s useful, and 7 s idle; process002: 7 s useful.
     assert {name: value / 1e6 for name, value in spent.items()} == {
-        "total": 18.0, "useful": 9.0, "retried": 1.0, "lost": 0.0, "running": 0.0, "idle": 8.0,
+        "total": 19.0, "useful": 10.0, "retried": 2.0, "lost": 0.0, "running": 0.0, "idle": 7.0,
     }  # fmt: skip
     # process002 goes on where process000 died.
     assert [(lane["first_process"], lane["last_process"], lane["workers"]) for lane in document["lanes"]] == [
         (0, 2, 2), (1, 1, 1),
     ]  # fmt: skip
+
+
+def test_a_worker_that_made_room_is_not_idle_when_another_one_has_begun() -> None:
+    figures = StepFigures(BEGIN_US, BEGIN_US + SPAN_US)
+    done = (AttemptState.SUCCEEDED, Cause.NONE)
+    figures.add([row(1, 0, *done, 0, 1), row(2, 1, *done, 0, 1), row(3, 2, *done, 4, 6), row(4, 0, *done, 9, 1)])
+    spent = figures.document()["worker_us"]
+    # process000 waited for 8 s; process001 was gone when process002 began.
+    assert (spent["useful"], spent["idle"]) == (9_000_000, 8_000_000)
 
 
 @given(st.integers(0, 1 << 50))

@@ -141,7 +141,7 @@ def _steps(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
         if x + wide + 8 + 7 * len(label) < WIDTH:
             parts.append(text(x + wide + 8, y + 15, label))
         else:
-            parts.append(text(x - 8, y + 15, label, anchor="end"))
+            parts.append(text(x + wide - 8, y + 15, label, "on", anchor="end"))
     frame = time_axis(end - begin, top, bottom, left=LEFT + left)
     return svg(
         bottom + 22, [*frame, *parts, line(LEFT + left, bottom, WIDTH - 12, bottom, "axis")], "When each step ran"

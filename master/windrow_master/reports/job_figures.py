@@ -1,8 +1,9 @@
 """The figures of one step for a job report: gathered from its attempts, page by page, in bounded memory.
 
 Worker-seconds. A worker's time runs from the beginning of its first mini-batch to the end of the step's last one; of a
-worker that has died (its last attempt ended by what ends a process, or its node was lost or replaced) to its own last
-end. Every moment of it is one of:
+worker that has ended before, to its own last end. It has when its last attempt ended by what ends a process, when its
+node was lost or came back anew, and when a later process of the node began behind it: no agent starts another one while
+this one waits. Every moment of it is one of:
 
 - useful: on an attempt whose result counts;
 - retried: on one that failed by the mini-batch's own doing, whether it was tried again or given up;
@@ -12,8 +13,8 @@ end. Every moment of it is one of:
 
 useful + retried + lost + running + idle = total, in whole µs.
 
-Lanes. What is drawn of a node is one lane for each worker that it has at a time: a worker that begins when another one
-of the node has died goes on in its lane.
+Lanes. What is drawn of a node is one lane for each worker that it has at a time: a worker that begins behind the end of
+another one goes on in its lane.
 """
 
 from __future__ import annotations
@@ -63,17 +64,18 @@ class _Worker:
     __slots__ = (
         "attempts",
         "begin_us",
+        "cells",
         "dead",
         "end_us",
+        "gone",
         "items",
         "key",
-        "lane",
         "peak_rss_kib",
         "spent_us",
         "succeeded",
     )
 
-    def __init__(self, key: tuple[str, str, int], begin_us: int, lane: _Lane | None) -> None:
+    def __init__(self, key: tuple[str, str, int], begin_us: int, *, drawn: bool) -> None:
         self.key = key
         self.begin_us = begin_us
         self.end_us = begin_us
@@ -83,20 +85,18 @@ class _Worker:
         self.items = 0
         self.peak_rss_kib = 0
         self.dead = False
-        self.lane = lane
+        self.gone = False
+        """A later process of the node began behind its last end."""
+        self.cells: list[array[float] | None] | None = [None] * len(KINDS) if drawn else None
+        """By kind: µs in each bin; made when there is something."""
 
-
-class _Lane:
-    """A row of the chart: workers of one node, one after the other."""
-
-    __slots__ = ("cells", "first", "last", "node_id", "workers")
-
-    def __init__(self, node_id: str) -> None:
-        self.node_id = node_id
-        self.first: _Worker | None = None
-        self.last: _Worker | None = None
-        self.workers = 0
-        self.cells = tuple(array("d", bytes(8 * BINS)) for _ in (*KINDS, "alive"))
+    def cells_of(self, kind: int) -> array[float]:
+        """To be added to. Only of one that is drawn."""
+        assert self.cells is not None
+        found = self.cells[kind]
+        if found is None:
+            found = self.cells[kind] = array("f", bytes(4 * BINS))
+        return found
 
 
 class StepFigures:
@@ -107,9 +107,6 @@ class StepFigures:
         self._bin_us = max(1, -(-(end_us - begin_us) // BINS))
         self._range_end_us = begin_us + self._bin_us * BINS
         self._workers: dict[tuple[str, str, int], _Worker] = {}
-        self._lanes: dict[str, list[_Lane]] = {}
-        """By node."""
-        self._lane_count = 0
         self._overflow: dict[str, _Worker] = {}
         """By node: workers beyond WORKERS_MAX."""
         self._spent = tuple(array("d", bytes(8 * BINS)) for _ in KINDS)
@@ -200,14 +197,9 @@ class StepFigures:
             if len(self._workers) >= WORKERS_MAX:
                 worker = self._overflow.get(node_id)
                 if worker is None:
-                    worker = self._overflow[node_id] = _Worker((node_id, "", -1), begin, None)
+                    worker = self._overflow[node_id] = _Worker((node_id, "", -1), begin, drawn=False)
                 return worker
-            worker = self._workers[key] = _Worker(key, begin, None)
-            lane = worker.lane = self._lane_for(worker)
-            if lane is not None:
-                lane.first = lane.first or worker
-                lane.last = worker
-                lane.workers += 1
+            worker = self._workers[key] = _Worker(key, begin, drawn=True)
         if begin < worker.begin_us:
             worker.begin_us = begin
         newest = self._newest.get(node_id)
@@ -215,27 +207,11 @@ class StepFigures:
             self._newest[node_id] = (begin, incarnation)
         return worker
 
-    def _lane_for(self, worker: _Worker) -> _Lane | None:
-        node_id, incarnation, _ = worker.key
-        lanes = self._lanes.setdefault(node_id, [])
-        for lane in lanes:
-            last = lane.last
-            if last is not None and last.end_us <= worker.begin_us:
-                _, earlier, _ = last.key
-                if last.dead or earlier != incarnation or earlier in self._lost_incarnations:
-                    return lane
-        if self._lane_count >= LANES_MAX:
-            return None
-        self._lane_count += 1
-        lanes.append(_Lane(node_id))
-        return lanes[-1]
-
     def _spend(self, worker: _Worker, kind: int, begin: int, end: int) -> None:
         worker.spent_us[kind] += end - begin
         if end > self._last_end_us:
             self._last_end_us = end
-        lane = worker.lane
-        places = (self._spent[kind],) if lane is None else (self._spent[kind], lane.cells[kind])
+        places = (self._spent[kind],) if worker.cells is None else (self._spent[kind], worker.cells_of(kind))
         first, last = self._bin(begin), self._bin(end)
         if first == last:
             for place in places:
@@ -256,6 +232,8 @@ class StepFigures:
     def document(self) -> dict[str, Any]:
         """As JSON (docs/contracts.md, section 6)."""
         workers = sorted(self._workers.values(), key=lambda worker: worker.key)
+        self._mark_gone(workers)
+        lanes = self._lanes(workers)
         total = idle = 0
         alive = array("d", bytes(8 * BINS))
         seconds = [0, 0, 0, 0]
@@ -266,8 +244,6 @@ class StepFigures:
             for kind, spent in enumerate(worker.spent_us):
                 seconds[kind] += spent
             self._mark_alive(alive, worker)
-            if worker.lane is not None:
-                self._mark_alive(worker.lane.cells[-1], worker)
         for worker in self._overflow.values():
             total += sum(worker.spent_us)
             for kind, spent in enumerate(worker.spent_us):
@@ -296,16 +272,45 @@ class StepFigures:
             "nodes": self._nodes(workers),
             "workers": [{**self._told(worker), "process_number": worker.key[2]} for worker in workers[:WORKERS_TOLD]],
             "workers_left_out": max(0, len(workers) - WORKERS_TOLD),
-            "lanes": [self._lane(lane) for node_id in sorted(self._lanes) for lane in self._lanes[node_id]],
-            "workers_not_drawn": sum(worker.lane is None for worker in workers),
+            "lanes": [self._lane(lane) for lane in lanes[:LANES_MAX]],
+            "workers_not_drawn": sum(len(lane) for lane in lanes[LANES_MAX:]),
             "workers_merged": bool(self._overflow),
         }
+
+    def _mark_gone(self, workers: Sequence[_Worker]) -> None:
+        """`workers`: by node, incarnation and number."""
+        latest, of = 0, ("", "")
+        for worker in reversed(workers):
+            node_id, incarnation, _ = worker.key
+            if (node_id, incarnation) != of:
+                latest, of = 0, (node_id, incarnation)
+            worker.gone = latest >= worker.end_us
+            latest = max(latest, worker.begin_us)
+
+    def _lanes(self, workers: Sequence[_Worker]) -> list[list[_Worker]]:
+        """The workers that are drawn in one row each, by node."""
+        found: list[list[_Worker]] = []
+        by_node: dict[str, list[_Worker]] = {}
+        for worker in workers:
+            by_node.setdefault(worker.key[0], []).append(worker)
+        for members in by_node.values():
+            # Lanes that are free again, by when; then those in use, by when they will be.
+            ends: list[tuple[int, int]] = []
+            for worker in sorted(members, key=lambda one: (one.begin_us, one.key)):
+                if ends and ends[0][0] <= worker.begin_us:
+                    _, number = heapq.heappop(ends)
+                else:
+                    number = len(found)
+                    found.append([])
+                found[number].append(worker)
+                heapq.heappush(ends, (self._end_of(worker), number))
+        return found
 
     def _end_of(self, worker: _Worker) -> int:
         """When its time ends: see above."""
         _, incarnation, _ = worker.key
         gone = incarnation in self._lost_incarnations or self._newest[worker.key[0]][1] != incarnation
-        return worker.end_us if worker.dead or gone else max(worker.end_us, self._last_end_us)
+        return worker.end_us if worker.dead or worker.gone or gone else max(worker.end_us, self._last_end_us)
 
     def _span_of(self, worker: _Worker) -> int:
         """Its time; at least what it has spent, whatever its node's clock did meanwhile."""
@@ -317,19 +322,25 @@ class StepFigures:
             low = self._begin_us + number * self._bin_us
             alive[number] += max(0, min(end, low + self._bin_us) - max(begin, low))
 
-    def _lane(self, lane: _Lane) -> dict[str, Any]:
-        assert lane.first is not None and lane.last is not None
-        *kinds, alive = lane.cells
+    def _lane(self, lane: Sequence[_Worker]) -> dict[str, Any]:
+        alive = array("d", bytes(8 * BINS))
+        kinds = [array("d", bytes(8 * BINS)) for _ in KINDS]
+        for worker in lane:
+            self._mark_alive(alive, worker)
+            for kind, cells in enumerate(worker.cells or ()):
+                for number, value in enumerate(cells or ()):
+                    kinds[kind][number] += value
         idle = [max(0.0, there - sum(spent)) for there, *spent in zip(alive, *kinds, strict=True)]
         return {
-            "node": lane.node_id,
-            "workers": lane.workers,
-            "first_process": lane.first.key[2],
-            "last_process": lane.last.key[2],
+            "node": lane[0].key[0],
+            "workers": len(lane),
+            "first_process": lane[0].key[2],
+            "last_process": lane[-1].key[2],
             "cells": {
                 name: "".join(LEVELS[min(35, math.ceil(35 * value / self._bin_us))] for value in values)
                 for name, values in (*zip(KINDS, kinds, strict=True), ("idle", idle))
-                if any(values)
+                # What rounding leaves is nothing to draw.
+                if max(values) > self._bin_us / 1000
             },
         }
 
