@@ -72,6 +72,8 @@ async def _prepare(given: dict[str, Any]) -> NoReturn:
     folder = Path(given["folder"])
     spec = work.StepSpec.FromString(base64.b64decode(given["step"]))
     assignment = work.Assignment.FromString(base64.b64decode(given["assignment"]))
+    if getattr(spec, "command", ""):
+        raise CannotReplay("It is a command, not a script with a run(): run the command by itself")
     python = find_interpreter(given.get("python"), os.environ)
     places = _output_places(spec, folder / "outputs", write_outputs=bool(given.get("write_outputs")))
     step = Step.open(spec, folder, default_node_id(), 1, now_ns())

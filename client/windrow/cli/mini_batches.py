@@ -60,7 +60,10 @@ def list_mini_batches(
     master: Master = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """List mini-batches as they are now: state, tries, cause, items, times."""
+    """List mini-batches as they are now.
+
+    State, tries, cause, items, where and when the newest attempt ran, and what it said.
+    """
     wanted, folder = _states_and_folder(states or [])
     with open_client(master, folder) as client:
         found = list(
@@ -107,7 +110,10 @@ def show(
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Show one mini-batch: its items, all its attempts with tracebacks, its logs."""
+    """Show one mini-batch and all its attempts.
+
+    Its items; times, memory, message, traceback and logs of each attempt; the command that runs it again.
+    """
     step, index = parse_name(mini_batch)
     with open_client(master, state) as client:
         found = client.mini_batch(job, index, step=step)
@@ -155,7 +161,9 @@ def replay(
     master: Master = None,
     state: State = None,
 ) -> int:
-    """Run one mini-batch again in this terminal, beside the job: of the job nothing changes.
+    """Run one mini-batch again, in this terminal.
+
+    It runs beside the job, of which nothing changes.
 
     The same worker host with the mini-batch's code, arguments, environment variables and data; prints, tracebacks,
     breakpoint() and input() are yours. Exit code 0: run() returned something of use; 1: it did not; 130: interrupted.
@@ -209,7 +217,7 @@ def _row(found: MiniBatch) -> tuple[str, ...]:
         found.state,
         str(found.tries) if found.tries else "",
         found.cause,
-        f"{found.item_count:,}" if found.item_count else "?",
+        f"{found.item_count:,}" if found.item_count or found.state == "succeeded" else "?",
         f"{found.ok_count:,}" if found.state == "succeeded" else "",
         last.node_id if last is not None else "",
         last.process_name if last is not None else "",
@@ -258,7 +266,7 @@ def _print_details(job: str, found: MiniBatchDetails, replay: str, options: str)
 
 
 def _items_line(one: MiniBatch) -> str:
-    if not one.item_count:
+    if not one.item_count and one.state != "succeeded":
         return "not counted before they are loaded"
     ok = f", {one.ok_count:,} with a result" if one.state == "succeeded" else ""
     return f"{one.item_count:,}{ok}"
