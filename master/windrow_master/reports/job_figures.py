@@ -32,8 +32,8 @@ from windrow_master.store.rows import AttemptFigures
 
 BINS: Final = 180
 """Of time: as fine as charts are."""
-LANES_MAX: Final = 256
-WORKERS_TOLD: Final = 256
+ROWS_MAX: Final = 256
+"""Lanes, and workers told one by one, of a step."""
 WORKERS_MAX: Final = 20_000
 """Beyond so many (scripts that kill their process each time) a worker counts with what it did alone, never as idle."""
 SLOWEST: Final = 15
@@ -229,8 +229,8 @@ class StepFigures:
 
     # The document.
 
-    def document(self) -> dict[str, Any]:
-        """As JSON (docs/contracts.md, section 6)."""
+    def document(self, rows_max: int = ROWS_MAX) -> dict[str, Any]:
+        """As JSON (docs/contracts.md, section 6), with at most so many lanes and workers."""
         workers = sorted(self._workers.values(), key=lambda worker: worker.key)
         self._mark_gone(workers)
         lanes = self._lanes(workers)
@@ -270,10 +270,10 @@ class StepFigures:
             "memory_kib": self._memory.document(),
             "slowest": [_slow(row) for _, _, _, row in sorted(self._slowest, reverse=True)],
             "nodes": self._nodes(workers),
-            "workers": [{**self._told(worker), "process_number": worker.key[2]} for worker in workers[:WORKERS_TOLD]],
-            "workers_left_out": max(0, len(workers) - WORKERS_TOLD),
-            "lanes": [self._lane(lane) for lane in lanes[:LANES_MAX]],
-            "workers_not_drawn": sum(len(lane) for lane in lanes[LANES_MAX:]),
+            "workers": [{**self._told(worker), "process_number": worker.key[2]} for worker in workers[:rows_max]],
+            "workers_left_out": max(0, len(workers) - rows_max),
+            "lanes": [self._lane(lane) for lane in lanes[:rows_max]],
+            "workers_not_drawn": sum(len(lane) for lane in lanes[rows_max:]),
             "workers_merged": bool(self._overflow),
         }
 

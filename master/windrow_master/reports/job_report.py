@@ -15,12 +15,14 @@ from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.states import AttemptState, Cause, JobState, Phase, StepState
 from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.steps import planned_in_checkpoint
-from windrow_master.reports.job_figures import RunningAttempt, StepFigures
+from windrow_master.reports.job_figures import ROWS_MAX, RunningAttempt, StepFigures
 from windrow_master.store.protocol import StoreReader
 
 FORMAT = 1
 DETAIL_CHARACTERS_MAX = 4000
 MIN_RANGE_US = 1000
+ROWS_IN_ALL = 4096
+"""Lanes over all steps, so that the document stays within its bound whatever the pipeline."""
 
 
 def job_report(
@@ -32,6 +34,7 @@ def job_report(
 ) -> bytes:
     """The document as of `now_s` (seconds since 1970). `running`: what is at work, by step. Raises StoreError."""
     document = json.loads(job.document)
+    rows_max = max(8, min(ROWS_MAX, ROWS_IN_ALL // max(1, len(steps))))
     report = {
         "format": FORMAT,
         "job": {
@@ -44,12 +47,14 @@ def job_report(
             "end_s": job.end_time,
             "now_s": now_s,
         },
-        "steps": [_step(reader, step, now_s, running.get(step.step_id, ())) for step in steps],
+        "steps": [_step(reader, step, now_s, running.get(step.step_id, ()), rows_max) for step in steps],
     }
     return json.dumps(report, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
-def _step(reader: StoreReader, step: StepRow, now_s: float, running: Sequence[RunningAttempt]) -> dict[str, Any]:
+def _step(
+    reader: StoreReader, step: StepRow, now_s: float, running: Sequence[RunningAttempt], rows_max: int
+) -> dict[str, Any]:
     counters = Counters.from_json(step.counters)
     told = {
         "name": step.name,
@@ -85,7 +90,7 @@ def _step(reader: StoreReader, step: StepRow, now_s: float, running: Sequence[Ru
         for page in reader.attempt_figures_of(step.step_id):
             figures.add(page)
         figures.add_running(running, int(now_s * 1e6))
-        told["figures"] = figures.document()
+        told["figures"] = figures.document(rows_max)
     return told
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from windrow.rpc.v1 import mini_batch_pb2, node_pb2, work_pb2
 from windrow.spec.effective import EffectiveJob, LiteralInput
 
 from windrow_master.core.ids import LeaseId, StepId
+from windrow_master.core.leases import Lease
 from windrow_master.core.records import AttemptRow, JobRow, StepRow
 from windrow_master.core.states import MiniBatchState
 from windrow_master.datastores import Datastores
@@ -99,8 +100,9 @@ class MiniBatchCalls:
                 break
             look = _newest if wanted.newest_first else _by_index
             found, behind = await in_thread(look, self._jobs.reader, step.step_id, wanted, left, after, leases)
+            told = self._told([leases[one.row.mini_batch] for one in found if one.row.mini_batch in leases])
             response.mini_batches.extend(
-                mini_batch_message(step.name, one.row, one.attempts, leases.get(one.row.mini_batch)) for one in found
+                mini_batch_message(step.name, one.row, one.attempts, told.get(one.row.mini_batch)) for one in found
             )
             if behind:
                 response.next_page_token = ".".join(map(str, (number, *behind)))
@@ -111,7 +113,8 @@ class MiniBatchCalls:
         """One mini-batch with all its attempts."""
         job, step, row = await self._one(request, context)
         lease = self._leases(step.step_id).get(row.mini_batch)
-        return await in_thread(self._looked_at, job, step, row, lease)
+        told = self._told([lease]) if lease is not None else {}
+        return await in_thread(self._looked_at, job, step, row, told.get(row.mini_batch))
 
     async def GetReplay(self, request: pb.GetReplayRequest, context: Context) -> pb.GetReplayResponse:
         """What it takes to run a mini-batch again."""
@@ -171,21 +174,30 @@ class MiniBatchCalls:
             )
         return job, step, rows[0]
 
-    def _leases(self, step_id: StepId) -> dict[int, mini_batch_pb2.MiniBatchAttempt]:
+    def _leases(self, step_id: StepId) -> dict[int, Lease]:
         """What is leased at this moment, by mini-batch."""
         state = self._writer.core.state
         step = state.steps.get(step_id)
-        if step is None or not step.lease_ids:
+        if step is None:
             return {}
-        workers = workers_by_lease(self._nodes.nodes())
-        now = moment()
-        found = {}
-        for lease_id in step.lease_ids:
-            lease = state.leases[lease_id]
-            node = state.nodes.get(lease.node_id)
-            incarnation = node.node_incarnation if node is not None else ""
-            found[lease.mini_batch] = lease_message(lease, incarnation, workers.get(lease_id), now)
-        return found
+        found = [state.leases[lease_id] for lease_id in step.lease_ids]
+        return {lease.mini_batch: lease for lease in found}
+
+    def _told(self, leases: Sequence[Lease]) -> dict[int, mini_batch_pb2.MiniBatchAttempt]:
+        """Leases as they are now, by mini-batch."""
+        if not leases:
+            return {}
+        workers, now = workers_by_lease(self._nodes.nodes()), moment()
+        nodes = self._writer.core.state.nodes
+        return {
+            lease.mini_batch: lease_message(
+                lease,
+                nodes[lease.node_id].node_incarnation if lease.node_id in nodes else "",
+                workers.get(lease.lease_id),
+                now,
+            )
+            for lease in leases
+        }
 
     def _at_work(self, step_id: StepId) -> list[RunningAttempt]:
         """Workers that were at a mini-batch of a step at their nodes' last heartbeat."""
