@@ -298,6 +298,13 @@ jobs:
     input_data: ["${{{{inputs.one}}}}", "${{{{inputs.two}}}}"]
     mini_batch_size: "1"
     task: {{type: run_function, code: ./code, entry_script: names.py, append_row_to: "${{{{outputs.rows}}}}"}}
+  columns:
+    type: parallel
+    inputs: {{lines: "${{{{parent.inputs.lines}}}}"}}
+    outputs: {{rows: {{type: uri_file, path: ./out/columns.parquet}}}}
+    input_data: ${{{{inputs.lines}}}}
+    task: {{type: run_function, code: ./code, entry_script: dicts.py, append_row_to: "${{{{outputs.rows}}}}",
+           program_arguments: --amlbi_file_format jsonl --append_row_format parquet}}
   ranks:
     type: parallel
     outputs: {{rows: {{type: uri_file, path: ./out/ranks.txt}}}}
@@ -334,6 +341,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     [
         ("frames/0", ["run() returned 2 results for 2 items.", "    name,number,double\n    x,1,2\n    y,2,4\n"]),
         ("dicts/0", ["run() returned 2 results for 2 items.", '    {"n":10}\n    {"n":20}\n']),
+        ("columns/0", ["  2 rows would be written", '    {"n": 10}\n    {"n": 20}\n']),
         ("both/1", ["    b.txt\n"]),
         ("ranks/2", ["    0 2\n"]),
     ],
@@ -348,7 +356,7 @@ def test_every_kind_of_input_is_read_as_in_the_job(others: Workspace, name: str,
 def test_of_several_steps_one_must_be_named(others: Workspace) -> None:
     done = replay(others, "0", job="others")
     assert done.returncode == 2
-    assert "frames, dicts, both, ranks" in done.stderr
+    assert "frames, dicts, both, columns, ranks" in done.stderr
 
 
 def test_a_served_masters_mini_batch_is_replayed_from_another_folder(tmp_path: Path) -> None:

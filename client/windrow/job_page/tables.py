@@ -31,7 +31,7 @@ def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Comma
         category = f" &middot; {escape(failure['error_category'])}" if failure["error_category"] else ""
         cards.append(
             f'<article class="card"><h4><span class="cause">{escape(failure["cause"])}</span> {times}</h4>'
-            f'<p class="quiet">{escape(failure["status"])}{category} &middot; first: mini-batch {escape(first)}'
+            f'<p class="quiet">{escape(failure["status"])}{category} &middot; first: mini-batch {failure["mini_batch"]}'
             f"{f', {escape(where)}' if where else ''}</p>"
             f"<p>{escape(failure['message'])}</p>{trace}"
             f'<pre class="commands">{escape(chr(10).join(commands))}</pre></article>'
@@ -46,7 +46,7 @@ def slowest(step: dict[str, Any], name_of: Callable[[int], str], command: Comman
         return ""
     longest = max(row["elapsed_us"] for row in rows) or 1
     body = "".join(
-        f'<tr><th scope="row" class="n">{escape(name_of(row["mini_batch"]))}</th>'
+        f'<tr><th scope="row" class="n">{row["mini_batch"]}</th>'
         f'<td class="n">{span(row["elapsed_us"] / 1e6)}</td><td class="bar">{_bar(row, longest)}</td>'
         f'<td class="n">{span(row["run_us"] / 1e6)}</td><td class="n">{row["items"]:,}</td>'
         f'<td class="n">{size(row["peak_rss_kib"] * 1024)}</td><td>{escape(row["status"])}</td>'
