@@ -173,6 +173,21 @@ def test_what_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
     drive(tmp_path, scenario)
 
 
+def test_a_recipe_that_is_lost_hides_nothing_else(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        store_job(bench)
+        (step_folder(bench.state, "ended", FIRST) / "recipes").unlink()
+        request = pb.GetMiniBatchRequest(job_id="ended", step_name="one", mini_batch_index=3)
+        found = await bench.jobs.GetMiniBatch(request)
+        assert len(found.attempts) == 2
+        assert "not known any more" in found.items[0]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await bench.jobs.GetReplay(pb.GetReplayRequest(job_id="ended", step_name="one", mini_batch_index=3))
+        assert read_failure(caught.value).reason == "REPLAY_IMPOSSIBLE"
+
+    drive(tmp_path, scenario)
+
+
 def test_leases_are_told_at_once_though_they_are_not_stored(tmp_path: Path) -> None:
     async def scenario(bench: MasterBench) -> None:
         job_id = await bench.submitted()

@@ -45,6 +45,8 @@ KINDS: Final = ("useful", "retried", "lost", "running")
 _NOBODYS_FAULT = frozenset(
     (Cause.NODE_LOST, Cause.NODE_KILLER, Cause.NODE_FAULT, Cause.PREEMPTED, Cause.ROWS_LOST, Cause.CANCELLED)
 )
+_NODE_IS_GONE = frozenset((Cause.NODE_LOST, Cause.NODE_KILLER))
+_SUCCEEDED, _ABANDONED, _RUNNING = map(int, (AttemptState.SUCCEEDED, AttemptState.ABANDONED, AttemptState.RUNNING))
 _ENDS_PROCESS = frozenset((Cause.TIMEOUT, Cause.CRASH, Cause.OOM, Cause.NODE_LOST, Cause.NODE_KILLER))
 
 
@@ -127,17 +129,17 @@ class StepFigures:
     def add(self, page: Sequence[AttemptFigures]) -> None:
         """Attempts of the step; each once."""
         for row in page:
-            if row.state != AttemptState.RUNNING:
+            if row.state != _RUNNING:
                 self._add(row)
 
     def _add(self, row: AttemptFigures) -> None:
         cause, elapsed = row.cause, row.elapsed_us
         kind = USEFUL
-        if row.state != AttemptState.SUCCEEDED:
-            kind = LOST if row.state == AttemptState.ABANDONED or cause in _NOBODYS_FAULT else RETRIED
+        if row.state != _SUCCEEDED:
+            kind = LOST if row.state == _ABANDONED or cause in _NOBODYS_FAULT else RETRIED
+            if cause in _NODE_IS_GONE:
+                self._lost_incarnations.add(row.node_incarnation)
         self._counts[kind] += 1
-        if cause in (Cause.NODE_LOST, Cause.NODE_KILLER):
-            self._lost_incarnations.add(row.node_incarnation)
         if not elapsed and not row.peak_rss_kib:
             # No worker told of it: of what a lost node had begun nobody knows how long it took.
             self._untimed += 1
@@ -225,7 +227,10 @@ class StepFigures:
             at = max(at, edge)
 
     def _bin(self, moment_us: int) -> int:
-        return min(BINS - 1, max(0, (moment_us - self._begin_us) // self._bin_us))
+        number = (moment_us - self._begin_us) // self._bin_us
+        if number < 0:
+            return 0
+        return number if number < BINS else BINS - 1
 
     # The document.
 

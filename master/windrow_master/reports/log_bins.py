@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 _SMALLEST = 4
 
 
@@ -29,14 +31,18 @@ class Distribution:
     __slots__ = ("bins", "largest", "total")
 
     def __init__(self) -> None:
-        self.bins: dict[int, int] = {}
+        self.bins: defaultdict[int, int] = defaultdict(int)
         self.total = 0
         self.largest = 0
 
     def add(self, value: int) -> None:
         """One more number."""
-        number = bin_of(value)
-        self.bins[number] = self.bins.get(number, 0) + 1
+        # As bin_of, without the call: there are millions.
+        if value < _SMALLEST:
+            self.bins[max(0, value)] += 1
+        else:
+            bits = value.bit_length()
+            self.bins[(bits << 2 | (value >> bits - 3) & 3) - 8] += 1
         self.total += value
         if value > self.largest:
             self.largest = value

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import grpc
 from windrow.rpc import errors
@@ -16,12 +15,12 @@ from windrow.spec.effective import EffectiveJob, LiteralInput
 
 from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.leases import Lease
-from windrow_master.core.records import AttemptRow, JobRow, StepRow
-from windrow_master.core.states import MiniBatchState
-from windrow_master.datastores import Datastores
+from windrow_master.core.records import JobRow, StepRow
+from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.jobs import Jobs
 from windrow_master.reports.job_figures import RunningAttempt
 from windrow_master.reports.worker_logs import logs_of_worker
+from windrow_master.rpc.mini_batch_pages import Wanted, by_index, newest
 from windrow_master.rpc.mini_batch_views import (
     ENDED_BY_ITSELF,
     attempt_message,
@@ -36,32 +35,12 @@ from windrow_master.rpc.step_spec import replayed_step_spec
 from windrow_master.rpc.threads import in_thread
 from windrow_master.shell.preparation import StepPaths, logs_folder, resolved, step_folder
 from windrow_master.shell.writer import Writer, moment
-from windrow_master.store.protocol import StoreReader
 from windrow_master.store.rows import MiniBatchRow
 
 PAGE, PAGE_MAX = 100, 1_000
-LOOKED_AT_MAX = 20_000
-"""Attempts looked at for one page of the newest, at most: then the page ends short."""
 BUSY = (node_pb2.WORKER_PHASE_LOADING, node_pb2.WORKER_PHASE_RUNNING, node_pb2.WORKER_PHASE_RETURNING)
 ITEMS_MAX = 1_000
 ATTEMPTS_MAX = 1_000
-
-
-class _Wanted(NamedTuple):
-    """What a page is asked for, checked."""
-
-    states: frozenset[int]
-    """core.states.MiniBatchState; empty: any."""
-    cause: int | None
-    newest_first: bool
-    size: int
-
-
-class _Found(NamedTuple):
-    """A mini-batch with its attempts, oldest first."""
-
-    row: MiniBatchRow
-    attempts: list[AttemptRow]
 
 
 class MiniBatchCalls:
@@ -79,7 +58,7 @@ class MiniBatchCalls:
         _, steps = await self._job(request.job_id, context)
         if request.step_name:
             steps = [await _step(request.job_id, steps, request.step_name, context)]
-        wanted = _Wanted(
+        wanted = Wanted(
             frozenset(state - 1 for state in request.states),
             0 if request.short_of_results else int(request.cause) or None,
             request.newest_first,
@@ -98,7 +77,7 @@ class MiniBatchCalls:
             if not left:
                 response.next_page_token = str(number)
                 break
-            look = _newest if wanted.newest_first else _by_index
+            look = newest if wanted.newest_first else by_index
             found, behind = await in_thread(look, self._jobs.reader, step.step_id, wanted, left, after, leases)
             told = self._told([leases[one.row.mini_batch] for one in found if one.row.mini_batch in leases])
             response.mini_batches.extend(
@@ -130,7 +109,15 @@ class MiniBatchCalls:
                 f"from {gone}; that file is removed when a job has ended. Replay it while the job runs, or run the job "
                 "again with fewer data.",
             )
-        return await in_thread(self._replayed, job, step, row)
+        try:
+            return await in_thread(self._replayed, job, step, row)
+        except (OSError, UnknownDatastore) as error:
+            await errors.abort(
+                context,
+                grpc.StatusCode.FAILED_PRECONDITION,
+                errors.REPLAY_IMPOSSIBLE,
+                f"What mini-batch {row.mini_batch} of step {step.name} reads is not known any more: {error}.",
+            )
 
     async def GetJobReport(self, request: pb.GetJobReportRequest, context: Context) -> pb.GetJobReportResponse:
         """Figures of a job as of now."""
@@ -243,25 +230,29 @@ class MiniBatchCalls:
                 )
             attempts.append(lease)
         reader = json.loads(step.reader or b"{}")
-        recipe = self._recipe(job, step, row)
-        items = describe_items(reader, recipe)
-        return pb.GetMiniBatchResponse(
-            mini_batch=mini_batch_message(step.name, row, rows, lease),
-            attempts=attempts,
-            items=items[:ITEMS_MAX],
-            items_left_out=max(0, len(items) - ITEMS_MAX),
-            partition=describe_partition(reader, recipe),
-            recipe=recipe_json(reader, recipe),
+        response = pb.GetMiniBatchResponse(
+            mini_batch=mini_batch_message(step.name, row, rows, lease), attempts=attempts, recipe="{}"
         )
+        try:
+            recipe = self._recipe(job, step, row)
+        except OSError as error:
+            response.items.append(f"(not known any more: {error})")
+            return response
+        items = describe_items(reader, recipe)
+        response.items.extend(items[:ITEMS_MAX])
+        response.items_left_out = max(0, len(items) - ITEMS_MAX)
+        response.partition = describe_partition(reader, recipe)
+        response.recipe = recipe_json(reader, recipe)
+        return response
 
     def _replayed(self, job: JobRow, step: StepRow, row: MiniBatchRow) -> pb.GetReplayResponse:
         from windrow_master.planning.describe import describe_items
 
+        recipe = self._recipe(job, step, row)
         document = EffectiveJob.from_json(job.document)
         effective = resolved(document.steps[step.ordinal], Datastores(self._datastores), lenient=self._embedded)
         paths = StepPaths.from_json(step.paths)
         reader = json.loads(step.reader or b"{}")
-        recipe = self._recipe(job, step, row)
         attempts = self._jobs.reader.attempts_at(step.step_id, [row.mini_batch])
         tries = sum(one.state in ENDED_BY_ITSELF for one in attempts)
         items = describe_items(reader, recipe)
@@ -293,78 +284,6 @@ class MiniBatchCalls:
         if len(recipe) != row.recipe_length:
             raise OSError(f"{path} ends before the recipe of mini-batch {row.mini_batch}")
         return recipe
-
-
-def _by_index(
-    reader: StoreReader, step_id: StepId, wanted: _Wanted, size: int, after: tuple[int, ...], leased: Iterable[int]
-) -> tuple[list[_Found], tuple[int, ...]]:
-    """The mini-batches behind one, and behind which to go on (empty: they are all)."""
-    leased = frozenset(leased)
-    last = after[0] if after else -1
-    # What is leased is stored as QUEUED: leases are volatile.
-    stored = {MiniBatchState.QUEUED if state == MiniBatchState.LEASED else state for state in wanted.states}
-    kept: list[int] = []
-    asked = size + 1
-    while True:
-        if wanted.states == {MiniBatchState.LEASED} and wanted.cause is None:
-            found = sorted(index for index in leased if index > last)[:asked]
-        else:
-            found = reader.mini_batches_after(step_id, last, asked, sorted(stored), wanted.cause)
-        for row in reader.mini_batches_at(step_id, found):
-            if len(kept) == size:
-                return _with_attempts(reader, step_id, kept), (kept[-1],)
-            if not wanted.states or _state_of(row, leased) in wanted.states:
-                kept.append(row.mini_batch)
-        if len(found) < asked:
-            return _with_attempts(reader, step_id, kept), ()
-        last = found[-1]
-
-
-def _state_of(row: MiniBatchRow, leased: frozenset[int]) -> int:
-    return MiniBatchState.LEASED if row.mini_batch in leased else row.state
-
-
-def _newest(
-    reader: StoreReader, step_id: StepId, wanted: _Wanted, size: int, after: tuple[int, ...], leased: Iterable[int]
-) -> tuple[list[_Found], tuple[int, ...]]:
-    """The same, the last begun first."""
-    leased = frozenset(leased)
-    before = (after[0], after[1]) if len(after) == 2 else None
-    kept: list[_Found] = []
-    looked_at = 0
-    while True:
-        begun = reader.begun_before(step_id, before, size + 1)
-        found = {at.row.mini_batch: at for at in _with_attempts(reader, step_id, {one.mini_batch for one in begun})}
-        for one in begun:
-            if len(kept) == size or looked_at >= LOOKED_AT_MAX:
-                return kept, before or ()
-            looked_at += 1
-            before = (one.incarnation, one.lease_id)
-            at = found.get(one.mini_batch)
-            if at is None or at.attempts[-1].lease_id != one.lease_id:
-                continue
-            if wanted.states and _state_of(at.row, leased) not in wanted.states:
-                continue
-            if wanted.cause and all(attempt.cause != wanted.cause for attempt in at.attempts):
-                continue
-            if wanted.cause == 0 and not _is_short(at.row):
-                continue
-            kept.append(at)
-        if len(begun) <= size:
-            return kept, ()
-
-
-def _is_short(row: MiniBatchRow) -> bool:
-    """`run()` returned, but fewer results than items."""
-    return row.state == MiniBatchState.SUCCEEDED and row.ok_count < row.items_counted
-
-
-def _with_attempts(reader: StoreReader, step_id: StepId, indices: Iterable[int]) -> list[_Found]:
-    wanted = sorted(indices)
-    attempts: dict[int, list[AttemptRow]] = {}
-    for row in reader.attempts_at(step_id, wanted):
-        attempts.setdefault(row.mini_batch, []).append(row)
-    return [_Found(row, attempts.get(row.mini_batch, [])) for row in reader.mini_batches_at(step_id, wanted)]
 
 
 async def _step(job_id: str, steps: list[StepRow], name: str, context: Context) -> StepRow:
