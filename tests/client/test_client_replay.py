@@ -246,6 +246,23 @@ def test_the_debugger_stands_where_it_was_raised(ended: Workspace) -> None:
     assert terminal.end() == 1
 
 
+def test_a_breakpoint_of_the_script_stops_there(ended: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "score.py").write_text("def run(mini_batch):\n    word = 'here'\n    breakpoint()\n    return [word]\n")
+    terminal = Terminal(ended, "mb", "replay", "replayed", "0", "--code", str(tmp_path))
+    terminal.wait_for("(Pdb) ")
+    terminal.type("word = 'there'\n")
+    terminal.wait_for("(Pdb) ")
+    terminal.type("c\n")
+    terminal.wait_for("    there\r\n")
+    assert terminal.end() == 0
+    terminal = Terminal(ended, "mb", "replay", "replayed", "0", "--code", str(tmp_path))
+    terminal.wait_for("(Pdb) ")
+    terminal.type("q\n")
+    terminal.wait_for("The debugger was left before the end.")
+    assert "Traceback" not in terminal.seen
+    assert terminal.end() == 1
+
+
 def test_the_terminal_is_the_scripts_own(ended: Workspace) -> None:
     terminal = Terminal(ended, "mb", "replay", "replayed", "4")
     terminal.wait_for("─\r\n")

@@ -123,6 +123,10 @@ class ReplayHost(Host):
         process.flush_output()
         if isinstance(error, KeyboardInterrupt):
             self._was_interrupted = True
+        elif type(error).__name__ == "BdbQuit":
+            # What `q` in a debugger that the script began raises.
+            _say("The debugger was left before the end.")
+            return
         # Of what the host itself has to say (a bad return), the message says all.
         trace = failures.script_traceback(error) if error is not None else None
         if trace is not None:
