@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from windrow.interpreter import NoInterpreter, find_interpreter
+from windrow.interpreter import NoInterpreter, check_interpreter, find_interpreter
 from windrow.rpc.v1 import work_pb2 as work
 from windrow.storage.urls import is_remote
 
@@ -75,6 +75,7 @@ async def _prepare(given: dict[str, Any]) -> NoReturn:
     if getattr(spec, "command", ""):
         raise CannotReplay("It is a command, not a script with a run(): run the command by itself")
     python = find_interpreter(given.get("python"), os.environ)
+    check_interpreter(python)
     places = _output_places(spec, folder / "outputs", write_outputs=bool(given.get("write_outputs")))
     step = Step.open(spec, folder, default_node_id(), 1, now_ns())
     if given.get("code"):
