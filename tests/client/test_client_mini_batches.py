@@ -194,15 +194,24 @@ def test_a_run_is_looked_at_while_it_runs(tmp_path: Path) -> None:
     try:
 
         def at_work() -> list[dict[str, Any]]:
+            # Not before the run owns its state folder: else the question would bring a master of its own there.
+            if not (workspace.state / "embedded.json").exists():
+                return []
             if not workspace.run("job", "list").stdout.startswith("JOB"):
                 return []
             found = listed(workspace, "--state", "leased", job="live")
             return [one for one in found if one["last_attempt"]["phase"] == "running"]
 
-        working = wait_until(lambda: at_work() if len(at_work()) == 2 else None, "two mini-batches run")
-        assert {one["mini_batch_index"] for one in working} == {1, 2}
+        def two_at_work() -> list[dict[str, Any]] | None:
+            found = at_work()
+            return found if len(found) == 2 else None
+
+        working = wait_until(two_at_work, "two mini-batches run")
+        # Which of them: nodes hold more than they run.
+        running = [one["mini_batch_index"] for one in working]
+        assert len(set(running)) == 2 and 0 not in running
         assert [one["mini_batch_index"] for one in listed(workspace, "--state", "succeeded", job="live")] == [0]
-        shown = workspace.run("mb", "show", "live", "1").stdout
+        shown = workspace.run("mb", "show", "live", str(running[0])).stdout
         assert "Attempt 1: LEASED" in shown
         assert re.search(r"now +running", shown)
 
