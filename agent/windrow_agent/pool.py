@@ -176,27 +176,36 @@ class Pool:
     def _worker_config(
         self, step: Step, number: int, channels: Channels, page: Page, scratch: Path, log_folder: Path
     ) -> dict[str, object]:
-        spec = step.spec
         return {
             "work_fd": channels.work_far.fileno(),
             "result_fd": channels.result_far.fileno(),
             "page_path": str(page.path),
-            "code_folder": str(step.code),
-            "entry_script": spec.entry_script,
-            "logging_level": spec.logging_level or "INFO",
-            "job_id": spec.job_id,
-            "step_name": spec.step_name,
-            "node_id": self.node.node_id,
-            "node_rank": self._config.node_rank,
-            "process_name": f"process{number:03d}",
-            "process_number": number,
-            "log_folder": str(log_folder),
-            "scratch_folder": str(scratch),
             "inline_rows_bytes_max": self.inline_rows_bytes_max,
             "install_hint": self._environment.get("WINDROW_INSTALL_HINT", ""),
-            "reader": step.worker_reader,
-            "rows": step.rows,
+            **hosting(step, number, self.node.node_id, self._config.node_rank, scratch, log_folder),
         }
+
+
+def hosting(
+    step: Step, number: int, node_id: str, node_rank: int, scratch: Path, log_folder: Path
+) -> dict[str, object]:
+    """What a worker is to host: the part of its configuration that does not depend on how it is reached."""
+    spec = step.spec
+    return {
+        "code_folder": str(step.code),
+        "entry_script": spec.entry_script,
+        "logging_level": spec.logging_level or "INFO",
+        "job_id": spec.job_id,
+        "step_name": spec.step_name,
+        "node_id": node_id,
+        "node_rank": node_rank,
+        "process_name": f"process{number:03d}",
+        "process_number": number,
+        "log_folder": str(log_folder),
+        "scratch_folder": str(scratch),
+        "reader": step.worker_reader,
+        "rows": step.rows,
+    }
 
 
 def now_ns() -> int:

@@ -23,6 +23,7 @@ import grpc
 from windrow.contexts import Access, find_access
 from windrow.errors import DeadlinePassed, JobFailed, NotFound, UsageError, WindrowError
 from windrow.job import Job, StepReason, job_from_message
+from windrow.looking_closer import LookingCloser
 from windrow.node import Node, node_from_message
 from windrow.results import RowsFile, output_names, read_frame, rows_file, rows_of, single_name
 from windrow.rpc.connection import Connection, Patience
@@ -59,7 +60,7 @@ class Master(NamedTuple):
     datastores: dict[str, str]
 
 
-class Client:
+class Client(LookingCloser):
     """A connection to a master. Safe for use by several threads; close it, or use it as a context manager.
 
     Calls outlive a restart of the master: they are repeated (harmlessly) until `patience_s` seconds have passed

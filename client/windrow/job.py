@@ -62,7 +62,7 @@ _JOB_STATES = (
     JobState.CANCELLED,
 )
 _STEP_STATES = ("unknown", "waiting", "running", "concatenating", "completed", "failed", "cancelled")
-_CAUSES = (
+CAUSES = (
     "unspecified",
     "exception",
     "timeout",
@@ -304,7 +304,7 @@ def _step(message: job_pb2.Step) -> Step:
 
 
 def _cause(number: int) -> str:
-    return _CAUSES[number] if number < len(_CAUSES) else f"cause_{number}"
+    return CAUSES[number] if number < len(CAUSES) else f"cause_{number}"
 
 
 def _time(message: job_pb2.Job | job_pb2.Step, name: str) -> datetime | None:

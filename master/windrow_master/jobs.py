@@ -15,6 +15,11 @@ class Jobs:
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
 
+    @property
+    def reader(self) -> StoreReader:
+        """What they are read from, for all that is below a step."""
+        return self._reader
+
     def find(self, job_id: str) -> tuple[JobRow, list[StepRow]] | None:
         """A job and its steps, or None."""
         row = self._reader.job_by_id(job_id)

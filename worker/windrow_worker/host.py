@@ -324,6 +324,12 @@ class Host:
 
     def _stop(self) -> NoReturn:
         """Calls ``shutdown()``, lets the process end in good order, says so, leaves."""
+        side = self._shut_down()
+        self._results.send(frames.encode_frame(frames.STOPPED, self._report, side=side))
+        process.leave(0)
+
+    def _shut_down(self) -> bytes:
+        """Calls ``shutdown()`` and lets the process end in good order; the side document of the STOPPED frame."""
         self._page.enter(page.STOPPING)
         self._report.clear(0, 0)
         self._report.start_unix_us = time_ns() // 1000
@@ -340,8 +346,7 @@ class Host:
         process.finish_process()
         self._leave_if_forked(None)
         self._finish_report(started)
-        self._results.send(frames.encode_frame(frames.STOPPED, self._report, side=side))
-        process.leave(0)
+        return side
 
     # Forks -----------------------------------------------------------------------------------------------------------
 

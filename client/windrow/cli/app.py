@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import windrow
-from windrow.cli import agent, become, context, early, health, job, node
+from windrow.cli import agent, become, context, early, health, job, job_report, mini_batches, node
 from windrow.cli.messages import report
 from windrow.cli.options import OutputForm, Sets, guarded
 from windrow.cli.run_options import RunOptions
@@ -31,6 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(job.app, name="job")
+app.add_typer(mini_batches.app, name="mb")
 app.add_typer(node.app, name="node")
 app.add_typer(context.app, name="context")
 
@@ -145,6 +146,10 @@ def setup(context: typer.Context) -> None:
     """Make the certificates and tokens of a master, its agents and its clients. Its options: windrow setup --help"""
     become("setup", context.args)
 
+
+job.app.command("report", epilog="example: windrow job report digits-20260501-101500-ab12 --to report.html --open")(
+    job_report.report
+)
 
 app.command(
     "agent",

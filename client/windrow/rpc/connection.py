@@ -50,6 +50,8 @@ _NOT_FOUND = {
     errors.OUTPUT_NOT_READY,
     errors.ARTIFACT_MISSING,
     errors.NODE_UNKNOWN,
+    errors.STEP_UNKNOWN,
+    errors.MINI_BATCH_UNKNOWN,
 }
 
 

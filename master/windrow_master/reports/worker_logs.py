@@ -76,6 +76,17 @@ class WorkerLogs:
             return name
 
 
+def logs_of_worker(logs: Path, step_name: str, node_id: str, node_incarnation: str, process_number: int) -> list[str]:
+    """Log files that there are of one worker, below the job's `logs` folder."""
+    incarnations = _read_register(logs / step_name / "nodes.json").get(node_id, [])
+    if node_incarnation not in incarnations:
+        return []
+    number = incarnations.index(node_incarnation) + 1
+    node = node_id if number == 1 else f"{node_id}.{number}"
+    paths = [f"{step_name}/{folder}/{node}/process{process_number:03d}{suffix}" for folder, suffix in PLACES.values()]
+    return [path for path in paths if (logs / path).is_file()]
+
+
 def _read_register(register: Path) -> dict[str, list[str]]:
     try:
         incarnations: dict[str, list[str]] = json.loads(register.read_text())

@@ -21,6 +21,7 @@ from windrow_master.core.states import StepState
 from windrow_master.jobs import Jobs
 from windrow_master.rpc.downloads import pieces_of
 from windrow_master.rpc.files import file_below, read_file_chunks, walk_files
+from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
 from windrow_master.rpc.refusals import CODES, Context, refuse
 from windrow_master.rpc.threads import in_thread
@@ -40,7 +41,7 @@ JOBS_PAGE, JOBS_PAGE_MAX = 50, 200
 LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
 
 
-class JobService(NodeCalls):
+class JobService(MiniBatchCalls, NodeCalls):
     """Thin: commands to the writer, rows to messages."""
 
     def __init__(

@@ -9,17 +9,40 @@ from windrow.rpc.v1 import work_pb2
 from windrow.spec.effective import EffectiveStep, LiteralInput, outputs_elsewhere, resolve_arguments
 from windrow.storage.urls import is_remote
 
+from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import Job, Step
 from windrow_master.shell.preparation import StepPaths
 
 
 def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:
     """The message for a step whose paths are resolved and whose reader is pinned."""
-    side_inputs = _side_inputs(effective, paths)
     stored = _stored_outputs(effective, paths)
+    return _spec(job, step, effective, paths, stored, _output_path(effective, paths, stored))
+
+
+def replayed_step_spec(job: JobRow, step: StepRow, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:
+    """The same for who runs a mini-batch again beside the job: all outputs are `stored_outputs`, with the paths or
+    addresses that they have in the job, so that the script may be given another place for each."""
+    stored = [
+        work_pb2.StoredOutput(name=name, address=paths.outputs[name], is_file=wanted.type == "uri_file")
+        for name, wanted in effective.outputs.items()
+        if name in paths.outputs
+    ]
+    own = effective.append_row_to or next((output.name for output in stored), None)
+    return _spec(job, step, effective, paths, stored, f"\0outputs/{own}\0" if own is not None else "")
+
+
+def _spec(
+    job: Job | JobRow,
+    step: Step | StepRow,
+    effective: EffectiveStep,
+    paths: StepPaths,
+    stored: list[work_pb2.StoredOutput],
+    output_path: str,
+) -> work_pb2.StepSpec:
+    side_inputs = _side_inputs(effective, paths)
     inputs = paths.inputs | {side.name: f"\0{side.name}\0" for side in side_inputs}
     outputs = paths.outputs | {output.name: f"\0outputs/{output.name}\0" for output in stored}
-    output_path = _output_path(effective, paths, stored)
     words = resolve_arguments(effective, inputs, outputs)
     spec = work_pb2.StepSpec(
         step_id=step.step_id,

@@ -31,7 +31,16 @@ from windrow_master.store.errors import (
 )
 from windrow_master.store.reopening import ReopenedJob
 from windrow_master.store.reserve import Reserve
-from windrow_master.store.rows import CommittedRange, FailureRow, MiniBatchRow, OutputRow, RowRange, SegmentRow
+from windrow_master.store.rows import (
+    AttemptFigures,
+    BegunMiniBatch,
+    CommittedRange,
+    FailureRow,
+    MiniBatchRow,
+    OutputRow,
+    RowRange,
+    SegmentRow,
+)
 
 __all__ = [
     "NetworkFileSystem",
@@ -75,6 +84,30 @@ class StoreReader(Protocol):
 
     def mini_batches_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[MiniBatchRow]]:
         """All mini-batches of a step, in output order."""
+
+    def mini_batches_at(self, step_id: StepId, indices: Sequence[int]) -> list[MiniBatchRow]:
+        """Those of these mini-batches that there are, by index."""
+
+    def mini_batches_after(
+        self, step_id: StepId, after: int, size: int, states: Sequence[int] = (), cause: int | None = None
+    ) -> list[int]:
+        """Indices of at most `size` mini-batches above `after`, ascending.
+
+        `states`: only mini-batches that are stored in one of them. `cause`: only those of which an attempt ended by it;
+        0: only those whose `run()` returned fewer results than items.
+        """
+
+    def begun_before(self, step_id: StepId, before: tuple[int, int] | None, size: int) -> list[BegunMiniBatch]:
+        """At most `size` stored attempts of a step, the last begun first: by incarnation, then lease id, both falling.
+
+        `before`: (incarnation, lease id) behind which to go on; None: from the newest.
+        """
+
+    def attempts_at(self, step_id: StepId, indices: Sequence[int]) -> list[AttemptRow]:
+        """All stored attempts of these mini-batches, oldest first, without their `detail`."""
+
+    def attempt_figures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptFigures]]:
+        """All stored attempts of a step, in order of lease id, without their texts."""
 
     def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
         """The committed rows of a step, in output order. Mini-batches without rows are left out."""

@@ -60,6 +60,15 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def precise_duration(seconds: float) -> str:
+    """As `duration`, but short times tell more: `12 µs`, `3.4 ms`, `0.42 s`."""
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.2f} s" if seconds < 10 else duration(seconds)
+
+
 def rate(per_s: float, what: str) -> str:
     """`1,234 items/s`, `12.3 items/s`, `0.25 items/s`, `4.2 items/min`."""
     if per_s >= 100:

@@ -86,6 +86,32 @@ class JobServiceStub:
     ]
     """An output: its files one after another, in chunks of at most 1 MiB."""
 
+    ListMiniBatches: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.ListMiniBatchesRequest,
+        windrow.rpc.v1.job_service_pb2.ListMiniBatchesResponse,
+    ]
+    """Mini-batches of a job, a page at a time; as they are now. NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN."""
+
+    GetMiniBatch: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.GetMiniBatchRequest,
+        windrow.rpc.v1.job_service_pb2.GetMiniBatchResponse,
+    ]
+    """One mini-batch with all its attempts. NOT_FOUND, reason JOB_UNKNOWN, STEP_UNKNOWN or MINI_BATCH_UNKNOWN."""
+
+    GetReplay: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.GetReplayRequest,
+        windrow.rpc.v1.job_service_pb2.GetReplayResponse,
+    ]
+    """What it takes to run a mini-batch again, elsewhere and beside the job: nothing of the job changes. NOT_FOUND as GetMiniBatch;
+    FAILED_PRECONDITION, reason REPLAY_IMPOSSIBLE: what it read is gone.
+    """
+
+    GetJobReport: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.GetJobReportRequest,
+        windrow.rpc.v1.job_service_pb2.GetJobReportResponse,
+    ]
+    """Figures of a job as of now: who did what when, how long it took, what failed. NOT_FOUND, reason JOB_UNKNOWN."""
+
     ListNodes: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.ListNodesRequest,
         windrow.rpc.v1.job_service_pb2.ListNodesResponse,
@@ -189,6 +215,32 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.DownloadOutputResponse,
     ]
     """An output: its files one after another, in chunks of at most 1 MiB."""
+
+    ListMiniBatches: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.ListMiniBatchesRequest,
+        windrow.rpc.v1.job_service_pb2.ListMiniBatchesResponse,
+    ]
+    """Mini-batches of a job, a page at a time; as they are now. NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN."""
+
+    GetMiniBatch: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.GetMiniBatchRequest,
+        windrow.rpc.v1.job_service_pb2.GetMiniBatchResponse,
+    ]
+    """One mini-batch with all its attempts. NOT_FOUND, reason JOB_UNKNOWN, STEP_UNKNOWN or MINI_BATCH_UNKNOWN."""
+
+    GetReplay: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.GetReplayRequest,
+        windrow.rpc.v1.job_service_pb2.GetReplayResponse,
+    ]
+    """What it takes to run a mini-batch again, elsewhere and beside the job: nothing of the job changes. NOT_FOUND as GetMiniBatch;
+    FAILED_PRECONDITION, reason REPLAY_IMPOSSIBLE: what it read is gone.
+    """
+
+    GetJobReport: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.GetJobReportRequest,
+        windrow.rpc.v1.job_service_pb2.GetJobReportResponse,
+    ]
+    """Figures of a job as of now: who did what when, how long it took, what failed. NOT_FOUND, reason JOB_UNKNOWN."""
 
     ListNodes: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.ListNodesRequest,
@@ -313,6 +365,40 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.job_service_pb2.DownloadOutputResponse], collections.abc.AsyncIterator[windrow.rpc.v1.job_service_pb2.DownloadOutputResponse]]:
         """An output: its files one after another, in chunks of at most 1 MiB."""
+
+    @abc.abstractmethod
+    def ListMiniBatches(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.ListMiniBatchesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.ListMiniBatchesResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.ListMiniBatchesResponse]]:
+        """Mini-batches of a job, a page at a time; as they are now. NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN."""
+
+    @abc.abstractmethod
+    def GetMiniBatch(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.GetMiniBatchRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.GetMiniBatchResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.GetMiniBatchResponse]]:
+        """One mini-batch with all its attempts. NOT_FOUND, reason JOB_UNKNOWN, STEP_UNKNOWN or MINI_BATCH_UNKNOWN."""
+
+    @abc.abstractmethod
+    def GetReplay(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.GetReplayRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.GetReplayResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.GetReplayResponse]]:
+        """What it takes to run a mini-batch again, elsewhere and beside the job: nothing of the job changes. NOT_FOUND as GetMiniBatch;
+        FAILED_PRECONDITION, reason REPLAY_IMPOSSIBLE: what it read is gone.
+        """
+
+    @abc.abstractmethod
+    def GetJobReport(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.GetJobReportRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.GetJobReportResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.GetJobReportResponse]]:
+        """Figures of a job as of now: who did what when, how long it took, what failed. NOT_FOUND, reason JOB_UNKNOWN."""
 
     @abc.abstractmethod
     def ListNodes(
