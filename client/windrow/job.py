@@ -167,6 +167,8 @@ class Step(NamedTuple):
     failure_examples: tuple[FailureExample, ...] = ()
     error_category: str = ""
     """What kind of error it failed by: `UserError`, `SystemError` or `DependencyError`; empty while it has not."""
+    step_id: int = 0
+    """Its number, unique for ever over one master's state."""
 
     @property
     def failed_items_file(self) -> str:
@@ -273,6 +275,7 @@ def _step(message: job_pb2.Step) -> Step:
             for example in message.failure_examples
         ),
         error_category=message.error_category,
+        step_id=message.step_id,
     )
 
 

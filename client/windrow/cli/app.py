@@ -11,7 +11,7 @@ import typer
 import windrow
 from windrow.cli import agent, become, context, early, health, job, node
 from windrow.cli.messages import report
-from windrow.cli.options import OutputForm, Sets, guarded
+from windrow.cli.options import Environments, EnvironmentsChoice, OutputForm, Sets, guarded
 from windrow.cli.run_options import RunOptions
 from windrow.errors import UsageError
 
@@ -73,6 +73,7 @@ def run(
             metavar="PATH", help="Interpreter for the script [default: the active environment's, else our own]."
         ),
     ] = None,
+    environments: EnvironmentsChoice = Environments.BUILD,
     slots: Annotated[
         int | None, typer.Option(min=1, max=4096, help="Workers at a time [default: one a processor].")
     ] = None,
@@ -117,6 +118,7 @@ def run(
     options.datastores = datastores or []
     options.state = state
     options.python = python
+    options.environments = environments.value
     options.slots = slots
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
     options.exact_row_index = exact_row_index

@@ -31,6 +31,22 @@ class OutputForm(str, Enum):  # noqa: UP042  typer shows the values of a plain s
     JSON = "json"
 
 
+class Environments(str, Enum):  # noqa: UP042  as above
+    """What becomes of the environments that steps ask for."""
+
+    BUILD = "build"
+    OWN = "own"
+
+
+EnvironmentsChoice = Annotated[
+    Environments,
+    typer.Option(
+        "--environments",
+        envvar="WINDROW_ENVIRONMENTS",
+        help="build those that steps ask for by a conda or pip list, or run all scripts in the own Python "
+        "[with --python: own].",
+    ),
+]
 Master = Annotated[
     str | None,
     typer.Option(

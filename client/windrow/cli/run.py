@@ -80,7 +80,8 @@ class _Run:
         if self._session.interpreter:
             from windrow.interpreter import check_interpreter
 
-            check_interpreter(self._session.interpreter, loaded)
+            check_interpreter(self._session.interpreter, loaded, builds=self._session.builds_environments)
+        self._tell_environments(self._session, loaded)
         self._job, self._document = self._follow(self._session, loaded)
         self.close()
         return self._tell_end(self._job, self._document)
@@ -168,6 +169,19 @@ class _Run:
             self._warned.add(str(warning))
         return loaded
 
+    def _tell_environments(self, session: Session, loaded: LoadedJob) -> None:
+        """Which steps ask for an environment, and do not get one."""
+        if session.builds_environments:
+            return
+        names = [step.name for step in loaded.job.steps if step.environment is not None]
+        if names:
+            why = "--python" if self._options.python else "--environments own"
+            python = session.interpreter or "the Python of the process that serves this state folder"
+            self._say(
+                f"{coloured('warning:', YELLOW, sys.stderr)} {why}: no environment is built for "
+                f"{', '.join(names)}; scripts run in {python}."
+            )
+
     def _open(self) -> Session:
         from windrow.embedded.session import open_session
 
@@ -176,6 +190,7 @@ class _Run:
             options.state,
             with_agent=True,
             python=options.python,
+            environments=options.environments,
             slots=options.slots,
             datastores=options.datastores,
         )

@@ -68,6 +68,7 @@ def run(
     sets: Sequence[str] = (),
     state: str | os.PathLike[str] = state_folder.DEFAULT,
     python: str | os.PathLike[str] | None = None,
+    environments: str = "build",
     slots: int | None = None,
     datastores: Mapping[str, str | os.PathLike[str]] = _EMPTY,
     restart: bool = False,
@@ -77,7 +78,8 @@ def run(
     """Run a job file on this machine, with a private master and agent, and return when it has ended.
 
     What `windrow run` does, without its display: an unfinished equal run in the folder `state` goes on, interrupting
-    keeps what is done. `python`: interpreter for the script; `slots`: workers at a time; `datastores`: a folder, or
+    keeps what is done. `python`: interpreter for the script; `environments`: "build" those that steps ask for, or run
+    all scripts in the "own" Python (as with `python`); `slots`: workers at a time; `datastores`: a folder, or
     the address of a place in a store, by name; `on_progress`: called at each change. Raises windrow.spec.JobFileError,
     RunChanged, StateFolderError, UsageError, MasterFailed.
     """
@@ -86,6 +88,7 @@ def run(
         os.fspath(state),
         with_agent=True,
         python=os.fspath(python) if python else None,
+        environments=environments,
         slots=slots,
         datastores=[f"{name}={os.fspath(place)}" for name, place in datastores.items()],
     )
@@ -94,7 +97,7 @@ def run(
 
         loaded = load_job(path, sets, datastores=session.datastores)
         if session.interpreter:
-            check_interpreter(session.interpreter, loaded)
+            check_interpreter(session.interpreter, loaded, builds=session.builds_environments)
         return _follow(session, loaded, restart, keep_rows, on_progress)
     finally:
         session.close()

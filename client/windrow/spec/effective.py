@@ -79,6 +79,20 @@ class Rows(NamedTuple):
     format: str = "text"
 
 
+class Environment(NamedTuple):
+    """What has to be installed for a step's scripts, from a conda or pip list.
+
+    `python`: a version to ask for, such as 3.10 or >=3.9,<3.12; None: that of the agent's own Python. `requirements`
+    and `constraints`: lines of pip; `options`: pip's, as `--extra-index-url=https://…`. Reference: parallel-job.md,
+    1.3.
+    """
+
+    python: str | None = None
+    requirements: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
 class EffectiveStep(NamedTuple):
     """One parallel step. Times are whole seconds; None means the master's own default.
 
@@ -89,6 +103,7 @@ class EffectiveStep(NamedTuple):
     `mixed_types`: a column of JSON lines keeps values of several kinds.
     `may_shut_down`: the script may have a `shutdown()`, which has to have ended everywhere before the step is done.
     `table_digests`: the sha256 of the MLTable file of inputs that are divided, where the client has seen it.
+    `environment`: built on each node that serves the step; None: its own Python, whatever that holds.
     Reference: parallel-job.md, 1.2, 1.3, 2.2 and 2.3.
     """
 
@@ -122,6 +137,7 @@ class EffectiveStep(NamedTuple):
     progress_update_timeout_s: int | None = None
     first_task_creation_timeout_s: int = 600
     may_shut_down: bool = True
+    environment: Environment | None = None
     rows: Rows = Rows()
 
 

@@ -17,6 +17,7 @@ from windrow.spec.effective import (
     DataInput,
     EffectiveJob,
     EffectiveStep,
+    Environment,
     LiteralInput,
     OutputInput,
     PipelineOutput,
@@ -47,6 +48,7 @@ _LATER: dict[str, dict[str, Any]] = {
         "mixed_types": False,
         "table_digests": {},
         "may_shut_down": True,
+        "environment": None,
     },
     "rows": {"format": "text"},
 }
@@ -130,6 +132,7 @@ def _plain_step(step: EffectiveStep) -> dict[str, Any]:
         "input_data": _plain_input_data(step.input_data),
         "inputs": {name: {"kind": _KINDS[type(given)], **given._asdict()} for name, given in step.inputs.items()},
         "outputs": {name: output._asdict() for name, output in step.outputs.items()},
+        **({"environment": step.environment._asdict()} if step.environment is not None else {}),
         "rows": _written(step.rows._asdict(), "rows"),
     }
 
@@ -296,6 +299,7 @@ class _Reader(ValueReader):
                 "progress_update_timeout_s": self.optional(seconds),
                 "first_task_creation_timeout_s": seconds,
                 "may_shut_down": self.flag,
+                "environment": self.optional(self._environment),
                 "rows": self._rows,
             },
         )
@@ -345,6 +349,12 @@ class _Reader(ValueReader):
     def _pipeline_output(self, value: object, key: str) -> PipelineOutput | None:
         fields = self.fields(value, key, {"step": self.text, "output": self.text})
         return PipelineOutput(**fields) if fields else None
+
+    def _environment(self, value: object, key: str) -> Environment | None:
+        # Most jobs have none.
+        from windrow.spec.environment_document import environment_of
+
+        return environment_of(self, value, key)
 
     def _rows(self, value: object, key: str) -> Rows | None:
         readers: dict[str, Callable[[object, str], Any]] = {

@@ -292,6 +292,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         table_digests=table_digests(divided, context),
         append_row_to=task.append_row_to,
         may_shut_down=may_shut_down(task.entry_source),
+        environment=task.environment,
         rows=rows,
         **values,
     )

@@ -127,10 +127,7 @@ TASK: dict[str, Field] = {
     "args": _TEXT,
     "model": _NODE,
     "append_row_to": _TEXT,
-    "environment": Field(
-        "node",
-        effect="environments are not built yet; scripts run in the Python of --python, else of the active environment",
-    ),
+    "environment": _NODE,
 }
 
 INPUT_MODES = ("ro_mount", "mount", "download", "direct", "eval_mount", "eval_download")
