@@ -56,8 +56,8 @@ class Outfitter:
 
     async def _provide(self, step: Step, make: Callable[[], Environments]) -> rpc.WorkerFailure | None:
         # Here, and not at the top: most steps ask for none, and the first run() waits for imports.
-        from windrow_agent.environments.build import BuildAbandoned
         from windrow_agent.environments.libraries import needed_libraries
+        from windrow_agent.environments.process import Abandoned
         from windrow_agent.environments.verdict import EnvironmentFailed
 
         self._environments = self._environments or make()
@@ -78,7 +78,7 @@ class Outfitter:
                 is_wanted=lambda: step.state is StepState.PREPARING,
                 on_build=begin,
             )
-        except BuildAbandoned:
+        except Abandoned:
             return None
         except EnvironmentFailed as failed:
             cause = work.CAUSE_NODE_FAULT if failed.of_node else work.CAUSE_INIT_FAILED

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
-import subprocess
+import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from windrow.interpreter import LOOK, LOOK_S
+
+from windrow_agent.environments.process import Abandoned, Process, signal_words
 from windrow_agent.environments.recipe import Recipe
 from windrow_agent.environments.verdict import EnvironmentFailed, failure_of
 from windrow_agent.workers.capture import CapturedFile
 
-POLL_S = 0.1
 _WORDS_BYTES = 64 << 10
-
-
-class BuildAbandoned(Exception):
-    """Nobody wants the environment any more."""
 
 
 def find_uv() -> str:
@@ -55,10 +52,10 @@ class Build:
         self._lock = lock
         self._log = log
         self._wanted = wanted
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     async def run(self) -> None:
-        """Raises EnvironmentFailed, BuildAbandoned, OSError."""
+        """Raises EnvironmentFailed, Abandoned, OSError."""
         uv = find_uv()
         recipe, place = self._recipe, self._place
         asked = f"Python {recipe.python}" if "/" not in recipe.python else recipe.python
@@ -80,49 +77,24 @@ class Build:
 
     def kill(self) -> None:
         """Ends uv and what it has started."""
-        if self._process is not None and self._process.returncode is None:
-            try:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        if self._process is not None:
+            self._process.kill()
 
     async def _uv(self, what: str, *command: str) -> None:
         output = self._log.open_for_writing()
         try:
             begin = os.fstat(output).st_size
-            self._process = self._start(command, output)
-            code = await self._wait(self._process)
+            self._process = Process(
+                command, self._variables, output=output, folder=self._place.parent, kept_open=self._lock
+            )
+            code = await self._process.wait(self._wanted)
             if code != 0:
                 words = self._log.tail(min(_WORDS_BYTES, os.fstat(output).st_size - begin))
                 if code < 0 and not words.strip():
-                    words = f"uv was ended by {_name(-code)}".encode()
+                    words = f"uv was ended by {signal_words(code)}".encode()
                 raise failure_of(what, words.decode(errors="replace"))
         finally:
             os.close(output)
-
-    def _start(self, command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            command,
-            cwd=self._place.parent,
-            env=dict(self._variables),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=[self._lock],
-            process_group=0,
-        )
-
-    async def _wait(self, process: subprocess.Popen[bytes]) -> int:
-        try:
-            while (code := process.poll()) is None:
-                if not self._wanted():
-                    raise BuildAbandoned
-                await asyncio.sleep(POLL_S)
-        except BaseException:
-            self.kill()
-            await asyncio.shield(asyncio.to_thread(process.wait))
-            raise
-        return code
 
 
 def _flag(option: str) -> str:
@@ -132,30 +104,21 @@ def _flag(option: str) -> str:
     return option.replace("--trusted-host=", "--allow-insecure-host=")
 
 
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def stated_version(python: Path, code: Path, libraries: Sequence[str]) -> tuple[str, list[str]] | None:
+async def stated_version(
+    python: Path, code: Path, libraries: Sequence[str], variables: Mapping[str, str]
+) -> tuple[str, list[str]] | None:
     """The version of an environment's Python, and which libraries it lacks; None: it does not run."""
-    from windrow.interpreter import LOOK, LOOK_S
-
-    try:
-        done = subprocess.run(
-            [str(python), LOOK, str(code), *libraries],
-            env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=LOOK_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    words = done.stdout.decode(errors="replace").split()
-    if done.returncode != 0 or "windrow:" not in words:
+    begun = time.monotonic()
+    own = {name: value for name, value in variables.items() if not name.startswith("PYTHON")}
+    with tempfile.TemporaryFile() as output:
+        try:
+            process = Process([str(python), LOOK, str(code), *libraries], own, output=output.fileno())
+            exit_code = await process.wait(lambda: time.monotonic() - begun < LOOK_S)
+        except (OSError, Abandoned):
+            return None
+        output.seek(0)
+        words = output.read().decode(errors="replace").split()
+    if exit_code != 0 or "windrow:" not in words:
         return None
     begin = len(words) - words[::-1].index("windrow:")
     return words[begin], words[begin + 1 :]

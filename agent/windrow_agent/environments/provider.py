@@ -22,13 +22,14 @@ from windrow.interpreter import NoInterpreter, find_interpreter
 from windrow.journal import say
 from windrow.rpc.v1 import work_pb2 as work
 
-from windrow_agent.environments.build import POLL_S, Build, BuildAbandoned, stated_version
+from windrow_agent.environments.build import Build, stated_version
 from windrow_agent.environments.cache import Cache, Lock
+from windrow_agent.environments.process import POLL_S, Abandoned
 from windrow_agent.environments.recipe import Recipe, build_variables, recipe_of
 from windrow_agent.environments.verdict import EnvironmentFailed
 from windrow_agent.workers.capture import CapturedFile
 
-TRIES = 3
+TRIES = 2
 PAUSE_S = 3.0
 
 
@@ -93,7 +94,7 @@ class Environments:
     ) -> Held:
         """An environment, whole. `log` gets uv's words; `on_build` is called when one has to be built, or waited for.
 
-        Raises EnvironmentFailed, BuildAbandoned (`is_wanted` says no).
+        Raises EnvironmentFailed, Abandoned (`is_wanted` says no).
         """
         try:
             own = find_interpreter(self._python, self._environment)
@@ -128,7 +129,7 @@ class Environments:
             return None
         python = cache.python(recipe.digest)
         try:
-            state = await asyncio.to_thread(stated_version, python, code, libraries)
+            state = await stated_version(python, code, libraries, self._environment)
         except BaseException:
             lock.release()
             raise
@@ -216,7 +217,7 @@ class Environments:
         deadline = time.monotonic() + seconds
         while True:
             if not is_wanted():
-                raise BuildAbandoned
+                raise Abandoned
             left = deadline - time.monotonic()
             if left <= 0:
                 return

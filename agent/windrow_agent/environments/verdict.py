@@ -7,6 +7,8 @@ import re
 from windrow_agent.completions import shortened
 
 _WORDS_MAX = 3 << 10
+_WORDS_SHORT = 1200
+"""What is no longer than this, the message holds already."""
 _CREDENTIALS = re.compile(r"(://)[^/@\s]+@")
 
 _OF_THE_NODE = re.compile(
@@ -45,7 +47,12 @@ def failure_of(what: str, words: str) -> EnvironmentFailed:
         # It reached an index, and that has no such package; what it says of the network is about another one.
         of_node = "error sending request" in words
     gist = _gist(words)
-    if of_node:
+    if "python-build-standalone" in words or "no interpreter found" in words.casefold():
+        advice = (
+            "Install that Python on this node, or ask for another version in the conda_file; or let scripts run in a "
+            "Python of yours (--python PATH), or in the agent's own (--environments own)"
+        )
+    elif of_node:
         advice = (
             "See to the network and the disk of this node, or give the agent its index (UV_DEFAULT_INDEX); or let "
             "scripts run in a Python of yours (--python PATH), or in the agent's own (--environments own)"
@@ -57,7 +64,8 @@ def failure_of(what: str, words: str) -> EnvironmentFailed:
         )
     else:
         advice = "Let scripts run in a Python of yours (--python PATH), or in the agent's own (--environments own)"
-    return EnvironmentFailed(f"{what}: {gist}. {advice}", of_node=of_node, detail=shortened(words, _WORDS_MAX))
+    detail = shortened(words, _WORDS_MAX) if len(words) > _WORDS_SHORT else ""
+    return EnvironmentFailed(f"{what}: {gist}. {advice}", of_node=of_node, detail=detail)
 
 
 def _gist(words: str) -> str:
@@ -73,4 +81,6 @@ def _gist(words: str) -> str:
         text = re.sub(r"^(?:error:|cause:|Caused by:|×|╰─▶|├─▶|│|x )\s*", "", line)
         if text:
             told.append(text)
-    return shortened(" ".join(told), 1000).rstrip(".") or "uv said nothing"
+    if len(told) > 3:
+        told = [told[0], told[1], told[-1]]
+    return shortened(": ".join(line.rstrip(".:") for line in told), 1000) or "uv said nothing"
