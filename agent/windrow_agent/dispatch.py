@@ -69,7 +69,7 @@ class Dispatcher:
         self._flow = Flow(self.ledger, self.steps, pool, upward)
         self._saver = Saver()
         self._supervisor = Supervisor(self._flow, pool, upward, folder / "staged", stage, self._saver, self._changed)
-        self._outfitter = Outfitter(make_environments, self.allot)
+        self._outfitter = Outfitter(make_environments)
         self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched)
         self.teller = Teller(self.ledger, self.steps, pool, upward, self._fetcher)
         self._last_tick_ns = now_ns()
@@ -192,6 +192,7 @@ class Dispatcher:
             self._upward.capacity(spec.step_id, 0, 0, given_up=True)
             return
         step.next_process = self._next_process.get(step.step_id, 0)
+        self._outfitter.begin(step)
         self.steps[spec.step_id] = step
         self.allot()
         self._run_aside(self._prepare(step))

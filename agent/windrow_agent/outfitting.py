@@ -24,15 +24,15 @@ _NOT_BUILT = (
 
 
 class Outfitter:
-    """``make``: what provides environments, made at the first need; None: all scripts run in the node's own Python.
+    """``make``: what provides environments, made at the first need; None: all scripts run in the node's own Python."""
 
-    ``on_change``: a step has begun to wait for its environment, and wants no work meanwhile.
-    """
-
-    def __init__(self, make: Callable[[], Environments] | None, on_change: Callable[[], None]) -> None:
+    def __init__(self, make: Callable[[], Environments] | None) -> None:
         self._make = make
-        self._on_change = on_change
         self._environments: Environments | None = None
+
+    def begin(self, step: Step) -> None:
+        """The step is new here: where it waits for an environment, no work is wanted for it meanwhile."""
+        step.outfitted = self._make is None or not step.spec.HasField("environment")
 
     async def outfit(self, step: Step) -> rpc.WorkerFailure | None:
         """Sets the step's environment; returns what the master is to be told where there can be none here."""
@@ -48,6 +48,7 @@ class Outfitter:
         finally:
             log.end()
             step.building_since_ns = 0
+            step.outfitted = True
 
     def close(self) -> None:
         """Ends what is being built."""
@@ -66,7 +67,6 @@ class Outfitter:
             if not step.building_since_ns:
                 say(logging.INFO, "environment is being built", step=step.step_id)
                 step.building_since_ns = now_ns()
-                self._on_change()
 
         libraries = needed_libraries(step.reader, step.rows)
         try:

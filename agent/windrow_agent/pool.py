@@ -63,7 +63,7 @@ class Pool:
         for step in serving:
             idle = now_ns - step.active_ns > IDLE_NS and not held(step.step_id)
             limit = step.workers_max
-            if step.building_since_ns:
+            if not step.outfitted:
                 limit = 0
             elif step.given_up:
                 limit = min(limit, len(step.live))

@@ -102,6 +102,8 @@ class Step:
     """The master wants to hear when it has ended here."""
     environment: Held | None = None
     """In which its scripts run; None: in the node's own Python."""
+    outfitted: bool = True
+    """False: it waits for its environment, and wants no work."""
     building_since_ns: int = 0
     """Since when its environment is being built here; 0: it is not."""
 

@@ -58,7 +58,7 @@ class Teller:
                 continue
             workers = step.target
             given_up = step.given_up and not step.live
-            if blocked or given_up or step.building_since_ns:
+            if blocked or given_up or not step.outfitted:
                 wanted = 0
             elif workers:
                 wanted = workers * step.pace.depth

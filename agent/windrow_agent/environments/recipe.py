@@ -101,11 +101,11 @@ def build_variables(agent: Mapping[str, str], cache_folder: str) -> dict[str, st
     variables = {
         name: value
         for name, value in agent.items()
-        if (name in _PASSED or name.startswith(_PASSED_PREFIXES)) and name not in _OURS
+        if value and (name in _PASSED or name.startswith(_PASSED_PREFIXES)) and name not in _OURS
     }
     for pip, uv in _OF_PIP.items():
         value = agent.get(pip, "").strip()
-        if value and uv not in agent and _OLDER_NAMES.get(uv, uv) not in agent:
+        if value and not agent.get(uv) and not agent.get(_OLDER_NAMES.get(uv, uv)):
             variables[uv] = ",".join(value.split()) if uv in _WITH_COMMAS else value
     variables.setdefault("UV_NO_PROGRESS", "1")
     # As pip does: the best version of all indexes, not the first index that has the name.

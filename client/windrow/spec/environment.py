@@ -80,8 +80,8 @@ def _is_path(text: str, folder: str) -> bool:
     return "/" in text or text.endswith((".yml", ".yaml", ".txt", ".json")) or os.path.isfile(absolute(text, folder))
 
 
-def _file(value: str, node: Scalar, key: str, context: Context) -> Environment | None:
-    """An environment, a conda file or a list for pip, by its path."""
+def _file(value: str, node: Scalar, key: str, context: Context, *, is_conda: bool = False) -> Environment | None:
+    """An environment, a conda file or a list for pip, by its path; `is_conda`: not the first."""
     path = absolute(value, node.place.source.folder)
     if not os.path.isfile(path):
         what = "is a folder" if os.path.isdir(path) else "does not exist"
@@ -97,7 +97,7 @@ def _file(value: str, node: Scalar, key: str, context: Context) -> Environment |
     if not isinstance(root, Mapping):
         context.problems.error(root, key, f"is {shown(root)}; a file of an environment is a mapping.")
         return None
-    if "dependencies" in root.entries:
+    if is_conda or "dependencies" in root.entries:
         return read_conda(root, key, context)
     return _inline(root, key, context)
 
@@ -129,10 +129,11 @@ def _inline(node: Mapping, key: str, context: Context) -> Environment | None:
     if image is None or is_null(image):
         image = node.entries.get("build")
     what = "image" if not isinstance(image, Mapping) else "build"
+    named = f"{shown(image)} " if isinstance(image, Scalar) else ""
     if conda is None or is_null(conda):
         if image is not None and not is_null(image):
             context.problems.warn(
-                image, f"{key}.{what}", f"has no effect: workers are no containers. The environment {_NO_LIST}."
+                image, f"{key}.{what}", f"{named}has no effect: workers are no containers. The environment {_NO_LIST}."
             )
         else:
             context.problems.warn(node, key, f"{_NO_LIST}.")
@@ -141,8 +142,8 @@ def _inline(node: Mapping, key: str, context: Context) -> Environment | None:
         context.problems.warn(
             image,
             f"{key}.{what}",
-            "has no effect: workers are no containers. What its image would bring has to be in conda_file, or on the "
-            "nodes.",
+            f"{named}has no effect: workers are no containers. What its image would bring has to be in conda_file, or "
+            "on the nodes.",
         )
     return _conda(conda, f"{key}.conda_file", context)
 
@@ -154,7 +155,7 @@ def _conda(node: Node, key: str, context: Context) -> Environment | None:
     if isinstance(node, Scalar):
         location = parse_location(node.text)
         if location.kind == "local" and location.value:
-            return _file(location.value, node, key, context)
+            return _file(location.value, node, key, context, is_conda=True)
     context.problems.error(
         node, key, f"is {shown(node)}; allowed is the path of a conda file, relative to this one, or its content."
     )
