@@ -77,6 +77,14 @@ def upload_data(
     return found
 
 
+def upload_path(
+    connection: Connection, key: str, given: DataInput, datastores: dict[str, str], on_upload: OnUpload
+) -> str:
+    """Bring data of this machine to a served master, as an input's; return where it is there. `key`: what it is called
+    in messages. Raises as `upload_data`."""
+    return _Uploads(connection, datastores, on_upload).bring(key, given)
+
+
 def _refuse_own_outputs(master: _Uploads, loaded: LoadedJob) -> None:
     """A path on the client is no place to write to, unless the master sees it as well. Raises UsageError."""
     for step in loaded.job.steps:

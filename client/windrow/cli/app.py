@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import windrow
-from windrow.cli import agent, become, context, early, health, job, node
+from windrow.cli import agent, asset, become, context, early, health, job, node
 from windrow.cli.messages import report
 from windrow.cli.options import Environments, EnvironmentsChoice, OutputForm, Sets, guarded
 from windrow.cli.run_options import RunOptions
@@ -31,6 +31,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(job.app, name="job")
+app.add_typer(asset.data_app, name="data")
+app.add_typer(asset.model_app, name="model")
 app.add_typer(node.app, name="node")
 app.add_typer(context.app, name="context")
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.embedded import state_folder, untold
+from windrow.embedded.asset_lookup import SessionAssets
 from windrow.embedded.session import OwnerGone, Session, open_session
 from windrow.embedded.submission import begin
 from windrow.errors import JobFailed
@@ -95,7 +96,11 @@ def run(
     try:
         from windrow.spec import load_job
 
-        loaded = load_job(path, sets, datastores=session.datastores)
+        assets = SessionAssets(lambda: session)
+        try:
+            loaded = load_job(path, sets, datastores=session.datastores, assets=assets.open)
+        finally:
+            assets.close()
         if session.interpreter:
             check_interpreter(session.interpreter, loaded, builds=session.builds_environments)
         return _follow(session, loaded, restart, keep_rows, on_progress)

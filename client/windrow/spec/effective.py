@@ -33,11 +33,15 @@ class LiteralInput(NamedTuple):
 
 
 class DataInput(NamedTuple):
-    """An input that is data at an absolute `path`; `type` is uri_folder, uri_file or mltable."""
+    """An input that is data at an absolute `path`; `type` is uri_folder, uri_file or mltable.
+
+    `asset`: `azureml:<name>:<version>`, where the job file names a registered one; None: it names the path.
+    """
 
     type: str
     mode: str
     path: str
+    asset: str | None = None
 
 
 class OutputInput(NamedTuple):
@@ -57,13 +61,16 @@ class StepOutput(NamedTuple):
 
     `path` is absolute, or None for the master's default place (a folder of the output's own). `file_name` names the
     file of rows inside it when the place is a folder (None: DEFAULT_ROWS_FILE). Both may hold `${{name}}`, for which
-    the master puts the job's name.
+    the master puts the job's name. `asset_name`: as what it is registered when the step is done; `asset_version` None:
+    the next number.
     """
 
     type: str
     mode: str
     path: str | None = None
     file_name: str | None = None
+    asset_name: str | None = None
+    asset_version: str | None = None
 
 
 class Rows(NamedTuple):

@@ -157,8 +157,8 @@ OUTPUT: dict[str, Field] = {
     "mode": Field("choice", choices=OUTPUT_MODES),
     "description": _TEXT,
     "optional": _NODE,
-    "name": Field("text", effect="outputs are not registered as assets"),
-    "version": Field("text", effect="outputs are not registered as assets"),
+    "name": _TEXT,
+    "version": _TEXT,
     "path_on_compute": Field("text", effect="outputs are written where they stay"),
 }
 
