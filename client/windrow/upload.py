@@ -112,6 +112,8 @@ def _refuse_before_uploads(master: _Uploads, loaded: LoadedJob) -> None:
         for name, given in step.inputs.items():
             if not isinstance(given, DataInput) or (step.name, name) in loaded.own_inputs or is_elsewhere(given.path):
                 continue
+            if given.asset is not None:
+                continue  # it was looked at when it was registered, and may lie among the master's own outputs
             if not master.look(given.path).exists:
                 raise UsageError(
                     f"Step {step.name!r}, input {name!r}: {given.path} does not exist on the machine of the master "

@@ -120,7 +120,7 @@ def test_defaults_are_those_of_the_reference(workspace: Workspace) -> None:
         ("task: {type: command, code: ./src, entry_script: score.py}", "task.type", ["run_function"]),
         ("task: {type: run_function, code: ./srcc, entry_script: score.py}", "task.code", ["srcc", "does not exist"]),
         ("task: {type: run_function, code: ./one.csv, entry_script: score.py}", "task.code", ["is a file"]),
-        ("task: {type: run_function, code: azureml:code:1, entry_script: a.py}", "task.code", ["registry"]),
+        ("task: {type: run_function, code: azureml:code:1, entry_script: a.py}", "task.code", ["registered asset"]),
         ("task: {type: run_function, code: ./src, entry_script: scor.py}", "task.entry_script",
              ['Did you mean "score.py"']),
         ("task: {type: run_function, code: ./src, entry_script: ../src/score.py}", "task.entry_script", ["inside"]),

@@ -50,6 +50,7 @@ _NOT_FOUND = {
     errors.OUTPUT_NOT_READY,
     errors.ARTIFACT_MISSING,
     errors.NODE_UNKNOWN,
+    errors.ASSET_UNKNOWN,
 }
 
 

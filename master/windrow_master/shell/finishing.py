@@ -21,6 +21,7 @@ from windrow_master.core.commands import FailStep, FinishStep, LostRows, Postpon
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
+from windrow_master.crash_points import reach
 from windrow_master.folders import make_durable
 from windrow_master.output.concatenation import (
     ConcatenationError,
@@ -202,6 +203,8 @@ class Finisher:
         remove_orphans(segments, self._incarnation, {row.name for row in self._reader.segments_of(work.step_id)})
         # Last: what can be found by a name stands. Should this master die now, the next one finds it registered.
         told = [text for row in work.assets if (text := self._register(row))]
+        if work.assets:
+            reach("assets.registered")
         return FinishStep(work.step_id, work.generation, " ".join([*told, message]) if told else message)
 
     def _lost_rows(self, step_id: StepId, row: CommittedRange) -> LostRows:
