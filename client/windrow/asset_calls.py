@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windrow.asset import Asset, Registry, place_asset
-
 if TYPE_CHECKING:
+    from windrow.asset import Asset, Registry
     from windrow.client import Master
     from windrow.rpc.connection import Connection
     from windrow.spec.assets import AssetLookup
@@ -30,6 +29,8 @@ class AssetCalls:
     @property
     def registry(self) -> Registry:
         """The assets of the master."""
+        from windrow.asset import Registry
+
         return Registry(self.connection)
 
     def asset_lookup(self) -> AssetLookup:
@@ -53,6 +54,8 @@ class AssetCalls:
         master; an absolute one is the master's. What is registered never changes; the same again is harmless. Raises
         UsageError, RequestRefused (ASSET_EXISTS, ASSET_INVALID).
         """
+        from windrow.asset import Asset
+
         wanted = Asset("data", name, _text(version), type, os.fspath(path), False, description, dict(tags or {}))
         return self.create_asset(wanted, on_upload=on_upload)
 
@@ -69,6 +72,8 @@ class AssetCalls:
     ) -> Asset:
         """Register a model, a file or a folder, as `create_data` does data. `type`: custom_model, mlflow_model or
         triton_model."""
+        from windrow.asset import Asset
+
         wanted = Asset("model", name, _text(version), type, os.fspath(path), False, description, dict(tags or {}))
         return self.create_asset(wanted, on_upload=on_upload)
 
@@ -76,6 +81,8 @@ class AssetCalls:
         self, asset: Asset, *, folder: str | os.PathLike[str] | None = None, on_upload: OnUpload = lambda moment: None
     ) -> Asset:
         """Register an asset; `folder`: where relative paths begin, by default the current one. See `create_data`."""
+        from windrow.asset import place_asset
+
         master = self.master()
         datastores = None if master.embedded else master.datastores
         start = str(Path(folder or ".").absolute())
