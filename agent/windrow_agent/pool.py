@@ -63,7 +63,9 @@ class Pool:
         for step in serving:
             idle = now_ns - step.active_ns > IDLE_NS and not held(step.step_id)
             limit = step.workers_max
-            if step.given_up:
+            if not step.outfitted:
+                limit = 0
+            elif step.given_up:
                 limit = min(limit, len(step.live))
             elif idle and len(serving) > 1:
                 limit = 0
@@ -95,7 +97,8 @@ class Pool:
         name = f"process{number:03d}"
         stdout = step.log_file(rpc.LOG_KIND_STDOUT, number)
         stderr = step.log_file(rpc.LOG_KIND_STDERR, number)
-        python = find_interpreter(self._config.python, self._environment)
+        built = step.environment
+        python = find_interpreter(self._config.python, self._environment) if built is None else str(built.python)
         scratch = step.scratch / name
         gpu = self._gpus.take()
         channels: Channels | None = None
@@ -125,6 +128,7 @@ class Pool:
                 self._environment,
                 step.spec.environment_variables,
                 passed=self._config.passed_environment,
+                built=None if built is None else str(built.folder),
                 job_id=step.spec.job_id,
                 node_id=self.node.node_id,
                 node_rank=self._config.node_rank,

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
@@ -34,6 +34,9 @@ from windrow_agent.leases.holding import Pace
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.deadlines import Limits
 from windrow_agent.workers.process import WorkerProcess
+
+if TYPE_CHECKING:
+    from windrow_agent.environments.provider import Held
 
 _ERROR_FILE_BYTES = 4 << 20
 
@@ -97,6 +100,12 @@ class Step:
     """What the first of them says."""
     asked_to_end: bool = False
     """The master wants to hear when it has ended here."""
+    environment: Held | None = None
+    """In which its scripts run; None: in the node's own Python."""
+    outfitted: bool = True
+    """False: it waits for its environment, and wants no work."""
+    building_since_ns: int = 0
+    """Since when its environment is being built here; 0: it is not."""
 
     @classmethod
     def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int) -> Step:
@@ -225,6 +234,7 @@ class Step:
             rpc.LOG_KIND_STDERR: ("stderr", ".stderr.txt"),
             rpc.LOG_KIND_ERROR: ("error", ".txt"),
             rpc.LOG_KIND_ENTRY_SCRIPT: ("entry_script_log", ".log.txt"),
+            rpc.LOG_KIND_ENVIRONMENT: ("environment", ".build.txt"),
         }[kind]
         path = self.log_folder / "user" / folder / self.node_id / f"process{number:03d}{suffix}"
         for log in self.logs:
@@ -241,7 +251,11 @@ class Step:
                 log.file.end()
 
     def drop_work(self) -> None:
-        """Removes code, scratch, fetched data and outputs; the logs stay until the master has them."""
+        """Removes code, scratch, fetched data and outputs, and gives the environment back; the logs stay until the
+        master has them.
+        """
+        if self.environment is not None:
+            self.environment.release()
         for folder in (self.code, self.scratch, self.fetched, self.outputs):
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import grpc
 
+from windrow.asset_calls import AssetCalls
 from windrow.contexts import Access, find_access
 from windrow.errors import DeadlinePassed, JobFailed, NotFound, UsageError, WindrowError
 from windrow.job import Job, StepReason, job_from_message
@@ -60,7 +61,7 @@ class Master(NamedTuple):
     datastores: dict[str, str]
 
 
-class Client(LookingCloser):
+class Client(LookingCloser, AssetCalls):
     """A connection to a master. Safe for use by several threads; close it, or use it as a context manager.
 
     Calls outlive a restart of the master: they are repeated (harmlessly) until `patience_s` seconds have passed
@@ -74,13 +75,14 @@ class Client(LookingCloser):
         state: str | os.PathLike[str] | None = None,
         access: Access | None = None,
         patience_s: float = 15.0,
+        new: bool = False,
     ) -> None:
         """Connect to a master: at `address` (`host:port`, `unix:/path`, or the name of a context), by an `access`, or
         to that of an embedded run's `state` folder. By default: $WINDROW_MASTER, else the context in use.
 
         With an address go the files that $WINDROW_CA_FILE and $WINDROW_TOKEN_FILE name. `state`: where no master is
         live over that folder, a private one is started for as long as the client is open; it answers questions but
-        runs nothing. Raises UsageError, StateFolderError, MasterFailed.
+        runs nothing; `new`: the folder need not be there yet. Raises UsageError, StateFolderError, MasterFailed.
         """
         self._session: Session | None = None
         if sum(given is not None for given in (address, state, access)) > 1:
@@ -88,7 +90,7 @@ class Client(LookingCloser):
         if state is not None:
             from windrow.embedded.session import open_session
 
-            self._session = open_session(os.fspath(state), with_agent=False, must_exist=True)
+            self._session = open_session(os.fspath(state), with_agent=False, must_exist=not new)
             try:
                 access = Access(self._session.wait_ready())
             except BaseException:
@@ -181,7 +183,7 @@ class Client(LookingCloser):
         if isinstance(job, (str, os.PathLike)):
             from windrow.spec import load_job
 
-            job = load_job(job, sets, embedded=master.embedded)
+            job = load_job(job, sets, embedded=master.embedded, assets=self.asset_lookup)
         elif sets:
             raise UsageError("`sets` change a job file while it is loaded; give them to load_job.")
         data_paths = None

@@ -183,6 +183,8 @@ class Step(NamedTuple):
     """What kind of error it failed by: `UserError`, `SystemError` or `DependencyError`; empty while it has not."""
     is_command: bool = False
     """It runs a command, once: its one mini-batch holds no items."""
+    step_id: int = 0
+    """Its number, unique for ever over one master's state."""
 
     @property
     def failed_items_file(self) -> str:
@@ -300,6 +302,7 @@ def _step(message: job_pb2.Step) -> Step:
         ),
         error_category=message.error_category,
         is_command=message.is_command,
+        step_id=message.step_id,
     )
 
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 _STATES = ("unknown", "ready", "disconnected", "draining", "quarantined", "lost")
 
+_BUILDING = 9
+"""WORKER_PHASE_BUILDING."""
+
 
 class Node(NamedTuple):
     """A node of the fleet at one moment. Memory in bytes, processor use in percent of all processors.
@@ -36,6 +39,8 @@ class Node(NamedTuple):
     labels: Mapping[str, str] = MappingProxyType({})
     cordoned: bool = False
     """It gets nothing new, whatever its state, until somebody takes that back."""
+    builds: Mapping[int, float] = MappingProxyType({})
+    """Steps, by number, whose environment it builds, and for how many seconds already."""
     node_incarnation: str = ""
     """The process of its agent: another one under the same name has another."""
 
@@ -46,12 +51,13 @@ class Node(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        return {**self._asdict(), "labels": dict(self.labels)}
+        return {**self._asdict(), "labels": dict(self.labels), "builds": dict(self.builds)}
 
 
 def node_from_message(message: node_pb2.Node) -> Node:
     """From the protocol."""
     heard = message.HasField("usage")
+    builds = {worker.step_id: worker.phase_ms / 1000 for worker in message.workers if worker.phase == _BUILDING}
     return Node(
         node_id=message.node_id,
         state=_STATES[message.state] if message.state < len(_STATES) else "unknown",
@@ -63,7 +69,8 @@ def node_from_message(message: node_pb2.Node) -> Node:
         cpu_percent=message.usage.cpu_percent if heard else None,
         memory_used_bytes=message.usage.memory_used_bytes if heard else None,
         disk_free_bytes=message.usage.disk_free_bytes if heard else None,
-        workers=len(message.workers) if heard else None,
+        workers=len(message.workers) - len(builds) if heard else None,
+        builds=builds,
         leases=message.lease_count,
         silent_s=message.silent_ms / 1000 if heard else None,
         windrow_version=message.windrow_version,

@@ -15,9 +15,15 @@ from typing import Any
 
 import grpc
 from windrow.journal import say
-from windrow.rpc.v1 import agent_service_pb2_grpc, artifact_service_pb2_grpc, job_service_pb2_grpc
+from windrow.rpc.v1 import (
+    agent_service_pb2_grpc,
+    artifact_service_pb2_grpc,
+    asset_service_pb2_grpc,
+    job_service_pb2_grpc,
+)
 
 from windrow_master.artifacts import ArtifactFolder
+from windrow_master.assets import Assets
 from windrow_master.config import MasterConfig
 from windrow_master.core.commands import Tick
 from windrow_master.core.core import Core
@@ -28,6 +34,7 @@ from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.roots import Roots
 from windrow_master.rpc.agent_service import AgentService
 from windrow_master.rpc.artifact_service import ArtifactService
+from windrow_master.rpc.asset_service import AssetService
 from windrow_master.rpc.authorization import Authorization
 from windrow_master.rpc.job_service import JobService
 from windrow_master.rpc.refusal_log import RefusalLog
@@ -93,11 +100,12 @@ class MasterService:
             return step_folder(config.state, state.jobs[step.job_key].job_id, step_id) / "segments"
 
         segments = SegmentWriter(store.incarnation, segments_of)
-        finisher = Finisher(store.reader(), store.record_output, store.incarnation)
         places = config.places
         datastores = Roots(places.places.values())
         # What the steps of a job read may be an output of another one, too.
         readable = None if config.embedded else Roots([*places.places.values(), config.outputs])
+        assets = Assets(store.reader(), store.record_asset, places, readable)
+        finisher = Finisher(store.reader(), store.record_output, store.incarnation, assets.register)
         default = config.datastores.get("default")
         carrier = Carrier(core, config.state, config.outputs, places, readable, finisher, watchers, default)
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
@@ -112,6 +120,7 @@ class MasterService:
             places,
             None if config.embedded else datastores,
             None if default is None else default / UPLOADS,
+            assets,
         )
         retries = Retries(jobs, store, writer, submissions, carrier.sorted_rows)
         named: list[str] = []
@@ -126,6 +135,7 @@ class MasterService:
             named.append(address)
         agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
         artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(uploads, server)
+        asset_service_pb2_grpc.add_AssetServiceServicer_to_server(AssetService(assets), server)
         job_service_pb2_grpc.add_JobServiceServicer_to_server(
             JobService(
                 writer,
@@ -192,13 +202,14 @@ class MasterService:
         from grpc_health.v1 import health_pb2, health_pb2_grpc
         from grpc_reflection.v1alpha import reflection
         from windrow.rpc.health import Health
-        from windrow.rpc.v1 import agent_service_pb2, artifact_service_pb2, job_service_pb2
+        from windrow.rpc.v1 import agent_service_pb2, artifact_service_pb2, asset_service_pb2, job_service_pb2
 
         names = [
             module.DESCRIPTOR.services_by_name[name].full_name
             for module, name in (
                 (job_service_pb2, "JobService"),
                 (artifact_service_pb2, "ArtifactService"),
+                (asset_service_pb2, "AssetService"),
                 (agent_service_pb2, "AgentService"),
             )
         ]

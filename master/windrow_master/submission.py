@@ -21,6 +21,7 @@ from windrow.spec.effective_json import DocumentError
 from windrow.storage.urls import is_remote
 
 from windrow_master.artifacts import ArtifactFolder
+from windrow_master.assets import AssetRefused, Assets
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
 from windrow_master.core.settings import JobSettings, StepSettings
@@ -54,14 +55,17 @@ class Submissions:
         places: Datastores,
         datastores: Roots | None = None,
         uploads: Path | None = None,
+        assets: Assets | None = None,
     ) -> None:
         """`outputs_root`: where outputs without a path go; `places`: what addresses of datastores mean;
         `datastores`: in these every path must lie, links followed; None: an embedded master, where all may be used.
-        `uploads`: data of clients, which no job writes to.
+        `uploads`: data of clients, which no job writes to. `assets`: those that are registered.
         """
+        self._assets = assets
         self._jobs = jobs
         self._artifacts = artifacts
         self._outputs_root = outputs_root
+        self._outputs = Roots([outputs_root])
         self._places = places
         self._datastores = datastores
         self._uploads = None if uploads is None else Roots([uploads])
@@ -74,6 +78,11 @@ class Submissions:
         if known is not None:
             return known
         job = await self.check(document)
+        if self._assets is not None and any(out.asset_name for step in job.steps for out in step.outputs.values()):
+            try:
+                await in_thread(self._assets.refuse_taken, job.steps)
+            except AssetRefused as error:
+                raise SubmissionInvalid(error.reason, str(error)) from error
         job_id = job.name or make_job_id(job)
         if self._jobs.find(job_id) is not None:
             raise SubmissionInvalid(
@@ -126,7 +135,8 @@ class Submissions:
         """Raises SubmissionInvalid. Links and tables may change later: planning looks again, at whatever it reads."""
         for step in job.steps:
             for what, path in _places(step, self._places):
-                if not datastores.hold(path):
+                # An output of an earlier job is data as any other, as a registered asset, say.
+                if not datastores.hold(path) and not (what.startswith("input") and self._outputs.hold(path)):
                     raise SubmissionInvalid(
                         "JOB_INVALID",
                         f"Step {step.name!r}, {what}: {path} is outside the datastores of this master ({datastores}). "

@@ -122,6 +122,7 @@ def flower_lines() -> list[list[float]]:
 def write_iris(job: CompatibilityJob, *, place: str, arguments: str = "") -> Path:
     job.write("pipeline.yml", IRIS.format(place=place, arguments=arguments))
     job.write("script/flowers_prediction.py", IRIS_SCRIPT)
+    job.write("environment/environment_parallel.yml", "dependencies: [python=3.10, pip, {pip: [pandas]}]\n")
     job.write("flowers-model/limit.json", str(LIMIT))
     table = job.write(
         "flowers-mltable/flowers.csv",

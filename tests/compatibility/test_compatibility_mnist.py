@@ -93,6 +93,7 @@ MNIST_SCRIPT = """
 def write_mnist(job: CompatibilityJob, *, input_type: str = "uri_folder", mode: str = "ro_mount") -> None:
     job.write("pipeline.yml", MNIST.format(type=input_type, mode=mode))
     job.write("script/digits.py", MNIST_SCRIPT)
+    job.write("script/environment_parallel.yml", "dependencies: [python=3.10, pip, {pip: [numpy]}]\n")
     job.write("models/scale.txt", "3")
     for number in range(12):
         # In a folder below the input, as the sample's preparing step writes them.

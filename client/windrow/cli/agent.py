@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from windrow.cli.options import guarded
+from windrow.cli.options import Environments, EnvironmentsChoice, guarded
 from windrow.contexts import check_certificates, read_text
 from windrow.errors import UsageError
 from windrow.interpreter import check_interpreter, find_interpreter
@@ -42,6 +42,17 @@ def agent(
         str | None,
         typer.Option(
             metavar="PATH", help="Interpreter for user scripts [default: the active environment's, else our own]."
+        ),
+    ] = None,
+    environments: EnvironmentsChoice = Environments.BUILD,
+    environments_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--environments-folder",
+            envvar="WINDROW_ENVIRONMENTS_FOLDER",
+            metavar="DIR",
+            readable=False,
+            help="Where built environments are kept [default: the user's cache, else in the agent's folder].",
         ),
     ] = None,
     node_id: Annotated[
@@ -123,6 +134,8 @@ def agent(
         "master_addresses": [grpc_target(address) for text in master for address in text.split(",")],
         "slots": slots,
         "python": interpreter if python else None,
+        "environments": environments.value,
+        "environments_folder": str(environments_folder.absolute()) if environments_folder else None,
         "node_id": node_id,
         "labels": labels,
         "gpu_count": gpus,

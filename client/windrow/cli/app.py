@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 import windrow
-from windrow.cli import agent, become, context, early, health, job, job_report, mini_batches, node
+from windrow.cli import agent, asset, become, context, early, health, job, job_report, mini_batches, node
 from windrow.cli.messages import report
-from windrow.cli.options import OutputForm, Sets, guarded
+from windrow.cli.options import Environments, EnvironmentsChoice, OutputForm, Sets, guarded
 from windrow.cli.run_options import RunOptions
 from windrow.errors import UsageError
 
@@ -32,6 +32,8 @@ app = typer.Typer(
 )
 app.add_typer(job.app, name="job")
 app.add_typer(mini_batches.app, name="mb")
+app.add_typer(asset.data_app, name="data")
+app.add_typer(asset.model_app, name="model")
 app.add_typer(node.app, name="node")
 app.add_typer(context.app, name="context")
 
@@ -74,6 +76,7 @@ def run(
             metavar="PATH", help="Interpreter for the script [default: the active environment's, else our own]."
         ),
     ] = None,
+    environments: EnvironmentsChoice = Environments.BUILD,
     slots: Annotated[
         int | None, typer.Option(min=1, max=4096, help="Workers at a time [default: one a processor].")
     ] = None,
@@ -118,6 +121,7 @@ def run(
     options.datastores = datastores or []
     options.state = state
     options.python = python
+    options.environments = environments.value
     options.slots = slots
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
     options.exact_row_index = exact_row_index

@@ -28,6 +28,7 @@ def run(options: RunOptions) -> int:
                 options.state,
                 with_agent=True,
                 python=options.python,
+                environments=options.environments,
                 slots=options.slots,
                 datastores=options.datastores,
             )

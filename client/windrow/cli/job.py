@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -85,7 +86,13 @@ def validate(file: JobFile, sets: Sets = None, output: Output = OutputForm.TEXT)
     """
     from windrow.spec import load_job
 
-    loaded = load_job(file, sets or ())
+    with contextlib.ExitStack() as opened:
+        loaded = load_job(
+            file,
+            sets or (),
+            # Asked only by a file that names an asset.
+            assets=lambda: opened.enter_context(open_client(None, None)).registry.lookup(),  # noqa: PLW0108
+        )
     if output is OutputForm.JSON:
         print_json({"valid": True, "warnings": [warning._asdict() for warning in loaded.warnings]})
     else:

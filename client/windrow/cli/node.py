@@ -192,6 +192,9 @@ def _row(node: Node, *, with_pools: bool) -> tuple[str, ...]:
 
 def _why(node: Node) -> str:
     """Why it is not simply ready, and what to do about it; empty when it is."""
+    if node.builds and not node.message:
+        longest = duration(max(node.builds.values()))
+        return f"Builds {'an environment' if len(node.builds) == 1 else 'environments'}, for {longest} already."
     if not node.cordoned:
         return node.message
     if node.state == "lost":

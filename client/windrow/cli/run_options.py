@@ -15,9 +15,16 @@ FLAGS = {
     "--strict": "strict",
     "--no-progress": "no_progress",
 }
-VALUES = {"--state": "state", "--python": "python", "--slots": "slots", "-o": "output", "--output": "output"}
+VALUES = {
+    "--state": "state",
+    "--python": "python",
+    "--environments": "environments",
+    "--slots": "slots",
+    "-o": "output",
+    "--output": "output",
+}
 LISTS = {"--set": "sets", "--datastore": "datastores"}
-OUTPUTS = ("text", "json")
+CHOICES = {"output": ("text", "json"), "environments": ("build", "own")}
 
 
 class RunOptions:
@@ -29,6 +36,7 @@ class RunOptions:
         self.datastores: list[str] = []
         self.state = os.environ.get("WINDROW_STATE") or ".windrow"
         self.python: str | None = None
+        self.environments = "own" if os.environ.get("WINDROW_ENVIRONMENTS") == "own" else "build"
         self.slots: int | None = None
         self.restart = False
         self.keep_rows = False
@@ -56,6 +64,8 @@ def parse(arguments: list[str]) -> RunOptions | None:
             return None
         else:
             options.job_file = argument
+    if os.environ.get("WINDROW_ENVIRONMENTS", "build") not in CHOICES["environments"]:
+        return None  # whoever says so in words
     return options if options.job_file and not (options.restart and options.keep_rows) else None
 
 
@@ -66,7 +76,7 @@ def _take(options: RunOptions, name: str, text: str) -> bool:
         if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= 4096:
             return False
         options.slots = int(text)
-    elif VALUES[name] == "output" and text not in OUTPUTS:
+    elif text not in CHOICES.get(VALUES[name], (text,)):
         return False
     else:
         setattr(options, VALUES[name], text)

@@ -64,12 +64,13 @@ class Supervisor:
         run_folder: str,
         *,
         python: str | None,
+        environments: str,
         slots: int | None,
         with_agent: bool,
         datastores: Mapping[str, str],
     ) -> None:
         """`state`: the prepared folder, absolute; `run_folder`: fresh, for the socket; `python`: for user scripts;
-        `datastores`: of the master, by name."""
+        `environments`: of the agent, build or own; `datastores`: of the master, by name."""
         self.run_folder = run_folder
         self.address = f"unix:{run_folder}/master"
         self.failure: MasterFailed | None = None
@@ -97,7 +98,7 @@ class Supervisor:
         try:
             self._spawn(self._roles[0])
             if with_agent:
-                config = write_agent_config(state, run_folder, self.address, python, slots)
+                config = write_agent_config(state, run_folder, self.address, python, environments, slots)
                 log = os.path.join(state, "agent.stderr.log")
                 self._roles.append(_Role("agent", "windrow_agent", ["--config", config], log, {}))
                 self._spawn(self._roles[1])
@@ -304,14 +305,19 @@ class Supervisor:
             self._untold.append(message)
 
 
-def write_agent_config(state: str, run_folder: str, address: str, python: str | None, slots: int | None) -> str:
+def write_agent_config(
+    state: str, run_folder: str, address: str, python: str | None, environments: str, slots: int | None
+) -> str:
     """The agent's configuration as a file in the socket's folder; returns its path."""
     import json
 
+    kept = os.environ.get("WINDROW_ENVIRONMENTS_FOLDER")
     config = {
         "folder": os.path.join(state, "agent"),
         "master_addresses": [address],
         "python": python,
+        "environments": environments,
+        "environments_folder": os.path.abspath(kept) if kept else None,
         "slots": slots,
         "drain_grace_s": DRAIN_GRACE_S,
     }

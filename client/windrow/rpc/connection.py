@@ -52,6 +52,7 @@ _NOT_FOUND = {
     errors.NODE_UNKNOWN,
     errors.STEP_UNKNOWN,
     errors.MINI_BATCH_UNKNOWN,
+    errors.ASSET_UNKNOWN,
 }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping as MappingType
 from typing import Any
 
 from windrow.spec.effective import EffectiveStep, OutputInput, StepInput, StepOutput
+from windrow.spec.environment import read_environment
 from windrow.spec.expressions import expand_groups, references
 from windrow.spec.fields import INT_MAX
 from windrow.spec.nodes import Mapping, Scalar, is_null, shown
@@ -73,6 +74,7 @@ def read_command(
         depends_on=tuple(dict.fromkeys(given.step for given in inputs.values() if isinstance(given, OutputInput))),
         environment_variables=variables,
         outputs=outputs,
+        environment=read_environment(entries.get("environment"), f"{key}.environment", context),
         compute=compute,
         run_invocation_timeout_s=timeout_s,
         **_FIXED,

@@ -33,11 +33,15 @@ class LiteralInput(NamedTuple):
 
 
 class DataInput(NamedTuple):
-    """An input that is data at an absolute `path`; `type` is uri_folder, uri_file or mltable."""
+    """An input that is data at an absolute `path`; `type` is uri_folder, uri_file or mltable.
+
+    `asset`: `azureml:<name>:<version>`, where the job file names a registered one; None: it names the path.
+    """
 
     type: str
     mode: str
     path: str
+    asset: str | None = None
 
 
 class OutputInput(NamedTuple):
@@ -57,13 +61,16 @@ class StepOutput(NamedTuple):
 
     `path` is absolute, or None for the master's default place (a folder of the output's own). `file_name` names the
     file of rows inside it when the place is a folder (None: DEFAULT_ROWS_FILE). Both may hold `${{name}}`, for which
-    the master puts the job's name.
+    the master puts the job's name. `asset_name`: as what it is registered when the step is done; `asset_version` None:
+    the next number.
     """
 
     type: str
     mode: str
     path: str | None = None
     file_name: str | None = None
+    asset_name: str | None = None
+    asset_version: str | None = None
 
 
 class Rows(NamedTuple):
@@ -79,6 +86,20 @@ class Rows(NamedTuple):
     format: str = "text"
 
 
+class Environment(NamedTuple):
+    """What has to be installed for a step's scripts, from a conda or pip list.
+
+    `python`: a version to ask for, such as 3.10 or >=3.9,<3.12; None: that of the agent's own Python. `requirements`
+    and `constraints`: lines of pip; `options`: pip's, as `--extra-index-url=https://…`. Reference: parallel-job.md,
+    1.3.
+    """
+
+    python: str | None = None
+    requirements: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
 class EffectiveStep(NamedTuple):
     """One step. Times are whole seconds; None means the master's own default.
 
@@ -92,6 +113,7 @@ class EffectiveStep(NamedTuple):
     `mixed_types`: a column of JSON lines keeps values of several kinds.
     `may_shut_down`: the script may have a `shutdown()`, which has to have ended everywhere before the step is done.
     `table_digests`: the sha256 of the MLTable file of inputs that are divided, where the client has seen it.
+    `environment`: built on each node that serves the step; None: its own Python, whatever that holds.
     Reference: parallel-job.md, 1.2, 1.3, 2.2 and 2.3.
     """
 
@@ -127,6 +149,7 @@ class EffectiveStep(NamedTuple):
     progress_update_timeout_s: int | None = None
     first_task_creation_timeout_s: int = 600
     may_shut_down: bool = True
+    environment: Environment | None = None
     rows: Rows = Rows()
 
     @property

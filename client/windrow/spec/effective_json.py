@@ -17,6 +17,7 @@ from windrow.spec.effective import (
     DataInput,
     EffectiveJob,
     EffectiveStep,
+    Environment,
     LiteralInput,
     OutputInput,
     PipelineOutput,
@@ -28,7 +29,7 @@ from windrow.spec.expressions import references
 from windrow.spec.fields import INT_MAX, SIZE_MAX, TIMEOUT_S_MAX
 from windrow.spec.graph import find_cycle
 from windrow.spec.locations import elsewhere, is_elsewhere, parse_location
-from windrow.spec.names import JOB_NAME, NAME, is_entry_script, is_file_name
+from windrow.spec.names import ASSET_NAME, JOB_NAME, NAME, is_asset_version, is_entry_script, is_file_name
 from windrow.spec.schema import DATA_TYPES, INPUT_MODES, OUTPUT_MODES
 from windrow.spec.to_csv import TO_CSV_REFUSED
 from windrow.storage.urls import BadUrl
@@ -50,8 +51,11 @@ _LATER: dict[str, dict[str, Any]] = {
         "mixed_types": False,
         "table_digests": {},
         "may_shut_down": True,
+        "environment": None,
     },
     "rows": {"format": "text"},
+    "data": {"asset": None},
+    "output": {"asset_name": None, "asset_version": None},
 }
 """Fields that came after the first documents, each with the value that those mean. They are written where they differ
 from it, so that the unfinished jobs of an earlier version's master can be read, and have the digests that they had.
@@ -131,10 +135,16 @@ def _plain_step(step: EffectiveStep) -> dict[str, Any]:
     return {
         **_written(step._asdict(), "step"),
         "input_data": _plain_input_data(step.input_data),
-        "inputs": {name: {"kind": _KINDS[type(given)], **given._asdict()} for name, given in step.inputs.items()},
-        "outputs": {name: output._asdict() for name, output in step.outputs.items()},
+        "inputs": {name: _plain_input(given) for name, given in step.inputs.items()},
+        "outputs": {name: _written(output._asdict(), "output") for name, output in step.outputs.items()},
+        **({"environment": step.environment._asdict()} if step.environment is not None else {}),
         "rows": _written(step.rows._asdict(), "rows"),
     }
+
+
+def _plain_input(given: StepInput) -> dict[str, Any]:
+    fields = given._asdict()
+    return {"kind": _KINDS[type(given)], **(_written(fields, "data") if isinstance(given, DataInput) else fields)}
 
 
 def _plain_input_data(names: tuple[str, ...]) -> str | list[str] | None:
@@ -281,7 +291,7 @@ class _Reader(ValueReader):
         seconds = self.whole(1, TIMEOUT_S_MAX)
         threshold = self.whole(-1, INT_MAX)
         fields = self.fields(
-            {**_LATER["step"], **value} if isinstance(value, dict) else value,
+            _with_later(value, "step"),
             key,
             {
                 "name": lambda name, at: self.matching(name, at, NAME, "a step name"),
@@ -316,6 +326,7 @@ class _Reader(ValueReader):
                 "progress_update_timeout_s": self.optional(seconds),
                 "first_task_creation_timeout_s": seconds,
                 "may_shut_down": self.flag,
+                "environment": self.optional(self._environment),
                 "rows": self._rows,
             },
         )
@@ -337,8 +348,9 @@ class _Reader(ValueReader):
                 fields = self.fields(value, key, {"kind": _unread, "value": self.text})
                 return LiteralInput(fields["value"]) if fields else None
             case "data":
-                fields = self.fields(value, key, {"kind": _unread, "type": data_type, "mode": mode, "path": self._path})
-                return DataInput(fields["type"], fields["mode"], fields["path"]) if fields else None
+                data = {"type": data_type, "mode": mode, "path": self._path, "asset": self.optional(self.text)}
+                fields = self.fields(_with_later(value, "data"), key, {"kind": _unread, **data})
+                return DataInput(*(fields[name] for name in data)) if fields else None
             case "output":
                 fields = self.fields(
                     value,
@@ -351,20 +363,36 @@ class _Reader(ValueReader):
 
     def _output(self, value: object, key: str) -> StepOutput | None:
         fields = self.fields(
-            value,
+            _with_later(value, "output"),
             key,
             {
                 "type": self.one_of(*DATA_TYPES),
                 "mode": self.one_of(*OUTPUT_MODES),
                 "path": self.optional(self._path),
                 "file_name": self.optional(self._file_name),
+                "asset_name": self.optional(
+                    lambda name, at: self.matching(name, at, ASSET_NAME, "a name of a data asset")
+                ),
+                "asset_version": self.optional(self._asset_version),
             },
         )
         return StepOutput(**fields) if fields else None
 
+    def _asset_version(self, value: object, key: str) -> str:
+        version = self.text(value, key)
+        if not is_asset_version(version):
+            self.problems.append(f"{key}: {version[:80]!r} is no version of a data asset")
+        return version
+
     def _pipeline_output(self, value: object, key: str) -> PipelineOutput | None:
         fields = self.fields(value, key, {"step": self.text, "output": self.text})
         return PipelineOutput(**fields) if fields else None
+
+    def _environment(self, value: object, key: str) -> Environment | None:
+        # Most jobs have none.
+        from windrow.spec.environment_document import environment_of
+
+        return environment_of(self, value, key)
 
     def _rows(self, value: object, key: str) -> Rows | None:
         readers: dict[str, Callable[[object, str], Any]] = {
@@ -372,7 +400,7 @@ class _Reader(ValueReader):
             "dataframe_header": self.flag,
             "format": self.one_of(*ROW_FORMATS),
         }
-        fields = self.fields({**_LATER["rows"], **value} if isinstance(value, dict) else value, key, readers)
+        fields = self.fields(_with_later(value, "rows"), key, readers)
         return Rows(**fields) if fields else None
 
     def _to_csv(self, value: object, key: str) -> dict[str, Any]:
@@ -419,6 +447,11 @@ class _Reader(ValueReader):
                 "nor a dotted module"
             )
         return script
+
+
+def _with_later(value: object, what: str) -> object:
+    """An object of a document that may be an older one's, with the fields that came later."""
+    return {**_LATER[what], **value} if isinstance(value, dict) else value
 
 
 def _unread(value: object, key: str) -> object:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from windrow.spec.nodes import Source, read_yaml, source_label
 from windrow.spec.pipeline import LoadedJob, read_pipeline
 from windrow.spec.problems import JobFileError
 from windrow.spec.reading import Context
 from windrow.spec.sets import apply_sets
+
+if TYPE_CHECKING:
+    from windrow.spec.assets import OpenLookup
 
 
 def load_job(
@@ -18,16 +22,21 @@ def load_job(
     *,
     embedded: bool = True,
     datastores: Collection[str] = (),
+    assets: OpenLookup | None = None,
 ) -> LoadedJob:
     """Reads and checks a job file, and everything it names on this machine.
 
     `sets` are `path=value` texts put over the file. `embedded`: the job runs on this machine, so that absolute paths
-    are checked too; otherwise they are the master's. `datastores`: names of those that an embedded run has. Raises
+    are checked too; otherwise they are the master's. `datastores`: names of those that an embedded run has.
+    `assets`: opens the registry in which names of assets are looked up, called when the first is met. Raises
     `JobFileError` with all the problems of the file, not only the first.
     """
     job_file = os.path.abspath(path)
     context = Context(
-        Source("job", source_label(job_file), os.path.dirname(job_file)), embedded=embedded, datastores=datastores
+        Source("job", source_label(job_file), os.path.dirname(job_file)),
+        embedded=embedded,
+        datastores=datastores,
+        assets=assets,
     )
     root = read_yaml(job_file, "job", context.problems)
     if root is not None:

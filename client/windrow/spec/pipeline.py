@@ -293,6 +293,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         append_row_to=task.append_row_to,
         may_shut_down=may_shut_down(task.entry_source),
         compute=compute,
+        environment=task.environment,
         rows=rows,
         **values,
     )

@@ -15,10 +15,6 @@ _MAP = Field("map")
 
 _HERE = "the agents that are there do the work"
 _IDENTITY = Field("node", effect="identities are not carried out yet; a script runs with the rights of its agent")
-_ENVIRONMENT = Field(
-    "node",
-    effect="environments are not built yet; scripts run in the Python of --python, else of the active environment",
-)
 _RESOURCE = Field("node", effect=f"machines are not made; {_HERE}, or those of the pool that compute names")
 
 PIPELINE: dict[str, Field] = {
@@ -88,7 +84,7 @@ _COMMAND: dict[str, Field] = {
     **_ANY_STEP,
     "command": _TEXT,
     "code": _TEXT,
-    "environment": _ENVIRONMENT,
+    "environment": _NODE,
     "limits": _NODE,
     "distribution": Field("node", effect="a command runs once, as one process, on one node"),
 }
@@ -147,7 +143,7 @@ TASK: dict[str, Field] = {
     "args": _TEXT,
     "model": _NODE,
     "append_row_to": _TEXT,
-    "environment": _ENVIRONMENT,
+    "environment": _NODE,
 }
 
 INPUT_MODES = ("ro_mount", "mount", "download", "direct", "eval_mount", "eval_download")
@@ -177,8 +173,8 @@ OUTPUT: dict[str, Field] = {
     "mode": Field("choice", choices=OUTPUT_MODES),
     "description": _TEXT,
     "optional": _NODE,
-    "name": Field("text", effect="outputs are not registered as assets"),
-    "version": Field("text", effect="outputs are not registered as assets"),
+    "name": _TEXT,
+    "version": _TEXT,
     "path_on_compute": Field("text", effect="outputs are written where they stay"),
 }
 

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 
-from windrow.spec.effective import Rows, StepOutput
+from windrow.spec.effective import Environment, Rows, StepOutput
 from windrow.spec.expressions import Reference, expand_groups, references, split_arguments, whole_reference, written
 from windrow.spec.locations import absolute, parse_location, why_unreachable
 from windrow.spec.names import is_entry_script
@@ -41,6 +41,7 @@ class Task:
         self.arguments_place: Place | None = None
         self.append_row_to: str | None = None
         self.rows = Rows()
+        self.environment: Environment | None = None
 
 
 def read_task(
@@ -84,6 +85,10 @@ def read_task(
         task.arguments_place = arguments.place
     if task.code_folder:
         task.rows = read_rows_settings(task.code_folder, context)
+    if not is_null(entries.get("environment")):
+        from windrow.spec.environment import read_environment
+
+        task.environment = read_environment(entries["environment"], f"{key}.environment", context)
     return task
 
 

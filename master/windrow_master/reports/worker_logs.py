@@ -3,6 +3,7 @@
     logs/<step>/user/stdout/<node>/processNNN.stdout.txt      and likewise stderr
     logs/<step>/user/error/<node>/processNNN.txt              tracebacks of init and run
     logs/<step>/user/entry_script_log/<node>/processNNN.log.txt
+    logs/<step>/user/environment/<node>/process000.build.txt  building the step's environment
 
 Process numbers begin anew with each incarnation of an agent, so a later incarnation of a node gets a folder of its own
 (`<node>.2`, `<node>.3`, ...); `logs/<step>/nodes.json` remembers which.
@@ -23,6 +24,7 @@ PLACES = {
     pb.LOG_KIND_STDERR: ("user/stderr", ".stderr.txt"),
     pb.LOG_KIND_ERROR: ("user/error", ".txt"),
     pb.LOG_KIND_ENTRY_SCRIPT: ("user/entry_script_log", ".log.txt"),
+    pb.LOG_KIND_ENVIRONMENT: ("user/environment", ".build.txt"),
 }
 
 

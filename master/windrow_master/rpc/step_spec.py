@@ -72,6 +72,8 @@ def _spec(
         side_inputs=side_inputs,
         stored_outputs=stored,
     )
+    if effective.environment is not None:
+        spec.environment.CopyFrom(work_pb2.Environment(**effective.environment._asdict()))
     spec.run_invocation_timeout.FromMilliseconds(int(effective.run_invocation_timeout_s * 1000))
     spec.task_overhead_timeout.FromMilliseconds(int(effective.task_overhead_timeout_s * 1000))
     return spec

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from windrow.rpc.v1 import work_pb2
 from windrow.spec.effective import EffectiveJob, EffectiveStep
 from windrow.storage.errors import StorageError, Trouble
 
+from windrow_master.assets import rows_of_outputs
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.core import Core
@@ -328,6 +330,7 @@ class Carrier:
     def _finish_of(self, step_id: StepId, generation: int) -> Finish:
         step = self._core.state.steps[step_id]
         job = self._core.state.jobs[step.job_key]
+        paths = StepPaths.from_json(step.paths)
         return Finish(
             job.job_key,
             job.job_id,
@@ -339,9 +342,12 @@ class Carrier:
             step.settings.row_format,
             step.reader or b"{}",
             bool(step.counters.failed or step.counters.items_failed),
-            StepPaths.from_json(step.paths),
+            paths,
             self._folder_of(step),
             self._logs_of(job, step),
+            rows_of_outputs(
+                self._document(job).steps[step.ordinal], step.step_id, job.job_id, paths.outputs, time.time()
+            ),
         )
 
     async def _finish(self, work: Finish) -> None:

@@ -32,6 +32,7 @@ from windrow_master.store.errors import (
 from windrow_master.store.reopening import ReopenedJob
 from windrow_master.store.reserve import Reserve
 from windrow_master.store.rows import (
+    AssetRow,
     AttemptFigures,
     BegunMiniBatch,
     CommittedRange,
@@ -142,13 +143,21 @@ class StoreReader(Protocol):
     def outputs_at(self, path: str) -> list[OutputRow]:
         """What was written to a path, newest first; only the last few."""
 
+    def asset(self, kind: int, name: str, version: str | None) -> AssetRow | None:
+        """One version of an asset; `version` None: the one registered last."""
+
+    def assets(self, kind: int, name: str, size: int, before: int | None = None) -> list[tuple[int, AssetRow]]:
+        """At most `size` versions of a name (name "": the latest of each name), newest first, each with its number;
+        only numbers below `before`."""
+
 
 class Store(Protocol):
     """The durable state, owned by one master incarnation.
 
     Invariants:
     1. A group is committed whole or not at all, and is durable (survives loss of power) when `commit` returns.
-    2. Only the newest incarnation commits: `commit`, `record_output` and `prune` of an older one raise OwnershipLost.
+    2. Only the newest incarnation commits: `commit`, `record_output`, `record_asset` and `prune` of an older one raise
+       OwnershipLost.
     3. Incarnations rise by one at each open; no two have the same lease prefix.
     4. A mini-batch has at most one attempt in state SUCCEEDED.
     5. `load` gives what the last committed group made of the state.
@@ -183,6 +192,13 @@ class Store(Protocol):
         """Open a job that has ended again, and return it as `load` would. Callable from any thread.
 
         Raises NotReopened where it has not ended under that generation (nothing was changed), else as `commit`.
+        """
+
+    def record_asset(self, row: AssetRow) -> AssetRow:
+        """Register a version of an asset; return what is registered then, durably. Callable from any thread.
+
+        Without a version it gets the next number. One that is there already, the same in everything, is returned; so is
+        the one of the same output of the same step. Raises store.assets.AssetExists, and as `commit`.
         """
 
     def record_address(self, address: str, lease_until: float = 0.0) -> None:

@@ -15,11 +15,13 @@ from typing import Any, TypeVar
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId, mini_batch_key
 from windrow_master.core.records import AttemptRow, EventRow, ItemOutcomeRow, JobRow, NodeRow, StepRow
 from windrow_master.core.states import AttemptState, Cause
+from windrow_master.store.assets import find_asset, list_assets
 from windrow_master.store.connections import Database
 from windrow_master.store.errors import StoreBroken, StoreError
 from windrow_master.store.loading import JOB_COLUMNS, JOB_FROM, NODE_COLUMNS, STEP_COLUMNS, STEP_FROM
 from windrow_master.store.protocol import PAGE_ROWS
 from windrow_master.store.rows import (
+    AssetRow,
     AttemptFigures,
     BegunMiniBatch,
     CommittedRange,
@@ -271,6 +273,14 @@ class SqliteReader:
             f"SELECT {OUTPUT_COLUMNS} FROM output WHERE path = ? ORDER BY id DESC LIMIT ?", (path, OUTPUTS_LOOKED_AT)
         )
         return [OutputRow._make(row) for row in rows]
+
+    def asset(self, kind: int, name: str, version: str | None) -> AssetRow | None:
+        """See protocol.StoreReader."""
+        return find_asset(self._rows, kind, name, version)
+
+    def assets(self, kind: int, name: str, size: int, before: int | None = None) -> list[tuple[int, AssetRow]]:
+        """See protocol.StoreReader."""
+        return list_assets(self._rows, kind, name, size, before)
 
     def _job(self, condition: str, value: object) -> JobRow | None:
         rows = self._rows(f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE {condition}", (value,))

@@ -130,3 +130,25 @@ class OutputRow(NamedTuple):
     """sha256, hexadecimal."""
     mtime_ns: int
     rows: int
+
+
+class AssetRow(NamedTuple):
+    """One version of a data asset or model; it never changes."""
+
+    kind: int
+    """Number of windrow.rpc.v1.AssetKind."""
+    name: str
+    version: str
+    """Of one to be registered, empty: the next number."""
+    type: str
+    path: str
+    is_file: bool
+    description: str
+    tags: bytes
+    """JSON, with sorted keys."""
+    create_time: float
+    step_id: int | None = None
+    """Of the step that has written it; None: a client has registered it."""
+    job_id: str = ""
+    step_name: str = ""
+    output_name: str = ""

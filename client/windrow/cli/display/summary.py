@@ -76,6 +76,21 @@ def failed_items_command(job: Job, step: Step, options: str) -> str:
     return f"windrow job logs {job.job_id} {step.name}/{FAILED_ITEMS}{options}"
 
 
+def _print_registered(job: Job, document: Mapping[str, Any]) -> None:
+    """As what its outputs can be named by other jobs."""
+    told = {step.name: step.message for step in job.steps}
+    for step in document.get("steps", ()):
+        for name, output in step.get("outputs", {}).items():
+            asset, version = output.get("asset_name"), output.get("asset_version")
+            if asset is None:
+                continue
+            if f"The output {name} is not registered" in told.get(step["name"], ""):
+                _out(coloured(f"{step['name']}: {told[step['name']]}", YELLOW, sys.stdout))
+            else:
+                reference = f"{asset}:{version}" if version else f"{asset}@latest"
+                _out(f"Registered: output {name} of step {step['name']} as azureml:{reference}")
+
+
 def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", here: bool = False) -> None:
     """How it ended; the last line says where the output is, or why there is none.
 
@@ -108,12 +123,14 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
     match job.state:
         case JobState.COMPLETED:
             _out(f"{coloured('Completed', GREEN, sys.stdout)}: {counts}, {tail}")
+            _print_registered(job, document)
             _out(f"Output: {_where(places, job, options, here) or '(none: no step has outputs)'}")
         case JobState.COMPLETED_WITH_FAILURES:
             went_well = f"{items.ok:,} of {counted(items.total, 'item')} ok in {of_batches}"
             if not items.total:
                 went_well = f"{batches.succeeded:,} of {of_batches} ok"
             _out(f"{went_well}, {tail}")
+            _print_registered(job, document)
             reports = ", ".join(failed_items_files(job, options)) or FAILED_ITEMS
             what = _failed_of(job)
             if not batches.failed:

@@ -38,6 +38,8 @@ class _LogKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """Tracebacks of `init` and `run`."""
     LOG_KIND_ENTRY_SCRIPT: _LogKind.ValueType  # 4
     """EntryScript().logger."""
+    LOG_KIND_ENVIRONMENT: _LogKind.ValueType  # 20
+    """What building the step's environment said; the process number is 0."""
 
 class LogKind(_LogKind, metaclass=_LogKindEnumTypeWrapper):
     """The logs of a worker."""
@@ -52,6 +54,8 @@ LOG_KIND_ERROR: LogKind.ValueType  # 3
 """Tracebacks of `init` and `run`."""
 LOG_KIND_ENTRY_SCRIPT: LogKind.ValueType  # 4
 """EntryScript().logger."""
+LOG_KIND_ENVIRONMENT: LogKind.ValueType  # 20
+"""What building the step's environment said; the process number is 0."""
 global___LogKind = LogKind
 
 @typing.final
