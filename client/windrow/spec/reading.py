@@ -41,6 +41,8 @@ class Context:
         self.problems = Problems()
         self.origins: dict[str, Origin] = {}
         self.job_name: str | None = None
+        self.broken_steps: set[str] = set()
+        """Steps that an error was noted for while another spelling was translated: there is nothing of them to read."""
         self.own_outputs: set[str] = set()
         """Keys of outputs at relative paths, which are this machine's."""
         self.partition_places: dict[str, Place] = {}
