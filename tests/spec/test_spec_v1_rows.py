@@ -377,4 +377,4 @@ def test_no_key_is_without_a_row(table: str) -> None:
 
 
 def test_keys_of_a_script_step_are_those_of_a_parallel_one_or_its_own() -> None:
-    assert set(SCRIPT_STEP) - set(PARALLEL_STEP) == {"runconfig", "runconfig_parameters"}
+    assert set(SCRIPT_STEP) - set(PARALLEL_STEP) == {"environment", "runconfig", "runconfig_parameters"}

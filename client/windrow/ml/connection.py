@@ -41,6 +41,13 @@ class MasterConnection:
         return self._session is not None
 
     @property
+    def would_be_embedded(self) -> bool:
+        """No master is named: jobs run on this machine. Nothing is opened."""
+        from windrow.contexts import find_access
+
+        return find_access(self._master, os.environ) is None
+
+    @property
     def session(self) -> Session | None:
         """The open state folder of an embedded one."""
         return self._session

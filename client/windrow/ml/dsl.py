@@ -155,7 +155,9 @@ def _name_steps(steps: list[Step], names: dict[Step, str]) -> None:
     taken: set[str] = set()
     for step in steps:
         inner = "_".join([*step._path, step.default_key] if len(step._path) == 1 else step._path)
-        key = wanted = step._renamed or names.get(step) or inner or step.default_key
+        # As the vendor's client has it: a builder's own name, else the variable that holds the step.
+        own = "" if step._component is not None or "name" not in step._values else step.default_key
+        key = wanted = step._renamed or inner or own or names.get(step) or step.default_key
         number = 0
         while key in taken:
             number += 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.errors import JobFailed, UsageError
 from windrow.ml.operations.submitted import SubmittedJob, SubmittedStep
@@ -15,8 +15,18 @@ from windrow.ml.pipeline_job import PipelineJob
 if TYPE_CHECKING:
     from windrow.job import Job
     from windrow.ml.connection import MasterConnection
+    from windrow.ml.entities import Environment
     from windrow.ml.operations.kept import EnvironmentOperations
     from windrow.spec import LoadedJob
+
+
+class Loadable(Protocol):
+    """What can be submitted: a `PipelineJob`, or a v1 pipeline."""
+
+    def load(
+        self, *, embedded: bool, datastores: Collection[str], environments: Mapping[str, Environment] | None
+    ) -> LoadedJob:
+        """Read and check the job. Raises windrow.spec.JobFileError."""
 
 
 class JobOperations:
@@ -57,7 +67,7 @@ class JobOperations:
         """Check a job without submitting it. Raises windrow.spec.JobFileError with all that is wrong with it."""
         return job.load(environments=self._environments.known)
 
-    def submit(self, job: PipelineJob) -> Job:
+    def submit(self, job: Loadable) -> Job:
         """As `create_or_update`; returns `windrow.Job`."""
         client = self._connection.client()
         master = client.master()

@@ -60,6 +60,8 @@ PARALLEL_STEP: dict[str, Field] = {**_STEP, "parallel_run_config": _NODE, "side_
 SCRIPT_STEP: dict[str, Field] = {
     **_STEP,
     "script_name": _TEXT,
+    # Not of v1's files: what `windrow.ml.v1` has of a run configuration.
+    "environment": _NODE,
     "runconfig": _TEXT,
     "runconfig_parameters": Field("node", effect="parameters of a run configuration are not carried out"),
 }

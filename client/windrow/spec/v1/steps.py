@@ -145,6 +145,8 @@ def script_step(step: StepText, sources: Sources, outputs: dict[str, Node], cont
     if script is None:
         context.problems.error(node, f"{key}.script_name", "is missing; name the script, relative to source_directory.")
     environment, target = _run_configuration(node, key, context)
+    if entry(node, "environment") is not None:
+        environment = read_environment(node, key, context)
     words = ["python", script.text.strip() if script else "", *arguments]
     # v1 tells a script its parameters as variables of this name.
     variables: dict[str, Node | None] = {
