@@ -45,7 +45,7 @@ def pipeline(func: Function | None = None, **settings: Any) -> Any:
 
 def pipeline_of(function: Function, settings: Mapping[str, Any]) -> Function:
     """The function that builds the pipeline of `function`."""
-    signature = inspect.signature(function)
+    signature = _signature(function)
     as_they_are = set(settings.get("non_pipeline_inputs") or ())
 
     @functools.wraps(function)
@@ -76,6 +76,14 @@ def pipeline_of(function: Function, settings: Mapping[str, Any]) -> Function:
         return job
 
     return build
+
+
+def _signature(function: Function) -> inspect.Signature:
+    """With the annotations' values where they can be had: they are text under `from __future__ import annotations`."""
+    try:
+        return inspect.signature(function, eval_str=True)
+    except Exception:  # whatever an annotation that is only text raises
+        return inspect.signature(function)
 
 
 class InnerPipeline:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from windrow.spec import LoadedJob
 
 
+class JobWarning(UserWarning):
+    """Something in a job that is accepted, and has no effect or not the one a reader may expect."""
+
+
 class Loadable(Protocol):
     """What can be submitted: a `PipelineJob`, or a v1 pipeline."""
 
@@ -74,7 +78,7 @@ class JobOperations:
         datastores = self._connection.session.datastores if self._connection.session else master.datastores
         loaded = job.load(embedded=master.embedded, datastores=datastores, environments=self._environments.known)
         for warning in loaded.warnings:
-            warnings.warn(str(warning), stacklevel=3)
+            warnings.warn(str(warning), JobWarning, stacklevel=3)
         session = self._connection.session
         if session is not None and session.interpreter:
             from windrow.interpreter import check_interpreter
