@@ -53,6 +53,7 @@ def load_job(
     job = PipelineJob(
         written=root,
         file=path,
+        spelled=context.problems.spelled,
         jobs=steps,
         inputs={
             name: _pipeline_input(name, node)
@@ -193,17 +194,20 @@ def _plain(source: Any, overrides: Sequence[Mapping[str, Any]], *, paths: tuple[
     values = {key: node for key, node in root.entries.items() if key != "$schema"}
     plain: dict[str, Any] = {}
     for key, node in values.items():
-        plain[key] = _absolute(node) if key in paths and isinstance(node, Scalar) else _value(node)
+        plain[key] = _from_here(node) if key in paths and isinstance(node, Scalar) else _value(node)
     for changes in overrides:
         plain |= changes
     return plain
 
 
-def _absolute(node: Scalar) -> str:
+def _from_here(node: Scalar) -> str:
     from windrow.spec.locations import absolute, parse_location
 
     location = parse_location(node.text)
-    return absolute(location.value, node.place.source.folder) if location.kind == "local" else node.text
+    if location.kind != "local" or os.path.isabs(location.value):
+        return node.text
+    # Relative stays relative: that says whose machine the data is on.
+    return os.path.relpath(absolute(location.value, node.place.source.folder))
 
 
 def _value(node: Node) -> Any:

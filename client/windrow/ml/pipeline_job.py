@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from windrow.ml.attributes import Attributes
+from windrow.ml.contexts import OpenRegistry, context_of
 from windrow.ml.data import PipelineInput, Ports, StepOutput
 from windrow.ml.dumping import to_yaml
 from windrow.ml.environments import resolve_environments
@@ -38,9 +39,10 @@ class PipelineJob(Attributes):
         jobs: Mapping[str, Step] | None = None,
         written: MappingNode | None = None,
         file: str = "",
+        spelled: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
-        """`written`: the keys of a file; `file`: its path."""
+        """`written`: the keys of a file; `file`: its path; `spelled`: how it spells them (`Problems.spelled`)."""
         kept = written and MappingNode(
             written.place,
             {name: node for name, node in written.entries.items() if name not in _APART},
@@ -48,6 +50,7 @@ class PipelineJob(Attributes):
         )
         super().__init__(kept, **settings)
         self._file = file or calling_file()
+        self._spelled = dict(spelled or {})
         for name, step in (jobs or {}).items():
             step._key = name
         self._steps = [*(steps or ()), *(jobs or {}).values()]
@@ -107,19 +110,24 @@ class PipelineJob(Attributes):
         embedded: bool = True,
         datastores: Collection[str] = (),
         environments: Mapping[str, Environment] | None = None,
+        assets: OpenRegistry | None = None,
     ) -> LoadedJob:
         """Read and check the job as a job file is. Raises windrow.spec.JobFileError with all its problems.
 
         `environments`: those that were made known, by `name:version`; others are noted as those of a file.
+        `assets`: opens the registry of data assets and models.
         """
         from windrow.spec.pipeline import read_pipeline
         from windrow.spec.problems import JobFileError
-        from windrow.spec.reading import Context
 
         place = self._place.source
-        context = Context(
-            Source("job", place.label, os.path.dirname(self._file)), embedded=embedded, datastores=datastores
+        context = context_of(
+            Source("job", place.label, os.path.dirname(self._file)),
+            embedded=embedded,
+            datastores=datastores,
+            assets=assets,
         )
+        context.problems.spelled.update(self._spelled)
         root = resolve_environments(self.to_node(), environments or {})
         loaded = read_pipeline(root, self._file, context)
         if loaded is None:

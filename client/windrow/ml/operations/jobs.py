@@ -15,6 +15,7 @@ from windrow.ml.pipeline_job import PipelineJob
 if TYPE_CHECKING:
     from windrow.job import Job
     from windrow.ml.connection import MasterConnection
+    from windrow.ml.contexts import OpenRegistry
     from windrow.ml.entities import Environment
     from windrow.ml.operations.kept import EnvironmentOperations
     from windrow.spec import LoadedJob
@@ -28,7 +29,12 @@ class Loadable(Protocol):
     """What can be submitted: a `PipelineJob`, or a v1 pipeline."""
 
     def load(
-        self, *, embedded: bool, datastores: Collection[str], environments: Mapping[str, Environment] | None
+        self,
+        *,
+        embedded: bool,
+        datastores: Collection[str],
+        environments: Mapping[str, Environment] | None,
+        assets: OpenRegistry | None,
     ) -> LoadedJob:
         """Read and check the job. Raises windrow.spec.JobFileError."""
 
@@ -76,7 +82,12 @@ class JobOperations:
         client = self._connection.client()
         master = client.master()
         datastores = self._connection.session.datastores if self._connection.session else master.datastores
-        loaded = job.load(embedded=master.embedded, datastores=datastores, environments=self._environments.known)
+        loaded = job.load(
+            embedded=master.embedded,
+            datastores=datastores,
+            environments=self._environments.known,
+            assets=getattr(client, "asset_lookup", None),
+        )
         for warning in loaded.warnings:
             warnings.warn(str(warning), JobWarning, stacklevel=3)
         session = self._connection.session

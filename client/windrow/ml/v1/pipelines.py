@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from windrow.ml.contexts import OpenRegistry, context_of
 from windrow.ml.dumping import to_yaml
 from windrow.ml.places import calling_file, calling_place
 from windrow.ml.v1.graph import Graph
@@ -60,11 +61,12 @@ class Pipeline:
         parameters: Mapping[str, Any] | None = None,
         embedded: bool = True,
         datastores: Collection[str] = (),
+        assets: OpenRegistry | None = None,
     ) -> LoadedJob:
         """Read and check it as a job file is. Raises windrow.spec.JobFileError with all its problems."""
         from windrow.spec.pipeline import read_pipeline
 
-        context = self._context(embedded, datastores)
+        context = self._context(embedded, datastores, assets)
         root = self._translated(parameters or {}, context)
         if experiment_name:
             root = mapping({**root.entries, "experiment_name": scalar(experiment_name, self._place)}, root.place)
@@ -81,9 +83,9 @@ class Pipeline:
             raise JobFileError(context.problems.errors)
         return to_yaml(root)
 
-    def _context(self, embedded: bool, datastores: Collection[str]) -> Context:
+    def _context(self, embedded: bool, datastores: Collection[str], assets: OpenRegistry | None = None) -> Context:
         source = Source("job", self._place.source.label, os.path.dirname(self._file))
-        return Context(source, embedded=embedded, datastores=datastores)
+        return context_of(source, embedded=embedded, datastores=datastores, assets=assets)
 
     def _translated(self, parameters: Mapping[str, Any], context: Context) -> MappingNode:
         from windrow.spec.v1.pipeline import translate
@@ -104,13 +106,21 @@ class Submission:
         self._experiment_name = experiment_name
         self._parameters = parameters
 
-    def load(self, *, embedded: bool, datastores: Collection[str], environments: object = None) -> LoadedJob:
+    def load(
+        self,
+        *,
+        embedded: bool,
+        datastores: Collection[str],
+        environments: object = None,
+        assets: OpenRegistry | None = None,
+    ) -> LoadedJob:
         """As `Pipeline.load`."""
         return self._pipeline.load(
             experiment_name=self._experiment_name,
             parameters=self._parameters,
             embedded=embedded,
             datastores=datastores,
+            assets=assets,
         )
 
 
