@@ -8,7 +8,7 @@ CONFIG = """
     parallel_run_config:
       environment:
         name: batch_environment
-        python: {condaDependencies: {dependencies: [python=3.8, {pip: [pillow]}]}}
+        python: {userManagedDependencies: true}
         docker: {baseImage: mcr.microsoft.com/azureml/base}
         environmentVariables: {MODE: fast}
       entry_script: score.py

@@ -40,7 +40,7 @@ def workspace(notebook: Path) -> Iterator[Workspace]:
 
 def config(**settings: Any) -> ParallelRunConfig:
     environment = Environment(name="batch")
-    environment.python.conda_dependencies = CondaDependencies.create(pip_packages=["pillow"], python_version="3.8")
+    environment.python.conda_dependencies = CondaDependencies.create()  # nothing that would have to be built
     environment.docker.base_image = DEFAULT_CPU_IMAGE
     given: dict[str, Any] = {
         "source_directory": "src",

@@ -104,24 +104,41 @@ OPTIONS = {
     "compute_target_name": ("compute_target_name: cpu", "compute: cpu"),
     "description": ("description: what for", "description: what for"),
     "nulls": ("mini_batch_size: null\nprocess_count_per_node:\npartition_keys: null", ""),
-    "environment": (
-        "environment: {name: e, docker: {baseImage: img}, python: {condaDependencies: {dependencies: [pip]}},"
+}
+
+# Lines of a ParallelRunConfig, what the same is in a step of v2, and in its task.
+ENVIRONMENTS = {
+    "inline": (
+        "environment: {name: e, docker: {baseImage: img}, python: {condaDependencies: {dependencies: [pip, six]}},"
         " environmentVariables: {A: b}}",
         "environment_variables: {A: b}",
+        "environment: {name: e, image: img, conda_file: {dependencies: [pip, six]}}",
     ),
-    "environment_file": ("environment: env.yml", ""),
-    "environment_name": ("environment_name: known", ""),
-    "environment_dir_path": ("environment_dir_path: envdir", ""),
+    "file": ("environment: env.yml", "", "environment: {name: e, image: img}"),
+    "name": ("environment_name: known", "", "environment: azureml:known@latest"),
+    "folder": (
+        "environment_dir_path: envdir",
+        "",
+        "environment: {name: e, conda_file: ./envdir/conda_dependencies.yml}",
+    ),
 }
 
 
 @pytest.mark.parametrize(("v1", "v2"), OPTIONS.values(), ids=OPTIONS)
 def test_both_spellings_of_an_option_are_the_same_job(workspace: Workspace, v1: str, v2: str) -> None:
+    old = effective(load_v1(workspace, config=with_lines(CONFIG, v1, 2)))
+    new = effective(workspace.job(with_lines(TWIN, v2, 4)))
+    assert old.run_digest == new.run_digest
+    assert old.steps == new.steps
+
+
+@pytest.mark.parametrize(("v1", "v2", "task"), ENVIRONMENTS.values(), ids=ENVIRONMENTS)
+def test_both_spellings_of_an_environment_are_the_same_job(workspace: Workspace, v1: str, v2: str, task: str) -> None:
     workspace.write("env.yml", "name: e\npython: {userManagedDependencies: true}\ndocker: {baseImage: img}\n")
     workspace.write("envdir/azureml_environment.json", '{"name": "e", "python": {"baseCondaEnvironment": null}}')
-    workspace.write("envdir/conda_dependencies.yml", "dependencies: [pip]\n")
-    old = effective(load_v1(workspace, config=with_lines(CONFIG, v1, 2) + "\n"))
-    new = effective(workspace.job(with_lines(TWIN, v2, 4)))
+    workspace.write("envdir/conda_dependencies.yml", "dependencies: [pip, six]\n")
+    old = effective(load_v1(workspace, config=with_lines(CONFIG, v1, 2)))
+    new = effective(workspace.job(with_lines(with_lines(TWIN, task, 6), v2, 4)))
     assert old.run_digest == new.run_digest
     assert old.steps == new.steps
 

@@ -44,19 +44,26 @@ class MLClient:
         python: str | None = None,
         slots: int | None = None,
         datastores: Mapping[str, str | os.PathLike[str]] = _NONE,
+        environments: str | None = None,
         **more: Any,
     ) -> None:
         """Nothing is opened yet.
 
         `master`: its address or the name of a context; by default $WINDROW_MASTER, else the context in use. Without
         one, jobs run on this machine: `state` is their folder, `python` the interpreter of their scripts, `slots` how
-        many workers run at a time, `datastores` where datastores are, by name.
+        many workers run at a time, `datastores` where datastores are, by name, `environments` what
+        `windrow run --environments` says.
         """
         self.subscription_id = subscription_id or ""
         self.resource_group_name = resource_group_name or ""
         self.workspace_name = workspace_name or registry_name or "windrow"
         self.connection = MasterConnection(
-            master=master, state=state, python=python, slots=slots, datastores=datastores
+            master=master,
+            state=state,
+            python=python,
+            slots=slots,
+            datastores=datastores,
+            environments=environments,
         )
         self.environments = EnvironmentOperations()
         self.components = ComponentOperations()

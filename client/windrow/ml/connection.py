@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from windrow.client import Client
@@ -23,6 +23,7 @@ class MasterConnection:
         python: str | None,
         slots: int | None,
         datastores: Mapping[str, str | os.PathLike[str]],
+        environments: str | None = None,
     ) -> None:
         """As `MLClient`."""
         self._master = master
@@ -30,6 +31,7 @@ class MasterConnection:
         self._python = python
         self._slots = slots
         self._given: Sequence[str] = [f"{name}={os.fspath(place)}" for name, place in datastores.items()]
+        self._more: dict[str, Any] = {} if environments is None else {"environments": environments}
         self._client: Client | None = None
         self._session: Session | None = None
         self._closer: weakref.finalize[..., MasterConnection] | None = None
@@ -78,7 +80,12 @@ class MasterConnection:
         from windrow.embedded.session import open_session
 
         session = open_session(
-            self.state, with_agent=True, python=self._python, slots=self._slots, datastores=self._given
+            self.state,
+            with_agent=True,
+            python=self._python,
+            slots=self._slots,
+            datastores=self._given,
+            **self._more,
         )
         try:
             self._client = connect(session)

@@ -94,7 +94,9 @@ class JobOperations:
         if session is not None and session.interpreter:
             from windrow.interpreter import check_interpreter
 
-            check_interpreter(session.interpreter, loaded)
+            builds = getattr(session, "builds_environments", None)
+            more: dict[str, Any] = {} if builds is None else {"builds": builds}
+            check_interpreter(session.interpreter, loaded, **more)
         return client.submit(loaded)
 
     def get(self, name: str) -> SubmittedJob:

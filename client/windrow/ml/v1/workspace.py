@@ -11,6 +11,7 @@ from windrow.ml.client import MLClient
 from windrow.ml.v1.compute import AmlCompute
 from windrow.ml.v1.stores import DEFAULT_NAME, Datastore
 
+_OF_CLIENT = ("master", "state", "python", "slots", "environments")
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -30,8 +31,8 @@ class Workspace:
         datastores: Mapping[str, str | os.PathLike[str]] = _NONE,
         **more: Any,
     ) -> None:
-        """The names mean nothing here. `more`: `master`, `state`, `python`, `slots` of `MLClient`."""
-        known = {key: value for key, value in more.items() if key in ("master", "state", "python", "slots")}
+        """The names mean nothing here. `more`: `master`, `state`, `python`, `slots`, `environments` of `MLClient`."""
+        known = {key: value for key, value in more.items() if key in _OF_CLIENT}
         self.ml_client = MLClient(None, subscription_id, resource_group, workspace_name, datastores=datastores, **known)
         self.datastores: dict[str, Datastore] = {
             name: Datastore(name=name, root=_root(os.fspath(place))) for name, place in datastores.items()
