@@ -337,6 +337,80 @@ def test_a_command_is_written_as_a_command_step(notebook: Path) -> None:
     assert text == textwrap.dedent(expected)
 
 
+DUMPED = """\
+description: two steps
+display_name: two
+inputs:
+  data: {path: 'azureml:./files', type: uri_folder}
+  factor: 5
+  model: {path: 'azureml:model.txt', type: uri_file}
+jobs:
+  score:
+    component:
+      input_data: ${{inputs.files}}
+      inputs:
+        factor: {default: '3', type: integer}
+        files: {mode: ro_mount, type: uri_folder}
+        model: {type: uri_file}
+      is_deterministic: true
+      mini_batch_size: '1'
+      name: score
+      outputs:
+        rows: {type: uri_file}
+      task: &task
+        append_row_to: ${{outputs.rows}}
+        code: FOLDER/src
+        entry_script: score.py
+        program_arguments: --model ${{inputs.model}} --factor ${{inputs.factor}}
+        type: run_function
+      type: parallel
+    input_data: ${{inputs.files}}
+    inputs:
+      factor: {path: '${{parent.inputs.factor}}'}
+      files: {path: '${{parent.inputs.data}}'}
+      model: {path: '${{parent.inputs.model}}'}
+    mini_batch_size: '1'
+    outputs:
+      rows: '${{parent.outputs.rows}}'
+    task: *task
+    type: parallel
+  upper:
+    component:
+      input_data: ${{inputs.lines}}
+      inputs:
+        lines: {type: uri_folder}
+      mini_batch_size: '0'
+      name: upper
+      outputs:
+        out: {type: uri_file}
+      task: &upper
+        append_row_to: ${{outputs.out}}
+        code: FOLDER/src
+        entry_script: upper.py
+        type: run_function
+      type: parallel
+    input_data: ${{inputs.lines}}
+    inputs:
+      lines: {path: '${{parent.jobs.score.outputs.rows}}'}
+    mini_batch_size: '0'
+    outputs:
+      out: {path: '${{parent.outputs.upper}}', type: uri_folder}
+    task: *upper
+    type: parallel
+outputs:
+  rows: {type: uri_file}
+  upper: {type: uri_file}
+type: pipeline
+"""
+"""As the vendor's client writes `two`: inline components beside the same settings, typed by the component alone."""
+
+
+def test_the_same_pipeline_dumped_by_the_vendors_client_is_the_same_job(notebook: Path) -> None:
+    dumped = from_yaml(notebook, DUMPED.replace("FOLDER", str(notebook)))
+    assert digest(dumped) == digest(two_steps().load())
+    assert digest(load_job(notebook / "twin.yml").load()) == digest(dumped)
+
+
 # Errors --------------------------------------------------------------------------------------------------------------
 
 
@@ -350,6 +424,16 @@ def test_an_error_of_a_setting_names_the_line_of_the_notebook(notebook: Path) ->
     source = Path(__file__).read_text().splitlines()
     assert source[problem.line - 1].endswith("# this line")
     assert problem.file.endswith("test_ml_pipelines.py")
+
+
+def test_an_error_in_a_notebook_names_its_cell(notebook: Path) -> None:
+    job = two_steps()
+    cell = compile("\n\njob.jobs['score'].mini_batch_size = '1x'\n", "/tmp/ipykernel_1/2.py", "exec")
+    exec(cell, {"job": job, "__name__": "__main__"})
+    with pytest.raises(JobFileError) as caught:
+        job.load()
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.line, problem.key) == ("notebook cell", 3, "jobs.score.mini_batch_size")
 
 
 def test_an_unknown_setting_is_told_with_the_one_that_is_meant(notebook: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from windrow.errors import JobFailed, UsageError
 from windrow.ml.operations.submitted import SubmittedJob, SubmittedStep
 from windrow.ml.pipeline_job import PipelineJob
+from windrow.node import why_no_work
 
 if TYPE_CHECKING:
     from windrow.job import Job
@@ -121,6 +122,8 @@ class JobOperations:
         """Follow a job to its end, with a line for each change. Raises JobFailed if it does not end well."""
         client = self._connection.client()
         print(f"RunId: {name}")
+        if not self._connection.is_embedded and (waits := why_no_work(list(client.list_nodes()))):
+            print(f"{waits}.")
         shown = ""
         job = None
         for job in client.progress(name):
