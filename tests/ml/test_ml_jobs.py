@@ -116,7 +116,6 @@ def test_components_are_kept_by_the_client(client: MLClient) -> None:
     step = upper_job().jobs["upper"]
     client.components.create_or_update(step)
     assert client.components.get("upper") is step
-    assert client.create_or_update(step) is step
     with pytest.raises(NotFound, match="load_component"):
         client.components.get("lower")
 
@@ -153,6 +152,35 @@ def test_names_of_a_workspace_come_from_its_config(notebook: Path, monkeypatch: 
     assert client.workspaces.get().name == "w"
 
 
-def test_a_single_step_is_no_job(client: MLClient) -> None:
-    with pytest.raises(UsageError, match="pipeline job, not int"):
+def test_a_single_step_is_a_job_of_one(client: MLClient, notebook: Path) -> None:
+    step = upper_job().jobs["upper"](lines=Input(path="./files"))
+    step.outputs.out.path = "./rows.txt"
+    job = client.create_or_update(step)
+    client.windrow.wait(job.name)
+    assert (notebook / "rows.txt").read_text() == "A\nB\nC\n"
+    with pytest.raises(UsageError, match="a pipeline job or a step, not int"):
         client.jobs.create_or_update(3)
+
+
+def test_a_client_outlives_the_one_that_had_opened_the_state(notebook: Path) -> None:
+    with MLClient(slots=1) as first:
+        job = first.jobs.create_or_update(upper_job())
+        first.windrow.wait(job.name)
+        second = MLClient(slots=1)
+        assert second.jobs.get(job.name).status == "Completed"
+        assert second.connection.session is not None
+        assert second.connection.session.attached
+    with second:
+        assert second.jobs.get(job.name).status == "Completed"
+        assert not second.connection.session.attached
+
+
+def test_every_name_of_the_api_is_there() -> None:
+    import windrow.ml
+    import windrow.ml.entities
+
+    for module in (windrow.ml, windrow.ml.entities):
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match="nothing"):
+        windrow.ml.nothing  # noqa: B018

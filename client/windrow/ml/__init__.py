@@ -11,12 +11,26 @@ if TYPE_CHECKING:
     from windrow.ml.client import MLClient
     from windrow.ml.command_step import command
     from windrow.ml.data import Input, Output
+    from windrow.ml.entities.identity import (
+        AmlTokenConfiguration,
+        ManagedIdentityConfiguration,
+        MpiDistribution,
+        PyTorchDistribution,
+        TensorFlowDistribution,
+        UserIdentityConfiguration,
+    )
     from windrow.ml.loading import load_component, load_data, load_environment, load_job, load_model
 
 __all__ = [
+    "AmlTokenConfiguration",
     "Input",
     "MLClient",
+    "ManagedIdentityConfiguration",
+    "MpiDistribution",
     "Output",
+    "PyTorchDistribution",
+    "TensorFlowDistribution",
+    "UserIdentityConfiguration",
     "command",
     "load_component",
     "load_data",
@@ -26,6 +40,12 @@ __all__ = [
 ]
 
 _LAZY = {
+    "AmlTokenConfiguration": "entities.identity",
+    "ManagedIdentityConfiguration": "entities.identity",
+    "MpiDistribution": "entities.identity",
+    "PyTorchDistribution": "entities.identity",
+    "TensorFlowDistribution": "entities.identity",
+    "UserIdentityConfiguration": "entities.identity",
     "Input": "data",
     "MLClient": "client",
     "Output": "data",

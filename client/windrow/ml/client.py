@@ -109,7 +109,7 @@ class MLClient:
             return self.models.create_or_update(entity)
         if isinstance(entity, Environment):
             return self.environments.create_or_update(entity)
-        if isinstance(entity, Step):
+        if isinstance(entity, Step) and entity.is_component:
             return self.components.create_or_update(entity)
         if isinstance(entity, Compute):
             return self.compute.begin_create_or_update(entity).result()

@@ -56,6 +56,9 @@ class MasterConnection:
 
     def client(self) -> Client:
         """The client, opened if it is not. Raises WindrowError."""
+        if self._session is not None and self._session.failure() is not None:
+            # Whoever had started the private master has ended, or it does not stay alive: once more, by ourselves.
+            self.close()
         if self._client is None:
             self._open()
         assert self._client is not None

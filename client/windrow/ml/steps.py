@@ -94,6 +94,11 @@ class Step(Attributes):
         return self
 
     @property
+    def is_component(self) -> bool:
+        """It was read from a component's file."""
+        return self._component is not None
+
+    @property
     def _owner(self) -> str:
         return f"step {self._values.get('name') or _text(self._component, 'name') or self._kind!r}"
 

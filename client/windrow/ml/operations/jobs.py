@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from windrow.errors import JobFailed, UsageError
 from windrow.ml.operations.submitted import SubmittedJob, SubmittedStep
 from windrow.ml.pipeline_job import PipelineJob
-from windrow.node import why_no_work
+from windrow.ml.steps import Step
 
 if TYPE_CHECKING:
     from windrow.job import Job
@@ -59,14 +59,16 @@ class JobOperations:
         skip_validation: bool = False,
         **more: Any,
     ) -> SubmittedJob:
-        """Submit a pipeline job (of a pipeline function, or `load_job`), and return it as accepted.
+        """Submit a pipeline job (of a pipeline function, or `load_job`), or a single step; return it as accepted.
 
         Its warnings are Python's. Raises windrow.spec.JobFileError with all that is wrong with it, RequestRefused.
         """
+        if isinstance(job, Step):
+            job = PipelineJob(jobs={job.default_key: job}, display_name=job.get("display_name") or job.default_key)
         if not isinstance(job, PipelineJob):
             raise UsageError(
-                f"jobs.create_or_update takes a pipeline job, not {type(job).__name__}: call the function under "
-                "@pipeline, or load_job. A single step is run by a pipeline that holds nothing else."
+                f"jobs.create_or_update takes a pipeline job or a step, not {type(job).__name__}: call the function "
+                "under @pipeline, or load_job."
             )
         given = {"experiment_name": experiment_name, "description": description, "tags": tags, "compute": compute}
         for key, value in given.items():
@@ -122,8 +124,8 @@ class JobOperations:
         """Follow a job to its end, with a line for each change. Raises JobFailed if it does not end well."""
         client = self._connection.client()
         print(f"RunId: {name}")
-        if not self._connection.is_embedded and (waits := why_no_work(list(client.list_nodes()))):
-            print(f"{waits}.")
+        if not self._connection.is_embedded and next(client.list_nodes(), None) is None:
+            print("No agent is connected to the master: the job waits. Start one: windrow agent --master ADDRESS")
         shown = ""
         job = None
         for job in client.progress(name):
