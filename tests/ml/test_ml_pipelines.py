@@ -1,4 +1,4 @@
-"""Pipelines built in Python: the same job as their YAML, errors at the line of the notebook, names, bindings."""
+"""Pipelines built in Python: the same job as their YAML, names, bindings, what is set afterwards."""
 
 from __future__ import annotations
 
@@ -7,107 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from notebook_pipelines import TWIN, digest, from_yaml, two_steps, upper
 from windrow.ml import Input, Output, command, load_component, load_job
-from windrow.ml.constants import AssetTypes, InputOutputModes
+from windrow.ml.constants import AssetTypes
 from windrow.ml.dsl import pipeline
 from windrow.ml.entities import Environment, ResourceConfiguration, RetrySettings
-from windrow.ml.parallel import RunFunction, parallel_run_function
 from windrow.ml.pipeline_job import PipelineJob
-from windrow.ml.steps import Step
-from windrow.spec import JobFileError, LoadedJob
+from windrow.spec import JobFileError
 from windrow.spec import load_job as load_job_file
-
-
-def scorer(**more: Any) -> Step:
-    settings: dict[str, Any] = {
-        "name": "score",
-        "inputs": {
-            "files": Input(type=AssetTypes.URI_FOLDER, mode=InputOutputModes.RO_MOUNT),
-            "model": Input(type="uri_file"),
-            "factor": Input(type="integer", default=3),
-        },
-        "outputs": {"rows": Output(type=AssetTypes.URI_FILE)},
-        "input_data": "${{inputs.files}}",
-        "mini_batch_size": 1,
-        "task": RunFunction(
-            code="./src",
-            entry_script="score.py",
-            program_arguments="--model ${{inputs.model}} --factor ${{inputs.factor}}",
-            append_row_to="${{outputs.rows}}",
-        ),
-    }
-    return parallel_run_function(**{**settings, **more})
-
-
-def upper(**more: Any) -> Step:
-    return parallel_run_function(
-        name="upper",
-        inputs={"lines": Input(type="uri_folder")},
-        outputs={"out": Output(type="uri_file")},
-        input_data="${{inputs.lines}}",
-        task=RunFunction(code="./src", entry_script="upper.py", append_row_to="${{outputs.out}}"),
-        **more,
-    )
-
-
-@pipeline(description="two steps")
-def two(data: Any, model: Any, factor: int = 5) -> dict[str, Any]:
-    first = scorer()(files=data, model=model, factor=factor)
-    second = upper()(lines=first.outputs.rows)
-    return {"upper": second.outputs.out, "rows": first.outputs.rows}
-
-
-def two_steps() -> PipelineJob:
-    job: PipelineJob = two(data=Input(path="./files"), model=Input(path="model.txt", type="uri_file"))
-    return job
-
-
-TWIN = """\
-type: pipeline
-description: two steps
-inputs:
-  data: {type: uri_folder, path: ./files}
-  model: {type: uri_file, path: ./model.txt}
-  factor: {type: integer, value: 5}
-outputs:
-  upper: {type: uri_file}
-  rows: {type: uri_file}
-jobs:
-  score:
-    type: parallel
-    inputs:
-      files: {type: uri_folder, mode: ro_mount, path: "${{parent.inputs.data}}"}
-      model: {type: uri_file, path: "${{parent.inputs.model}}"}
-      factor: ${{parent.inputs.factor}}
-    outputs:
-      rows: ${{parent.outputs.rows}}
-    input_data: ${{inputs.files}}
-    mini_batch_size: 1
-    task:
-      type: run_function
-      code: ./src
-      entry_script: score.py
-      program_arguments: --model ${{inputs.model}} --factor ${{inputs.factor}}
-      append_row_to: ${{outputs.rows}}
-  upper:
-    type: parallel
-    inputs:
-      lines: {type: uri_folder, path: "${{parent.jobs.score.outputs.rows}}"}
-    outputs:
-      out: ${{parent.outputs.upper}}
-    input_data: ${{inputs.lines}}
-    task: {type: run_function, code: ./src, entry_script: upper.py, append_row_to: "${{outputs.out}}"}
-"""
-
-
-def from_yaml(folder: Path, text: str) -> LoadedJob:
-    path = folder / "twin.yml"
-    path.write_text(textwrap.dedent(text))
-    return load_job_file(path)
-
-
-def digest(loaded: LoadedJob) -> str:
-    return loaded.job.run_digest
 
 
 def test_a_pipeline_is_the_job_of_its_yaml(notebook: Path) -> None:
@@ -409,82 +316,6 @@ def test_the_same_pipeline_dumped_by_the_vendors_client_is_the_same_job(notebook
     dumped = from_yaml(notebook, DUMPED.replace("FOLDER", str(notebook)))
     assert digest(dumped) == digest(two_steps().load())
     assert digest(load_job(notebook / "twin.yml").load()) == digest(dumped)
-
-
-# Errors --------------------------------------------------------------------------------------------------------------
-
-
-def test_an_error_of_a_setting_names_the_line_of_the_notebook(notebook: Path) -> None:
-    job = two_steps()
-    job.jobs["score"].error_threshold = -2  # this line
-    with pytest.raises(JobFileError) as caught:
-        job.load()
-    (problem,) = caught.value.problems
-    assert problem.key == "jobs.score.error_threshold"
-    source = Path(__file__).read_text().splitlines()
-    assert source[problem.line - 1].endswith("# this line")
-    assert problem.file.endswith("test_ml_pipelines.py")
-
-
-def test_an_error_in_a_notebook_names_its_cell(notebook: Path) -> None:
-    job = two_steps()
-    cell = compile("\n\njob.jobs['score'].mini_batch_size = '1x'\n", "/tmp/ipykernel_1/2.py", "exec")
-    exec(cell, {"job": job, "__name__": "__main__"})
-    with pytest.raises(JobFileError) as caught:
-        job.load()
-    (problem,) = caught.value.problems
-    assert (problem.file, problem.line, problem.key) == ("notebook cell", 3, "jobs.score.mini_batch_size")
-
-
-def test_an_unknown_setting_is_told_with_the_one_that_is_meant(notebook: Path) -> None:
-    job = two_steps()
-    job.jobs["score"].mini_batch_sise = 2
-    assert any('Did you mean "mini_batch_size"?' in warning.message for warning in job.load().warnings)
-
-
-def test_names_that_a_step_does_not_have_are_refused_at_once(notebook: Path) -> None:
-    step = scorer()
-    with pytest.raises(TypeError, match=r"no input 'file'.* Did you mean \"files\"\?"):
-        step(file=1)
-    with pytest.raises(AttributeError, match=r"no output 'row'.*Its outputs: rows"):
-        _ = step.outputs.row
-    with pytest.raises(AttributeError, match="no input 'nothing'"):
-        step.inputs.nothing = 3
-
-
-def test_a_pipeline_function_returns_outputs_by_name_or_nothing(notebook: Path) -> None:
-    @pipeline()
-    def returns_step(data: Any) -> Any:
-        return upper()(lines=data)
-
-    @pipeline()
-    def returns_other(data: Any) -> Any:
-        return {"x": 3}
-
-    @pipeline()
-    def returns_twice(data: Any) -> Any:
-        step = upper()(lines=data)
-        return {"x": step.outputs.out, "y": step.outputs.out}
-
-    for function, words in ((returns_step, "dictionary"), (returns_other, "output of a step")):
-        with pytest.raises(TypeError, match=words):
-            function(Input(path="./files"))
-    with pytest.raises(ValueError, match="as x and as y"):
-        returns_twice(Input(path="./files"))
-
-
-def test_a_missing_input_is_an_error_of_the_job(notebook: Path) -> None:
-    @pipeline()
-    def without(data: Any) -> None:
-        scorer()(files=data)
-
-    with pytest.raises(JobFileError, match=r"jobs.score.inputs.model: has no value"):
-        without(Input(path="./files")).load()
-
-
-def test_instance_count_and_resources_exclude_each_other() -> None:
-    with pytest.raises(ValueError, match="both given"):
-        parallel_run_function(instance_count=2, resources={"instance_count": 3})
 
 
 def test_load_job_reads_v1_as_well(notebook: Path) -> None:
