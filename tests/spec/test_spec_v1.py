@@ -270,9 +270,18 @@ def test_a_lone_config_is_run_on_data_that_is_named_beside_it(
     assert loaded.code_folders == {"parallel_run_step": str(workspace.folder / "src")}
 
 
-def test_set_names_keys_of_v2(workspace: Workspace) -> None:
+def test_set_names_keys_of_v1_or_of_v2(workspace: Workspace) -> None:
     job = load_v1(workspace, PIPELINE, CONFIG, "jobs.score.mini_batch_size=3", "inputs.seconds=5").job
     assert job.steps[0].mini_batch_size == 3
+    pipeline = with_lines(PIPELINE, "arguments: ['--n', 'parameter:n']\nparameters: {n: {source: seconds}}", 6)
+    step = load_v1(workspace, pipeline, CONFIG, "pipeline.parameters.seconds.default=5").job.steps[0]
+    assert getattr(step.inputs["n"], "value", "") == "5"
+    lone = load_job(
+        workspace.write("lone.yml", CONFIG), ["parallel_run_config.mini_batch_size=4", "inputs.input=images"]
+    )
+    assert lone.job.steps[0].mini_batch_size == 4
+    with pytest.raises(JobFileError, match=r"--set parallel_run_config\.run_max_try=0"):
+        load_job(workspace.folder / "lone.yml", ["parallel_run_config.run_max_try=0", "inputs.input=images"])
 
 
 def test_errors_of_both_readers_name_the_lines_and_keys_of_v1(workspace: Workspace) -> None:

@@ -41,9 +41,10 @@ def load_job(
     root = read_yaml(job_file, "job", context.problems)
     if root is not None and is_v1(root):
         # Few job files are: the others do without these imports.
-        from windrow.spec.v1.pipeline import translate
+        from windrow.spec.v1.pipeline import own_sets, translate
 
-        root = translate(root, sets, context)
+        own, sets = own_sets(sets)
+        root = translate(apply_sets(root, own, context.problems, context.source), sets, context)
     if root is not None:
         root = apply_sets(root, sets, context.problems, context.source)
         loaded = read_pipeline(root, job_file, context)

@@ -21,6 +21,15 @@ CONFIG_STEP, CONFIG_INPUT, CONFIG_OUTPUT = "parallel_run_step", "input", "output
 """What a ParallelRunConfig that is run by itself calls its step, its input and its output."""
 
 
+TOP_KEYS = ("pipeline", "parallel_run_config")
+
+
+def own_sets(sets: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The settings given beside a v1 file that name keys of its own, and those that name keys of the v2 tree."""
+    own = [text for text in sets if text.strip().partition(".")[0] in TOP_KEYS]
+    return own, [text for text in sets if text not in own]
+
+
 def translate(root: Node, sets: Sequence[str], context: Context) -> Node | None:
     """The v2 tree of a v1 file; None where an error was noted that leaves nothing to read.
 
@@ -29,7 +38,7 @@ def translate(root: Node, sets: Sequence[str], context: Context) -> Node | None:
     if not isinstance(root, Mapping):
         return None
     for name in root.entries:
-        if name not in ("pipeline", "parallel_run_config"):
+        if name not in TOP_KEYS:
             known = "a schedule is not carried out" if name == "Schedule" else "it is no key of v1"
             context.problems.warn(root.key_places[name], name, f"has no effect: {known}.")
     if "pipeline" in root.entries:
