@@ -186,6 +186,24 @@ def test_reserved_arguments_and_wrong_names_are_refused(workspace: Workspace) ->
     }
 
 
+def test_modules_that_older_notebooks_import_are_there(workspace: Workspace, notebook: Path, capsys: Any) -> None:
+    from windrow.ml.v1.core.authentication import InteractiveLoginAuthentication
+    from windrow.ml.v1.data.datapath import DataPath
+    from windrow.ml.v1.pipeline.core.graph import PipelineParameter as OlderName
+    from windrow.ml.v1.widgets import RunDetails
+
+    assert OlderName is PipelineParameter
+    workspace.write_config()
+    assert Workspace.from_config(auth=InteractiveLoginAuthentication()).name == workspace.name
+    store = workspace.get_default_datastore()
+    assert Dataset.File.from_files(DataPath(store, "a/b")).paths == (str(notebook / "workspaceblobstore" / "a" / "b"),)
+    step = ParallelRunStep("upper", config(), [Dataset.File.from_files("files").as_named_input("f")], PipelineData("o"))
+    run = Pipeline(workspace, step).submit("x")
+    run.wait_for_completion(show_output=False)
+    RunDetails(run).show()
+    assert capsys.readouterr().out == f"{run.id}: Finished\n  upper: Finished\n"
+
+
 def test_a_script_step_becomes_a_command(workspace: Workspace) -> None:
     from windrow.ml.v1.graph import Graph
     from windrow.spec.nodes import Source, to_plain

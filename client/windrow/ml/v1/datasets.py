@@ -18,7 +18,7 @@ import yaml
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
 from windrow.ml.v1.named import NamedInput, PipelineData
-from windrow.ml.v1.stores import DataReference, Datastore
+from windrow.ml.v1.stores import DataPath, DataReference, Datastore
 
 _PATTERN = re.compile(r"[*?\[]")
 _KEYS = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
@@ -331,7 +331,7 @@ def _paths(path: Any) -> list[str]:
     if isinstance(path, (str, os.PathLike)):
         text = os.fspath(path)
         return [text if "://" in text or text.startswith("azureml:") else _absolute(text)]
-    if isinstance(path, DataReference):
+    if isinstance(path, (DataReference, DataPath)):
         return [path.location]
     if isinstance(path, tuple) and len(path) == 2 and isinstance(path[0], Datastore):
         below = path[1] if isinstance(path[1], (list, tuple)) else [path[1]]

@@ -125,6 +125,21 @@ class Datastore:
         return f"Datastore({self.name!r}, {self.root!r})"
 
 
+class DataPath:
+    """A place in a datastore, as the path of a dataset."""
+
+    def __init__(self, datastore: Datastore, path_on_datastore: str = "", name: str | None = None) -> None:
+        """`path_on_datastore`: in the datastore."""
+        self.datastore = datastore
+        self.path_on_datastore = path_on_datastore
+        self.name = name
+
+    @property
+    def location(self) -> str:
+        """Its path or address."""
+        return self.datastore.place_of(self.path_on_datastore)
+
+
 class DataReference:
     """A place in a datastore, as an input or a path of a dataset."""
 

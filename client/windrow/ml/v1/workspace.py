@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -88,6 +89,18 @@ class Workspace:
             root = os.path.join(os.path.dirname(self.ml_client.connection.state), DEFAULT_NAME) if local else ""
             known = self.datastores[name] = Datastore(name=name, root=root)
         return known
+
+    def write_config(self, path: str | None = None, file_name: str = "config.json") -> None:
+        """Write its names where `from_config` finds them: `.azureml/config.json` below `path`."""
+        folder = os.path.join(path or os.getcwd(), ".azureml")
+        os.makedirs(folder, exist_ok=True)
+        names = {
+            "subscription_id": self.subscription_id,
+            "resource_group": self.resource_group,
+            "workspace_name": self.name,
+        }
+        with open(os.path.join(folder, file_name), "w", encoding="utf-8") as file:
+            json.dump(names, file, indent=4)
 
     def close(self) -> None:
         """End the connection, and private processes."""
