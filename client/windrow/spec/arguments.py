@@ -126,7 +126,12 @@ def full_name(written: str) -> str | None:
     return matches[0] if written and len(matches) == 1 and matches[0] in RUNTIME_ARGUMENTS else None
 
 
-_READ_BY_SCRIPT = re.compile(rb"""["']--([a-z_]+)["']""")
+_READ_BY_SCRIPT = re.compile(rb"""["']--([a-z0-9_]+)["']""")
+
+
+def quoted_options(script: bytes) -> set[str]:
+    """Names of the options that a script's source holds in quotes (`add_argument("--logging_level")`)."""
+    return {name.decode() for name in _READ_BY_SCRIPT.findall(script)}
 
 
 def runtime_values(script: bytes, arguments: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
@@ -136,7 +141,7 @@ def runtime_values(script: bytes, arguments: Sequence[str], settings: Mapping[st
     come along that the script's source names, so that a script which knows no other arguments than its own may be
     strict about them. `settings` are the effective ones; what is not set is left out.
     """
-    named = {name.decode() for name in _READ_BY_SCRIPT.findall(script)}
+    named = quoted_options(script)
     given = {found.name for found in find_runtime_arguments(arguments)}
     if "max_retries" in settings:
         settings = {**settings, "run_max_try": settings["max_retries"] + 1}

@@ -165,9 +165,9 @@ def _is_pipeline(pipeline: Mapping, context: Context) -> bool:
         return True
     if "pipeline" in pipeline.entries or "parallel_run_config" in pipeline.entries:
         context.problems.error(
-            pipeline,
-            "",
-            "is a file of Azure ML v1 (ParallelRunStep), which is not carried out yet; write it as "
+            place,
+            "type",
+            "stands beside a key of Azure ML v1 (pipeline, parallel_run_config); remove it, or write the file as "
             '"type: pipeline" with a "type: parallel" step.',
         )
     elif written == "parallel":
@@ -213,6 +213,9 @@ def _step_nodes(pipeline: Mapping, context: Context) -> dict[str, StepNodes | No
     for name, step_node in jobs.entries.items():
         key = f"jobs.{name}"
         check_name(name, "a step", jobs.key_places[name], key, context)
+        if name in context.broken_steps:
+            steps[name] = None
+            continue
         step = as_mapping(step_node, key, context)
         if step is None and is_null(step_node):
             needed = '"type: parallel", input_data and task, or "type: command" and command'

@@ -55,6 +55,8 @@ class Context:
         """The pool of steps that name none; "" any node."""
         self.default_datastore = ""
         """The datastore of outputs that name no place; "" the master's own default one."""
+        self.broken_steps: set[str] = set()
+        """Steps that an error was noted for while another spelling was translated: there is nothing of them to read."""
         self.own_outputs: set[str] = set()
         """Keys of outputs at relative paths, which are this machine's."""
         self._open_assets = assets
