@@ -32,9 +32,11 @@ from windrow.spec.problems import Problem
 from windrow.spec.reading import (
     Context,
     Origin,
+    StepCode,
     as_mapping,
     check_keys,
     check_name,
+    origin_of,
     read_text,
     read_text_map,
 )
@@ -54,8 +56,8 @@ class LoadedJob(NamedTuple):
     `code_folders` maps step names to absolute folders; `warnings` are what the user should know; `origins` tells for
     `jobs.<step>.<setting>` (by effective names) where each setting comes from. `libraries` are those that the Python of
     the scripts needs for the table a step reads. `own_inputs` and `own_outputs` are those at relative paths, which are
-    this machine's, by step and name; each with the key that tells a user which it is. `build_effective` makes the job
-    that is submitted.
+    this machine's, by step and name; each with the key that tells a user which it is. `codes`: where the steps name
+    their code. `build_effective` makes the job that is submitted.
     """
 
     job: EffectiveJob
@@ -65,6 +67,7 @@ class LoadedJob(NamedTuple):
     libraries: dict[str, tuple[str, ...]]
     own_inputs: dict[tuple[str, str], str]
     own_outputs: dict[tuple[str, str], str]
+    codes: tuple[StepCode, ...] = ()
 
     def with_exact_row_index(self) -> LoadedJob:
         """The job with the records of all its tables counted while they are divided."""
@@ -120,13 +123,17 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     for step in made:
         for name in step.inputs:
             resolved = bindings.resolved(step.name, name)
+            if resolved is not None:
+                context.origins.setdefault(f"jobs.{step.name}.inputs.{name}", origin_of(resolved.place))
             if resolved is not None and resolved.own:
                 own_inputs[step.name, name] = resolved.own
         for name in step.outputs:
             if (key := f"jobs.{step.name}.outputs.{name}") in context.own_outputs:
                 own_outputs[step.name, name] = key
     warnings = tuple(context.problems.warnings)
-    return LoadedJob(job, code_folders, warnings, context.origins, libraries, own_inputs, own_outputs)
+    return LoadedJob(
+        job, code_folders, warnings, context.origins, libraries, own_inputs, own_outputs, tuple(context.codes)
+    )
 
 
 def build_effective(
@@ -244,6 +251,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
     def input_state(wanted: str) -> bool | None:
         return bindings.input_state(name, wanted)
 
+    _note_origins(key, entries, context)
     if nodes.type == "command":
         return read_command(name, nodes.settings, variables, inputs, outputs, input_state, compute, _UNPACKED, context)
     settings = StepSettings(key, context, lambda reference: bindings.literal(name, reference))
@@ -277,6 +285,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         )
     if task.code_folder:
         context.origins[f"{key}.rows"] = rows_origin(task.code_folder)
+        _note_code(name, entries.get("task"), task.code_folder, task.entry_script, variables, context)
     if values["file_format"] is None:
         check_size_unit(entries.get("mini_batch_size"), values["mini_batch_size"], divided, key, context)
     step = EffectiveStep(
@@ -297,6 +306,38 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         **values,
     )
     return step, task.code_folder
+
+
+def _note_origins(key: str, entries: dict[str, Node], context: Context) -> None:
+    """Where what a step says of itself as a whole comes from: the settings of `StepSettings` note theirs."""
+    task = entries.get("task")
+    below = task.entries if isinstance(task, Mapping) else {}
+    given = {
+        "compute": entries.get("compute"),
+        "environment_variables": entries.get("environment_variables"),
+        "command": entries.get("command"),
+        "environment": below.get("environment", entries.get("environment")),
+        "entry_script": below.get("entry_script"),
+        "code": below.get("code", entries.get("code")),
+        "append_row_to": below.get("append_row_to"),
+        "arguments": below.get("program_arguments", below.get("args")),
+    }
+    for name, node in given.items():
+        if node is not None and not is_null(node):
+            context.origins[f"{key}.{name}"] = origin_of(node)
+
+
+def _note_code(
+    name: str, task: Node | None, folder: str, script: str, variables: dict[str, str], context: Context
+) -> None:
+    """For checks that look into the code."""
+    if not isinstance(task, Mapping):
+        return
+    key = f"jobs.{name}.task"
+    code, entry = task.entries.get("code", task), task.entries.get("entry_script", task)
+    context.codes.append(
+        StepCode(name, folder, code.place, f"{key}.code", script, entry.place, f"{key}.entry_script", variables)
+    )
 
 
 def _libraries(step: EffectiveStep, bindings: Bindings, context: Context) -> tuple[str, ...]:
@@ -332,6 +373,7 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes | None],
             if output.path is None or nodes is None:
                 continue
             place, key = nodes.outputs.get(name, nodes.place), f"jobs.{step.name}.outputs.{name}"
+            context.origins[key] = origin_of(place)
             if output.path in taken:
                 context.problems.error(
                     place,
