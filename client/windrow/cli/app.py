@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import windrow
-from windrow.cli import agent, become, context, early, health, job, node
+from windrow.cli import agent, become, context, early, health, job, node, validate
 from windrow.cli.messages import report
 from windrow.cli.options import OutputForm, Sets, guarded
 from windrow.cli.run_options import RunOptions
@@ -151,6 +151,12 @@ app.command(
     short_help="Run an agent: it works for a master on this machine.",
     epilog="example: windrow agent --master 10.0.0.5:8470 --slots 8 --python ~/env/bin/python",
 )(agent.agent)
+
+app.command(
+    "validate",
+    short_help="Check a job file, a component or a table without running it.",
+    epilog="example: windrow validate job.yml --set inputs.data.path=./other",
+)(validate.validate)
 
 app.command(
     "health",

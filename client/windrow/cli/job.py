@@ -25,6 +25,7 @@ from windrow.cli.options import (
 )
 from windrow.cli.place import place_options
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
+from windrow.cli.validate import validate
 from windrow.cli.watching import stream_job
 from windrow.errors import UsageError
 from windrow.job import Job, JobState
@@ -75,23 +76,7 @@ def create(
     return exit_codes.DONE
 
 
-@app.command("validate", epilog="example: windrow job validate job.yml --set inputs.data.path=./other")
-@guarded
-def validate(file: JobFile, sets: Sets = None, output: Output = OutputForm.TEXT) -> int:
-    """Check a job file without running it.
-
-    Tells all its errors and warnings, and those of the files that it names on this machine.
-    """
-    from windrow.spec import load_job
-
-    loaded = load_job(file, sets or ())
-    if output is OutputForm.JSON:
-        print_json({"valid": True, "warnings": [warning._asdict() for warning in loaded.warnings]})
-    else:
-        for warning in loaded.warnings:
-            out(f"warning: {warning}")
-        out(f"{file} is a valid job file.")
-    return exit_codes.DONE
+app.command("validate", epilog="example: windrow job validate job.yml --set inputs.data.path=./other")(validate)
 
 
 @app.command("list", epilog="example: windrow job list --state .windrow")
