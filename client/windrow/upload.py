@@ -77,6 +77,13 @@ def upload_data(
     return found
 
 
+def refuse_before_uploads(connection: Connection, loaded: LoadedJob, datastores: dict[str, str]) -> None:
+    """Refuse what a master would refuse of a job's places, without uploading anything. Raises WindrowError."""
+    master = _Uploads(connection, datastores, lambda moment: None)
+    _refuse_own_outputs(master, loaded)
+    _refuse_before_uploads(master, loaded)
+
+
 def _refuse_own_outputs(master: _Uploads, loaded: LoadedJob) -> None:
     """A path on the client is no place to write to, unless the master sees it as well. Raises UsageError."""
     for step in loaded.job.steps:

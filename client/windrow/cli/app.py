@@ -84,6 +84,10 @@ def run(
             help="Folder, or place in storage (s3://bucket/path), that azureml://datastores/NAME means. Repeatable.",
         ),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only tell what would be done: steps, places, mini-batches, settings."),
+    ] = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Drop an unfinished run of this file and begin anew.")
     ] = False,
@@ -119,7 +123,7 @@ def run(
     options.python = python
     options.slots = slots
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
-    options.exact_row_index = exact_row_index
+    options.exact_row_index, options.dry_run = exact_row_index, dry_run
     options.output = output.value
     return early.run(options)
 

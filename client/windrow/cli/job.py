@@ -50,6 +50,10 @@ def create(
     strict: Annotated[
         bool, typer.Option("--strict", help="With --stream: exit code 3 for tolerated failures.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only tell what would be submitted: steps, places, mini-batches, settings."),
+    ] = False,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
@@ -59,6 +63,11 @@ def create(
     Data at relative paths goes along, unless the master sees the same folder. Broken off, the same command goes on.
     """
     with open_client(master, state, live=True) as client:
+        if dry_run:
+            from windrow.cli.dry_run import dry_create
+
+            as_json = output is OutputForm.JSON
+            return dry_create(client, str(file), sets=sets or (), name=name, priority=priority, as_json=as_json)
         with UploadDisplay(quiet=output is OutputForm.JSON) as display:
             job = client.submit(file, sets=sets or (), name=name, priority=priority, on_upload=display.show)
         for warning in job.warnings if output is OutputForm.TEXT else ():

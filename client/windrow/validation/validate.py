@@ -94,11 +94,11 @@ def validate(
     return found._replace(warnings=(*unusable, *found.warnings))
 
 
-def check_loaded(loaded: LoadedJob, python: str | None, *, own_environments: bool = True) -> Findings:
-    """What else is wrong with a job that is loaded already. `python`: what runs its scripts, None: unknown;
-    `own_environments`: steps that ask for an environment get one."""
+def check_loaded(loaded: LoadedJob, python: str, *, packages: bool = True) -> Findings:
+    """What else is wrong with a job that is loaded already. `python` reads its scripts; `packages`: it would run them,
+    too, but for those of steps that get an environment of their own."""
     label = source_label(loaded.job.job_file)
-    elsewhere = steps_with_environment(loaded) if own_environments else ()
+    elsewhere = steps_with_environment(loaded) if packages else [code.step for code in loaded.codes]
     found = check_codes(loaded.codes, python, elsewhere)
     return Findings(label, JOB, tuple(found.errors), (*loaded.warnings, *found.warnings), loaded)
 

@@ -1,0 +1,130 @@
+"""`windrow run --dry-run` and `windrow job create --dry-run`: the plan of a job, and whether it would fail."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from windrow.archives import ArchiveError
+from windrow.cli import exit_codes
+from windrow.cli.display.plan import print_plan
+from windrow.cli.messages import YELLOW, coloured, report, say
+from windrow.cli.run_options import RunOptions
+from windrow.cli.tables import print_json
+from windrow.code_archive import pack
+from windrow.dry_run.ask import ask
+from windrow.dry_run.document import Code, make_document, problems_of
+from windrow.embedded import datastores as embedded_datastores
+from windrow.errors import UsageError
+from windrow.interpreter import check_interpreter, find_interpreter
+from windrow.spec import DataInput, JobFileError, build_effective, load_job
+from windrow.storage.secrecy import hide_credentials
+from windrow.validation.validate import check_loaded
+
+if TYPE_CHECKING:
+    from windrow.client import Client
+    from windrow.spec import EffectiveJob, LoadedJob
+
+
+def dry_run(options: RunOptions) -> int:
+    """The plan of what `windrow run` with the same options would do. Returns the exit code."""
+    hide_credentials()
+    try:
+        return _dry_run(options)
+    except KeyboardInterrupt:
+        return exit_codes.INTERRUPTED
+    except BrokenPipeError:
+        sys.stdout = None
+        return exit_codes.DONE
+    except Exception as error:
+        return report(error, options.output)
+
+
+def _dry_run(options: RunOptions) -> int:
+    state = os.path.abspath(options.state)  # noqa: PTH100  links stay
+    python = find_interpreter(options.python, os.environ)
+    known = embedded_datastores.known(state, embedded_datastores.read(options.datastores))
+    loaded = load_job(options.job_file, options.sets, datastores=known)
+    if options.exact_row_index:
+        loaded = loaded.with_exact_row_index()
+    check_interpreter(python, loaded)
+    loaded = _checked(loaded, python)
+    job, codes = packed(loaded)
+    divided = [step.name for step in job.steps]
+    answer = ask(job, state=state, outputs=os.path.join(state, "outputs"), datastores=known, divided=divided)  # noqa: PTH118
+    document = make_document(loaded, job, answer, codes, python)
+    where = f"a private master and agent of this machine, with their state in {state}"
+    return _tell(document, loaded, options.output, where)
+
+
+def dry_create(
+    client: Client, file: str, *, sets: Sequence[str], name: str | None, priority: int, as_json: bool
+) -> int:
+    """The plan of what `windrow job create` with the same options would submit. Returns the exit code."""
+    master = client.master()
+    loaded = load_job(file, sets, embedded=master.embedded)
+    loaded = _checked(loaded, find_interpreter(None, os.environ), packages=False)
+    if not master.embedded:
+        from windrow.upload import refuse_before_uploads
+
+        refuse_before_uploads(client.connection, loaded, master.datastores)
+    job, codes = packed(loaded, name=name, priority=priority)
+    divided = [step.name for step in job.steps if _is_here(loaded, step.name)]
+    default = master.datastores.get("default", "")
+    outputs = f"{default or '<state folder of the master>'}/outputs"
+    answer = ask(job, state=None, outputs=outputs, datastores=master.datastores, divided=divided)
+    for step in job.steps:
+        division = answer["steps"][step.name]["division"]
+        if division["state"] == "waits" and not division["why"]:
+            division["why"] = "its input is not on this machine; the master divides it"
+    document = make_document(loaded, job, answer, codes, "")
+    if loaded.own_inputs:
+        places = ", ".join(sorted(set(loaded.own_inputs.values())))
+        document["notes"].append(
+            f"{places}: data of this machine; it goes along, unless the master sees the same there."
+        )
+    return _tell(document, loaded, "json" if as_json else "text", f"the master at {client.address}")
+
+
+def packed(loaded: LoadedJob, *, name: str | None = None, priority: int = 0) -> tuple[EffectiveJob, dict[str, Code]]:
+    """The job as it would be submitted, and what is in its code folders. Raises UsageError."""
+    codes: dict[str, Code] = {}
+    for folder in sorted(set(loaded.code_folders.values())):
+        with tempfile.TemporaryFile() as archive:
+            try:
+                made = pack(folder, archive)
+            except ArchiveError as error:
+                raise UsageError(str(error)) from error
+            codes[folder] = Code(made.file_count, made.content_bytes, made.digest)
+    digests = {folder: code.digest for folder, code in codes.items()}
+    return build_effective(loaded, digests, name=name, priority=priority), codes
+
+
+def _is_here(loaded: LoadedJob, step_name: str) -> bool:
+    """Whether all that a step divides is on this machine, where it is the same as what the master will have."""
+    step = next(step for step in loaded.job.steps if step.name == step_name)
+    data = [name for name in step.input_data if isinstance(step.inputs[name], DataInput)]
+    return all((step_name, name) in loaded.own_inputs for name in data)
+
+
+def _checked(loaded: LoadedJob, python: str, *, packages: bool = True) -> LoadedJob:
+    """With the warnings of a closer look. `packages`: scripts run in that Python. Raises JobFileError."""
+    found = check_loaded(loaded, python, packages=packages)
+    if found.errors:
+        raise JobFileError(found.errors, found.warnings)
+    return loaded._replace(warnings=found.warnings)
+
+
+def _tell(document: dict[str, Any], loaded: LoadedJob, output: str, where: str) -> int:
+    problems = problems_of(document)
+    code = exit_codes.JOB_FAILED if problems else exit_codes.DONE
+    if output == "json":
+        print_json({**document, "problems": problems, "exit_code": code})
+        return code
+    for warning in loaded.warnings:
+        say(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
+    print_plan(document, where=where)
+    return code
