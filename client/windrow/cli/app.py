@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import windrow
-from windrow.cli import agent, become, context, early, health, job, node, validate
+from windrow.cli import agent, become, context, doctor, early, health, job, node, validate
 from windrow.cli.messages import report
 from windrow.cli.options import OutputForm, Sets, guarded
 from windrow.cli.run_options import RunOptions
@@ -161,6 +161,12 @@ app.command(
     short_help="Check a job file, a component or a table without running it.",
     epilog="example: windrow validate job.yml --set inputs.data.path=./other",
 )(validate.validate)
+
+app.command(
+    "doctor",
+    short_help="Look at this machine, and its master: is it fit, and what is wrong?",
+    epilog="example: windrow doctor --state /var/lib/windrow",
+)(doctor.doctor)
 
 app.command(
     "health",
