@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.archives import ArchiveError
 from windrow.cli import exit_codes
+from windrow.cli.display.figures import counted
 from windrow.cli.display.plan import print_plan
 from windrow.cli.messages import YELLOW, coloured, report, say
 from windrow.cli.run_options import RunOptions
 from windrow.cli.tables import print_json
 from windrow.code_archive import pack
+from windrow.doctor.findings import Unanswered
+from windrow.doctor.findings import ask as ask_process
 from windrow.dry_run.ask import ask
 from windrow.dry_run.document import Code, make_document, problems_of
 from windrow.embedded import datastores as embedded_datastores
@@ -55,8 +58,10 @@ def _dry_run(options: RunOptions) -> int:
     job, codes = packed(loaded)
     divided = [step.name for step in job.steps]
     answer = ask(job, state=state, outputs=os.path.join(state, "outputs"), datastores=known, divided=divided)  # noqa: PTH118
-    document = make_document(loaded, job, answer, codes, python)
-    where = f"a private master and agent of this machine, with their state in {state}"
+    slots = options.slots or _slots()
+    document = make_document(loaded, job, answer, codes, python=python, slots=slots)
+    workers = f", {counted(slots, 'worker')} at a time" if slots else ""
+    where = f"a private master and agent of this machine{workers}, with their state in {state}"
     return _tell(document, loaded, options.output, where)
 
 
@@ -80,7 +85,7 @@ def dry_create(
         division = answer["steps"][step.name]["division"]
         if division["state"] == "waits" and not division["why"]:
             division["why"] = "its input is not on this machine; the master divides it"
-    document = make_document(loaded, job, answer, codes, "")
+    document = make_document(loaded, job, answer, codes, python="", slots=None)
     if loaded.own_inputs:
         places = ", ".join(sorted(set(loaded.own_inputs.values())))
         document["notes"].append(
@@ -101,6 +106,14 @@ def packed(loaded: LoadedJob, *, name: str | None = None, priority: int = 0) -> 
             codes[folder] = Code(made.file_count, made.content_bytes, made.digest)
     digests = {folder: code.digest for folder, code in codes.items()}
     return build_effective(loaded, digests, name=name, priority=priority), codes
+
+
+def _slots() -> int | None:
+    """How many workers an agent on this machine would have; None where it does not say."""
+    try:
+        return int(ask_process("windrow_agent.node")["cpu_count"])
+    except Unanswered:
+        return None
 
 
 def _is_here(loaded: LoadedJob, step_name: str) -> bool:

@@ -11,6 +11,7 @@ from windrow.cli import exit_codes
 from windrow.cli.messages import RED, YELLOW, coloured, say
 from windrow.cli.options import Output, OutputForm, Sets, guarded
 from windrow.cli.tables import out, print_json
+from windrow.embedded import state_folder
 
 CheckedFile = Annotated[
     Path,
@@ -28,6 +29,15 @@ Datastores = Annotated[
     list[str] | None,
     typer.Option("--datastore", metavar="NAME=PLACE", help="A datastore that the run would have. Repeatable."),
 ]
+StateFolder = Annotated[
+    Path,
+    typer.Option(
+        "--state",
+        envvar="WINDROW_STATE",
+        metavar="DIR",
+        help="State folder of the run: outputs written from there may be replaced, others not.",
+    ),
+]
 
 
 @guarded
@@ -36,6 +46,7 @@ def validate(
     sets: Sets = None,
     python: ScriptPython = None,
     datastores: Datastores = None,
+    state: StateFolder = Path(state_folder.DEFAULT),
     output: Output = OutputForm.TEXT,
 ) -> int:
     """Check a job file, a component file or a table without running anything.
@@ -48,7 +59,7 @@ def validate(
     from windrow.embedded.datastores import read
     from windrow.validation.validate import validate as check
 
-    found = check(file, sets or (), python=python, datastores=read(datastores or ()))
+    found = check(file, sets or (), python=python, datastores=read(datastores or ()), state=str(state))
     if output is OutputForm.JSON:
         print_json(found.to_dict())
         return exit_codes.DONE if found.valid else exit_codes.USAGE

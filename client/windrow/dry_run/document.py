@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.spec import DataInput, EffectiveJob, EffectiveStep, LiteralInput, LoadedJob, Origin, OutputInput
+from windrow.spec.effective import default_progress_update_timeout_s
+from windrow.spec.fields import INT_MAX
 
 FORMAT = 1
 _TOLD_ELSEWHERE = frozenset(
@@ -23,7 +25,26 @@ _TOLD_ELSEWHERE = frozenset(
     )
 )
 """Fields of an effective step that are no settings, or have a place of their own in the plan."""
-_OF_PARALLEL = frozenset(("input_data", "mini_batch_size", "partition_keys", "rank_mini_batch_count", "rows"))
+_OF_PARALLEL = frozenset(
+    (
+        "input_data",
+        "mini_batch_size",
+        "mini_batch_rows",
+        "partition_keys",
+        "rank_mini_batch_count",
+        "file_format",
+        "exact_row_index",
+        "mixed_types",
+        "rows",
+        "logging_level",
+        "max_concurrency_per_instance",
+        "max_retries",
+        "error_threshold",
+        "mini_batch_error_threshold",
+        "allowed_failed_percent",
+        "may_shut_down",
+    )
+)
 """Settings that a command step has no use for, however they stand."""
 
 
@@ -35,9 +56,16 @@ class Code:
 
 
 def make_document(
-    loaded: LoadedJob, job: EffectiveJob, answer: dict[str, Any], codes: Mapping[str, Code], python: str
+    loaded: LoadedJob,
+    job: EffectiveJob,
+    answer: dict[str, Any],
+    codes: Mapping[str, Code],
+    *,
+    python: str,
+    slots: int | None,
 ) -> dict[str, Any]:
-    """`job`: with the digests of its code; `answer`: of `ask`; `python`: what runs scripts, "" where nodes decide."""
+    """`job`: with the digests of its code; `answer`: of `ask`; `python`: what runs scripts, "" where nodes decide;
+    `slots`: worker processes at a time, None where nodes decide."""
     levels = levels_of(job)
     steps = []
     for number, names in enumerate(levels):
@@ -49,6 +77,7 @@ def make_document(
         "job_file": job.job_file,
         "job_id": answer["job_id"],
         "display_name": job.display_name,
+        "slots": slots,
         "unfinished": answer["unfinished"],
         "notes": answer["notes"],
         "continue_on_step_failure": job.continue_on_step_failure,
@@ -114,7 +143,11 @@ def _step(
             for name, output in step.outputs.items()
         },
         "settings": {
-            name: {"value": _plain(value), "origin": _origin(loaded, f"{key}.{name}")}
+            name: {
+                "value": _plain(value),
+                "means": _meaning(name, value, step),
+                "origin": _origin(loaded, f"{key}.{name}"),
+            }
             for name, value in step._asdict().items()
             if name not in _TOLD_ELSEWHERE and not (is_command and name in _OF_PARALLEL)
         },
@@ -139,6 +172,27 @@ def _input(step: EffectiveStep, name: str, told: dict[str, Any], loaded: LoadedJ
         return {"kind": "output", "type": given.type, "mode": given.mode, "place": place, **bound, **common}
     assert isinstance(given, DataInput)
     return {"kind": "data", "type": given.type, "mode": given.mode, "place": place, **common}
+
+
+def _meaning(name: str, value: Any, step: EffectiveStep) -> str:
+    """What a value stands for that does not say so itself; "" for any other."""
+    if name == "mini_batch_size" and value is None:
+        return "by the kind of input: 10 files, or 1 MB of a table"
+    if name == "progress_update_timeout_s" and value is None:
+        return f"{default_progress_update_timeout_s(step)}, from the other times"
+    if name == "run_invocation_timeout_s" and value == INT_MAX:
+        return "no limit"
+    return _MEANINGS.get((name, value), "") if value is None or isinstance(value, str | int) else ""
+
+
+_MEANINGS: dict[tuple[str, Any], str] = {
+    ("compute", ""): "any node",
+    ("instance_count", -1): "all nodes",
+    ("max_concurrency_per_instance", None): "one worker a processor",
+    ("error_threshold", -1): "any number of failed items",
+    ("mini_batch_error_threshold", -1): "any number of failed mini-batches",
+    ("environment", None): "the node's own Python",
+}
 
 
 def _origin(loaded: LoadedJob, key: str) -> dict[str, str]:

@@ -370,10 +370,12 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes | None],
     for step in made:
         nodes = steps[step.name]
         for name, output in step.outputs.items():
-            if output.path is None or nodes is None:
+            if nodes is None:
                 continue
             place, key = nodes.outputs.get(name, nodes.place), f"jobs.{step.name}.outputs.{name}"
             context.origins[key] = origin_of(place)
+            if output.path is None:
+                continue
             if output.path in taken:
                 context.problems.error(
                     place,

@@ -5,6 +5,7 @@ Where to look:
 - ``validate``     what `windrow validate` does: all errors and warnings of one file or folder.
 - ``standalone``   component files and tables by themselves.
 - ``code``         code folders that cannot be packed, entry scripts that cannot serve.
+- ``outputs``      files of others that stand where outputs go.
 - ``script_look``  runs in the Python of the scripts: reads a script without importing it.
 """
 

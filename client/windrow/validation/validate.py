@@ -54,12 +54,14 @@ def validate(
     *,
     python: str | None = None,
     datastores: Collection[str] = (),
-    embedded: bool = True,
+    state: str | None = None,
 ) -> Findings:
     """Check a job file (v1 or v2), a component file or a table.
 
-    `python`: the interpreter that would run the scripts, as `--python` gives it. `datastores`, `embedded`: as of
-    `load_job`. Raises UsageError where there is nothing to check, or a path is given that is none of these.
+    `python`: the interpreter that would run the scripts, as `--python` gives it. `datastores`: as of `load_job`.
+    `state`: the state folder of a run on this machine, by which its own outputs are known; None: outputs that stand
+    there are not looked at. Raises UsageError where there is nothing to check, or a path is given that is none of
+    these.
     """
     file = os.path.abspath(path)
     label = source_label(file)
@@ -82,7 +84,7 @@ def validate(
         return found._replace(warnings=(*unusable, *found.warnings), loaded=None)
     problems = Problems()
     try:
-        job = load_job(file, sets, embedded=embedded, datastores=datastores)
+        job = load_job(file, sets, datastores=datastores)
     except JobFileError as error:
         problems.errors, problems.warnings = list(error.problems), list(error.warnings)
         loaded, codes = None, error.codes
@@ -91,6 +93,10 @@ def validate(
         loaded, codes = job, job.codes
     kind = V1_JOB if _is_v1(root) else JOB
     found = _with_code(label, kind, problems, codes, loaded, interpreter)
+    if loaded is not None and state is not None:
+        from windrow.validation.outputs import check_outputs
+
+        found = found._replace(warnings=(*found.warnings, *check_outputs(loaded, os.path.abspath(state))))
     return found._replace(warnings=(*unusable, *found.warnings))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import textwrap
 from typing import Any
 
 from windrow.cli.display.figures import counted, size
@@ -22,6 +23,7 @@ KINDS = {
     "none": "nothing: they have no input",
 }
 WIDTH = 13
+DEFAULTS_WIDTH = 110
 
 
 def print_plan(document: dict[str, Any], *, where: str) -> None:
@@ -87,9 +89,6 @@ def _step(step: dict[str, Any]) -> None:
     if code is not None:
         script = f", entry script {step['entry_script']}" if step["entry_script"] else ""
         out(_line("code", f"{code['folder']} ({counted(code['files'], 'file')}, {size(code['bytes'])}){script}"))
-    environment = step["settings"].get("environment", {}).get("value")
-    if environment:
-        out(_line("environment", _shown(environment)))
     out(_line("python", step["python"] or "that of the nodes"))
     if step["command"] is not None:
         out(_line("command", step["command"]))
@@ -98,7 +97,8 @@ def _step(step: dict[str, Any]) -> None:
     for title, part in (("inputs", step["inputs"]), ("outputs", step["outputs"])):
         for index, (name, value) in enumerate(part.items()):
             text = _input_text(value) if title == "inputs" else _output_text(value)
-            out(_line(title if index == 0 else "", f"{name}: {text}{_origin_text(value['origin'])}"))
+            origin = f"  [{value['origin']['where']}]" if value["origin"]["where"] else ""
+            out(_line(title if index == 0 else "", f"{name}: {text}{origin}"))
     _division(step["division"])
     for note in step["notes"]:
         out(_line("note", note))
@@ -168,15 +168,23 @@ def _mini_batch(first: dict[str, Any]) -> str:
 
 
 def _settings(settings: dict[str, Any]) -> None:
+    """Those that something says, one a line with its place; then what holds by default."""
     given = {name: told for name, told in settings.items() if told["origin"]["kind"] != "default"}
-    left = {name: told for name, told in settings.items() if name not in given}
-    width = max((len(name) for name in settings), default=0)
-    for index, (name, told) in enumerate({**given, **left}.items()):
-        text = f"{name:<{width}} = {_shown(told['value'])}"
-        origin = told["origin"]
-        where = " ".join(part for part in (origin["kind"], origin["where"]) if part)
-        line = _line("settings" if index == 0 else "", f"{text}  {where}")
-        out(line if name in given else coloured(line, DIM, sys.stdout))
+    width = max((len(name) for name in given), default=0)
+    values = {name: _value_text(told) for name, told in given.items()}
+    values_width = min(max(map(len, values.values()), default=0), 40)
+    for index, (name, told) in enumerate(given.items()):
+        text = f"{name:<{width}} = {values[name]:<{values_width}}"
+        out(_line("settings" if index == 0 else "", f"{text}  {_origin_text(told['origin'])}"))
+    left = [f"{name} = {_value_text(told)}" for name, told in settings.items() if name not in given]
+    for index, line in enumerate(textwrap.wrap("; ".join(left), DEFAULTS_WIDTH, break_long_words=False)):
+        out(coloured(_line("by default" if index == 0 else "", line), DIM, sys.stdout))
+
+
+def _value_text(told: dict[str, Any]) -> str:
+    if told["means"]:
+        return told["means"] if told["value"] in (None, "") else f"{_shown(told['value'])} ({told['means']})"
+    return _shown(told["value"])
 
 
 def _shown(value: Any) -> str:
@@ -184,7 +192,9 @@ def _shown(value: Any) -> str:
 
 
 def _origin_text(origin: dict[str, str]) -> str:
-    return f"  [{origin['where']}]" if origin["where"] else ""
+    """`job.yml:12`, `--set jobs.score.mini_batch_size=4`, `argument --error_threshold in job.yml:20`."""
+    named = origin["kind"] in ("job", "component", "--set")
+    return origin["where"] if named else " ".join(part for part in (origin["kind"], origin["where"]) if part)
 
 
 def _field(name: str, text: str) -> None:
