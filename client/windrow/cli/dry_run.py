@@ -72,10 +72,12 @@ def dry_create(
     master = client.master()
     loaded = load_job(file, sets, embedded=master.embedded)
     loaded = _checked(loaded, find_interpreter(None, os.environ), packages=False)
+    uploaded: set[tuple[str, str]] = set()
     if not master.embedded:
-        from windrow.upload import refuse_before_uploads
+        from windrow.upload import refuse_before_uploads, to_be_uploaded
 
         refuse_before_uploads(client.connection, loaded, master.datastores)
+        uploaded = to_be_uploaded(client.connection, loaded, master.datastores)
     job, codes = packed(loaded, name=name, priority=priority)
     divided = [step.name for step in job.steps if _is_here(loaded, step.name)]
     default = master.datastores.get("default", "")
@@ -85,12 +87,11 @@ def dry_create(
         division = answer["steps"][step.name]["division"]
         if division["state"] == "waits" and not division["why"]:
             division["why"] = "its input is not on this machine; the master divides it"
+    _name_uploads(job, uploaded, answer, default)
     document = make_document(loaded, job, answer, codes, python="", slots=None)
-    if loaded.own_inputs:
-        places = ", ".join(sorted(set(loaded.own_inputs.values())))
-        document["notes"].append(
-            f"{places}: data of this machine; it goes along, unless the master sees the same there."
-        )
+    if uploaded:
+        keys = ", ".join(sorted({loaded.own_inputs[key] for key in uploaded}))
+        document["notes"].append(f"{keys}: data of this machine, which goes along to the master (once).")
     return _tell(document, loaded, "json" if as_json else "text", f"the master at {client.address}")
 
 
@@ -106,6 +107,18 @@ def packed(loaded: LoadedJob, *, name: str | None = None, priority: int = 0) -> 
             codes[folder] = Code(made.file_count, made.content_bytes, made.digest)
     digests = {folder: code.digest for folder, code in codes.items()}
     return build_effective(loaded, digests, name=name, priority=priority), codes
+
+
+def _name_uploads(job: EffectiveJob, uploaded: set[tuple[str, str]], answer: dict[str, Any], default: str) -> None:
+    """In place of paths of this machine, put where the master will have the data."""
+    for step in job.steps:
+        told = answer["steps"][step.name]
+        for name, given in step.inputs.items():
+            if (step.name, name) not in uploaded or not isinstance(given, DataInput):
+                continue
+            place = f"{default}/uploads/<digest of {given.path}>"
+            told["inputs"][name] = place
+            told["words"] = [word.replace(given.path, place) for word in told["words"]]
 
 
 def _slots() -> int | None:

@@ -36,9 +36,11 @@ def look(access: Access) -> Iterator[Finding]:
             yield certificate
             if certificate.level == FAIL:
                 return
+        elif _is_here(access.address):
+            yield Finding(AREA, "TLS", OK, "none; nothing leaves this machine")
         else:
-            advice = "What is sent can be read on the way. For more than this machine: windrow setup, docs/deploy.md."
-            yield Finding(AREA, "TLS", WARN, "none", "" if _is_here(access.address) else advice)
+            advice = "What is sent can be read on the way. Make certificates with windrow setup (docs/deploy.md)."
+            yield Finding(AREA, "TLS", WARN, "none", advice)
     try:
         with Client(access=access, patience_s=PATIENCE_S) as client:
             yield from _ask(client, access)
@@ -84,7 +86,7 @@ def _certificate(access: Access) -> Finding:
     days = int((ends - time.time()) // 86400)
     seen = f"certificate trusted, good until {datetime.fromtimestamp(ends, UTC):%Y-%m-%d} ({counted(days, 'day')} left)"
     if days < DAYS_LEFT:
-        advice = "Renew it: run `windrow setup` again where the master is, and restart the master."
+        advice = "Renew it: run `windrow setup` again where the master is; it takes the new one up by itself."
         return Finding(AREA, "TLS", WARN, seen, advice)
     return Finding(AREA, "TLS", OK, seen)
 
