@@ -317,6 +317,7 @@ def test_a_dry_run_against_a_master_submits_nothing(fleet: Fleet, job_id: str) -
     absolute = f"inputs.data.path={fleet.workspace.folder / 'data'}"
     done = command(fleet, "job", "create", "job.yml", "--dry-run", "--set", absolute)
     assert done.returncode == 0 and "the master divides it" in done.stdout
+    assert "would wait" not in done.stdout
     done = command(fleet, "job", "create", "job.yml", "--dry-run", "--set", "inputs.data.path=/nowhere")
     assert done.returncode == 2 and "/nowhere" in done.stderr
     assert names() == before

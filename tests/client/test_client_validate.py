@@ -204,7 +204,7 @@ def test_a_table_is_checked_by_itself(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nothing.yml",), "nothing.yml does not exist"),
+        (("nothing.yml",), "nothing.yml: does not exist"),
         (("data",), "a folder without an MLTable file"),
         ((".",), "Name a file: job.yml"),
         (("job.yml", "--python", "/no/python"), "does not exist"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windrow.archives import ArchiveError
@@ -29,6 +29,7 @@ from windrow.validation.validate import check_loaded
 
 if TYPE_CHECKING:
     from windrow.client import Client
+    from windrow.node import Node
     from windrow.spec import EffectiveJob, LoadedJob
 
 
@@ -88,6 +89,8 @@ def dry_create(
         if division["state"] == "waits" and not division["why"]:
             division["why"] = "its input is not on this machine; the master divides it"
     _name_uploads(job, uploaded, answer, default)
+    for waiting, note in _without_nodes(job, client.list_nodes()):
+        answer["steps"][waiting]["notes"].append(note)
     document = make_document(loaded, job, answer, codes, python="", slots=None)
     if uploaded:
         keys = ", ".join(sorted({loaded.own_inputs[key] for key in uploaded}))
@@ -104,6 +107,9 @@ def packed(loaded: LoadedJob, *, name: str | None = None, priority: int = 0) -> 
                 made = pack(folder, archive)
             except ArchiveError as error:
                 raise UsageError(str(error)) from error
+            except OSError as error:
+                what = os.fsdecode(error.filename) if error.filename else folder
+                raise UsageError(f"The code folder {folder} cannot be packed: {what}: {error.strerror}.") from error
             codes[folder] = Code(made.file_count, made.content_bytes, made.digest)
     digests = {folder: code.digest for folder, code in codes.items()}
     return build_effective(loaded, digests, name=name, priority=priority), codes
@@ -119,6 +125,16 @@ def _name_uploads(job: EffectiveJob, uploaded: set[tuple[str, str]], answer: dic
             place = f"{default}/uploads/<digest of {given.path}>"
             told["inputs"][name] = place
             told["words"] = [word.replace(given.path, place) for word in told["words"]]
+
+
+def _without_nodes(job: EffectiveJob, nodes: Iterable[Node]) -> Iterator[tuple[str, str]]:
+    """Steps that would wait, as the fleet is now, and why."""
+    ready = [node for node in nodes if node.state == "ready" and not node.cordoned]
+    for step in job.steps:
+        if not ready:
+            yield step.name, "no node takes work at the moment; it would wait for one"
+        elif step.compute and not any(not node.pools or step.compute in node.pools for node in ready):
+            yield step.name, f"no node of the pool {step.compute} takes work at the moment; it would wait for one"
 
 
 def _slots() -> int | None:

@@ -106,7 +106,7 @@ def _look(code: StepCode, python: str) -> list[Any]:
         done = subprocess.run(
             [python, str(LOOK), code.folder, code.entry_script, *PROVIDED],
             cwd=code.folder,
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **code.variables},
+            env={**os.environ, **code.variables, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=LOOK_S,

@@ -20,6 +20,7 @@ from windrow.spec.reading import StepCode
 from windrow.validation.code import check_codes
 from windrow.validation.standalone import is_component, is_table, read_component, read_table
 
+_NAME = "Name a job file, a component file, or a folder with an MLTable file."
 JOB, V1_JOB, COMPONENT, TABLE = "job file", "job file of Azure ML v1", "component", "table"
 
 
@@ -60,8 +61,7 @@ def validate(
 
     `python`: the interpreter that would run the scripts, as `--python` gives it. `datastores`: as of `load_job`.
     `state`: the state folder of a run on this machine, by which its own outputs are known; None: outputs that stand
-    there are not looked at. Raises UsageError where there is nothing to check, or a path is given that is none of
-    these.
+    there are not looked at. Raises UsageError for `--set` where it changes nothing, and for a `python` that is none.
     """
     file = os.path.abspath(path)
     label = source_label(file)
@@ -69,12 +69,13 @@ def validate(
         _refuse_sets(sets, label, "a table")
         context = read_table(file)
         return Findings(label, TABLE, tuple(context.problems.errors), tuple(context.problems.warnings))
-    if not os.path.exists(file):
-        raise UsageError(
-            f"{label} does not exist. Name a job file, a component file, or a folder with an MLTable file."
+    if not os.path.isfile(file):
+        why = (
+            f"is a folder without an MLTable file.{_files_in(file)}"
+            if os.path.isdir(file)
+            else f"does not exist. {_NAME}"
         )
-    if os.path.isdir(file):
-        raise UsageError(f"{label} is a folder without an MLTable file.{_files_in(file)}")
+        return Findings(label, JOB, (Problem(label, 0, 0, "", why),), ())
     root = read_yaml(file, "component", Problems())
     interpreter, unusable = _interpreter(python)
     if root is not None and isinstance(root, Mapping) and is_component(root):
@@ -152,7 +153,7 @@ def _files_in(folder: str) -> str:
     try:
         names = sorted(name for name in os.listdir(folder) if Path(name).suffix in (".yml", ".yaml"))
     except OSError:
-        return ""
+        names = []
     shown = ", ".join(names[:8])
     return (
         f" Name a file: {shown}" if names else " Name a job file, a component file, or a folder with an MLTable file."

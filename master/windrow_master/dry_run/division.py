@@ -101,7 +101,7 @@ class Division:
         return bool(self.stopped)
 
     def _take_messages(self, buffer: bytearray) -> None:
-        while len(buffer) >= MESSAGE_HEAD.size:
+        while len(buffer) >= MESSAGE_HEAD.size and self.mini_batches < self._limits.mini_batches:
             json_length, records_length = MESSAGE_HEAD.unpack_from(buffer)
             end = MESSAGE_HEAD.size + json_length + records_length
             if len(buffer) < end:

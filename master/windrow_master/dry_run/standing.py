@@ -99,7 +99,8 @@ class _Untouched:
         pending = log.exists() and log.stat().st_size > 0
         if pending and not shared.exists():
             raise StoreBroken("it was not closed in order, and only a run can take it up again")
-        mode = "mode=ro" if pending else "mode=ro&immutable=1"
+        # Both are there while a process has it open.
+        mode = "mode=ro" if log.exists() and shared.exists() else "mode=ro&immutable=1"
         connection = sqlite3.connect(f"file:{quote(str(self._path))}?{mode}", uri=True, isolation_level=None)
         try:
             yield connection
