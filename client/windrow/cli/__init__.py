@@ -8,6 +8,7 @@ Where to look:
 - ``run``        `windrow run` itself.
 - ``app``        everything else, and all help texts: the typer application; ``job`` and ``node`` hold its groups.
 - ``display``    progress as a live display, as plain lines, or as JSON lines.
+- ``validate``, ``dry_run``, ``doctor``  what is looked at before a run; the work is done in packages of these names.
 - ``tables``, ``messages``, ``completion``: lists, errors and names for people.
 """
 

@@ -178,6 +178,10 @@ def _meaning(name: str, value: Any, step: EffectiveStep) -> str:
     """What a value stands for that does not say so itself; "" for any other."""
     if name == "mini_batch_size" and value is None:
         return "by the kind of input: 10 files, or 1 MB of a table"
+    if name == "mini_batch_size":
+        divided = [step.inputs[given] for given in step.input_data]
+        by_bytes = step.file_format is not None or any(getattr(given, "type", "") == "mltable" for given in divided)
+        return "bytes" if by_bytes else "files"
     if name == "progress_update_timeout_s" and value is None:
         return f"{default_progress_update_timeout_s(step)}, from the other times"
     if name == "run_invocation_timeout_s" and value == INT_MAX:

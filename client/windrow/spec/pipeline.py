@@ -27,6 +27,7 @@ from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, Outpu
 from windrow.spec.graph import find_cycle
 from windrow.spec.names import JOB_NAME
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.origins import note_code, note_origins, note_pipeline_origins
 from windrow.spec.pipeline_settings import read_compute, read_pipeline_settings
 from windrow.spec.problems import Problem
 from windrow.spec.reading import (
@@ -84,6 +85,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     entries = pipeline.entries
     context.job_name = _job_name(entries.get("name"), context)
     settings = read_pipeline_settings(pipeline, context)
+    note_pipeline_origins(entries.get("settings"), context)
     steps = _step_nodes(pipeline, context)
     bindings = Bindings(
         as_mapping(entries.get("inputs"), "inputs", context),
@@ -251,7 +253,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
     def input_state(wanted: str) -> bool | None:
         return bindings.input_state(name, wanted)
 
-    _note_origins(key, entries, context)
+    note_origins(key, entries, context)
     if nodes.type == "command":
         return read_command(name, nodes.settings, variables, inputs, outputs, input_state, compute, _UNPACKED, context)
     settings = StepSettings(key, context, lambda reference: bindings.literal(name, reference))
@@ -285,7 +287,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         )
     if task.code_folder:
         context.origins[f"{key}.rows"] = rows_origin(task.code_folder)
-        _note_code(name, entries.get("task"), task.code_folder, task.entry_script, variables, context)
+        note_code(name, entries.get("task"), task.code_folder, task.entry_script, variables, context)
     if values["file_format"] is None:
         check_size_unit(entries.get("mini_batch_size"), values["mini_batch_size"], divided, key, context)
     step = EffectiveStep(
@@ -306,38 +308,6 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         **values,
     )
     return step, task.code_folder
-
-
-def _note_origins(key: str, entries: dict[str, Node], context: Context) -> None:
-    """Where what a step says of itself as a whole comes from: the settings of `StepSettings` note theirs."""
-    task = entries.get("task")
-    below = task.entries if isinstance(task, Mapping) else {}
-    given = {
-        "compute": entries.get("compute"),
-        "environment_variables": entries.get("environment_variables"),
-        "command": entries.get("command"),
-        "environment": below.get("environment", entries.get("environment")),
-        "entry_script": below.get("entry_script"),
-        "code": below.get("code", entries.get("code")),
-        "append_row_to": below.get("append_row_to"),
-        "arguments": below.get("program_arguments", below.get("args")),
-    }
-    for name, node in given.items():
-        if node is not None and not is_null(node):
-            context.origins[f"{key}.{name}"] = origin_of(node)
-
-
-def _note_code(
-    name: str, task: Node | None, folder: str, script: str, variables: dict[str, str], context: Context
-) -> None:
-    """For checks that look into the code."""
-    if not isinstance(task, Mapping):
-        return
-    key = f"jobs.{name}.task"
-    code, entry = task.entries.get("code", task), task.entries.get("entry_script", task)
-    context.codes.append(
-        StepCode(name, folder, code.place, f"{key}.code", script, entry.place, f"{key}.entry_script", variables)
-    )
 
 
 def _libraries(step: EffectiveStep, bindings: Bindings, context: Context) -> tuple[str, ...]:

@@ -120,10 +120,13 @@ def _without_addresses(step: EffectiveStep) -> EffectiveStep:
 
 
 def _words(step: EffectiveStep, paths: StepPaths) -> list[str]:
-    """The arguments, or the command, as the script gets them; what is brought to the node stands as `<input x>`."""
+    """The arguments, or the command, as the script gets them; places on a node, not known yet, are told as `<…>`."""
     brought = _brought(step, paths)
-    inputs = {name: f"<input {name}>" if name in brought["inputs"] else path for name, path in paths.inputs.items()}
-    outputs = {name: f"<output {name}>" if name in brought["outputs"] else path for name, path in paths.outputs.items()}
+    inputs = {name: f"<copy of {path}>" if name in brought["inputs"] else path for name, path in paths.inputs.items()}
+    outputs = {
+        name: f"<local folder for {path}>" if name in brought["outputs"] else path
+        for name, path in paths.outputs.items()
+    }
     return resolve_arguments(step, inputs, outputs)
 
 
