@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,8 @@ DIVIDED_FOR_S = 10.0
 MINI_BATCHES_MAX = 200_000
 DISK_BYTES_MAX = 1 << 30
 RECIPES = 3
+STORAGE_RETRY_S = "3"
+"""A store that does not answer is told soon: a run waits for it far longer."""
 
 
 def ask(
@@ -49,6 +52,7 @@ def ask(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env={"WINDROW_STORAGE_RETRY": STORAGE_RETRY_S, **os.environ},
             start_new_session=True,
         )
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None

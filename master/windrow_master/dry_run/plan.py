@@ -107,7 +107,10 @@ def _step(
     told["brought"] = _brought(effective, own)
     if question.state is not None:
         told["problems"] += _outputs_refused(own, standing, told["notes"])
-    told["division"] = _division(number, step, effective, own, question) if not told["problems"] else _waits("")
+    if told["problems"]:
+        told["division"] = _waits("the step would fail before its input is divided")
+    else:
+        told["division"] = _division(number, step, effective, own, question)
     return told
 
 

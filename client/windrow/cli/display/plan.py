@@ -138,6 +138,9 @@ def _division(division: dict[str, Any]) -> None:
     if division["error"]:
         out(_line("division", f"fails: {division['error']}"))
         return
+    if not division["complete"] and not division["mini_batches"]:
+        out(_line("division", f"not known: no mini-batch was there yet ({division['stopped']})"))
+        return
     least = "" if division["complete"] else "at least "
     items = division["items"]
     known = f" with {least}{counted(items, 'item')}" if items is not None else ""
