@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -54,12 +56,12 @@ def validate(
     Tells all errors and warnings with their places, also of the files that it names on this machine: components,
     MLTable files, code folders, entry scripts. Exit code 0: valid, perhaps with warnings; 2: not.
     """
-    import sys
-
     from windrow.embedded.datastores import read
+    from windrow.spec import load_job
     from windrow.validation.validate import validate as check
 
-    found = check(file, sets or (), python=python, datastores=read(datastores or ()), state=str(state))
+    load = functools.partial(load_job, datastores=read(datastores or ()))
+    found = check(file, sets or (), load=load, python=python, state=str(state))
     if output is OutputForm.JSON:
         print_json(found.to_dict())
         return exit_codes.DONE if found.valid else exit_codes.USAGE

@@ -7,7 +7,7 @@ that stands where an output goes) is a warning: elsewhere the same file may well
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,13 +53,14 @@ def validate(
     path: str | os.PathLike[str],
     sets: Sequence[str] = (),
     *,
+    load: Callable[[str, Sequence[str]], LoadedJob] = load_job,
     python: str | None = None,
-    datastores: Collection[str] = (),
     state: str | None = None,
 ) -> Findings:
     """Check a job file (v1 or v2), a component file or a table.
 
-    `python`: the interpreter that would run the scripts, as `--python` gives it. `datastores`: as of `load_job`.
+    `load`: `load_job`, with what it has to know. `python`: the interpreter that would run the scripts, as `--python`
+    gives it.
     `state`: the state folder of a run on this machine, by which its own outputs are known; None: outputs that stand
     there are not looked at. Raises UsageError for `--set` where it changes nothing, and for a `python` that is none.
     """
@@ -85,7 +86,7 @@ def validate(
         return found._replace(warnings=(*unusable, *found.warnings), loaded=None)
     problems = Problems()
     try:
-        job = load_job(file, sets, datastores=datastores)
+        job = load(file, sets)
     except JobFileError as error:
         problems.errors, problems.warnings = list(error.problems), list(error.warnings)
         loaded, codes = None, error.codes
