@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 def run(options: RunOptions) -> int:
     """Start master and agent, then everything else. Returns the exit code."""
     if options.dry_run:
-        from windrow.cli.dry_run import dry_run
+        try:
+            from windrow.cli.dry_run import dry_run
 
-        return dry_run(options)
+            return dry_run(options)
+        except KeyboardInterrupt:
+            return 130
     session: Session | None = None
     error: Exception | None = None
     if os.path.isfile(options.job_file):

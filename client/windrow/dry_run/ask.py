@@ -31,7 +31,8 @@ def ask(
     master, whose default place of outputs is `outputs`. `divided`: names of the steps whose inputs are divided now.
     Raises MasterFailed.
     """
-    with tempfile.TemporaryDirectory(prefix="windrow-dry-run-") as folder:
+    # Where its removal fails, in spite of all, an answer is no worse for it.
+    with tempfile.TemporaryDirectory(prefix="windrow-dry-run-", ignore_cleanup_errors=True) as folder:
         question = {
             "document": job.to_json(),
             "state": state,

@@ -11,7 +11,7 @@ from pathlib import Path
 from windrow.spec.effective import EffectiveJob
 
 from windrow_master.datastores import Datastores
-from windrow_master.dry_run.division import Limits
+from windrow_master.dry_run.division import Limits, end_planners
 from windrow_master.dry_run.plan import Question, answer
 
 
@@ -44,6 +44,7 @@ def main() -> None:
 def _leave_with_asker() -> None:
     while os.read(0, 4096):
         pass
+    end_planners()
     os._exit(1)
 
 

@@ -34,6 +34,16 @@ class Limits(NamedTuple):
     """So many mini-batches are described."""
 
 
+_planners: list[subprocess.Popen[bytes]] = []
+
+
+def end_planners() -> None:
+    """Those that run are over when this returns: nothing is written to their folders any more. For any thread."""
+    for process in list(_planners):
+        process.kill()
+        process.wait()
+
+
 class Division:
     """Counts of what a planner has sent so far. `to_dict` is the answer."""
 
@@ -61,6 +71,7 @@ class Division:
             stderr=subprocess.PIPE,
         )
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        _planners.append(process)
         try:
             process.stdin.write(json.dumps({**request, "checkpoint": None}).encode() + b"\n")
             process.stdin.flush()
@@ -70,6 +81,7 @@ class Division:
         finally:
             process.kill()
             process.wait()
+            _planners.remove(process)
             for stream in (process.stdin, process.stdout, process.stderr):
                 stream.close()
         if not (self.complete or self.stopped or self.error):
