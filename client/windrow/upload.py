@@ -85,6 +85,21 @@ def upload_path(
     return _Uploads(connection, datastores, on_upload).bring(key, given)
 
 
+def refuse_before_uploads(connection: Connection, loaded: LoadedJob, datastores: dict[str, str]) -> None:
+    """Refuse what a master would refuse of a job's places, without uploading anything. Raises WindrowError."""
+    master = _Uploads(connection, datastores, lambda moment: None)
+    _refuse_own_outputs(master, loaded)
+    _refuse_before_uploads(master, loaded)
+
+
+def to_be_uploaded(connection: Connection, loaded: LoadedJob, datastores: dict[str, str]) -> set[tuple[str, str]]:
+    """The inputs, by step and name, whose data the master does not see where it is. Raises WindrowError."""
+    master = _Uploads(connection, datastores, lambda moment: None)
+    inputs = {(step.name, name): given for step in loaded.job.steps for name, given in step.inputs.items()}
+    own = {key: given for key in loaded.own_inputs if isinstance(given := inputs.get(key), DataInput)}
+    return {key for key, given in own.items() if not master.sees(given.path)}
+
+
 def _refuse_own_outputs(master: _Uploads, loaded: LoadedJob) -> None:
     """A path on the client is no place to write to, unless the master sees it as well. Raises UsageError."""
     for step in loaded.job.steps:

@@ -258,8 +258,12 @@ def settings_of(document: bytes) -> JobSettings:
     return JobSettings(tuple(map(step_settings, job.steps)), job.continue_on_step_failure)
 
 
+def name_stem(job: EffectiveJob) -> str:
+    """What the name of a job begins with that brings none."""
+    stem = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in job.experiment_name)
+    return stem.strip("-_")[:30] or "job"
+
+
 def make_job_id(job: EffectiveJob) -> str:
     """A name for a job that brings none: what it is, when it came, and four random characters."""
-    stem = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in job.experiment_name)
-    stem = stem.strip("-_")[:30] or "job"
-    return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    return f"{name_stem(job)}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"

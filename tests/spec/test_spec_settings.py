@@ -226,6 +226,22 @@ def test_origins_tell_where_each_setting_comes_from(workspace: Workspace) -> Non
     assert "job.yml:" in loaded.origins["jobs.score.mini_batch_size"].where
 
 
+def test_origins_tell_where_data_code_and_fallbacks_are_named(workspace: Workspace) -> None:
+    loaded = workspace.loaded(more="settings: {default_compute: azureml:pool}\n")
+    lines = (workspace.folder / "job.yml").read_text().splitlines()
+
+    def line_of(key: str) -> str:
+        return lines[int(loaded.origins[key].where.rpartition(":")[2]) - 1]
+
+    assert "default_compute" in line_of("jobs.score.compute")
+    assert "code:" in line_of("jobs.score.code")
+    assert "entry_script:" in line_of("jobs.score.entry_script")
+    assert loaded.origins["jobs.score.inputs.images"].kind == "job"
+    (code,) = loaded.codes
+    assert (code.step, code.entry_script) == ("score", "score.py")
+    assert "code:" in lines[code.folder_place.line - 1]
+
+
 @pytest.mark.parametrize("script", ["score.py", "./score.py", "score", "pkg/main.py", "pkg.main", "pkg"])
 def test_an_entry_script_is_a_file_or_a_dotted_module(workspace: Workspace, script: str) -> None:
     workspace.write("src/pkg/main.py", "")

@@ -9,6 +9,7 @@ Where to look:
 - ``app``        everything else, and all help texts: the typer application; ``job``, ``mini_batches`` and
   ``node`` hold its groups; ``replaying`` and ``job_report`` look closer.
 - ``display``    progress as a live display, as plain lines, or as JSON lines.
+- ``validate``, ``dry_run``, ``doctor``  what is looked at before a run; the work is done in packages of these names.
 - ``tables``, ``messages``, ``completion``: lists, errors and names for people.
 """
 

@@ -9,7 +9,20 @@ from typing import Annotated
 import typer
 
 import windrow
-from windrow.cli import agent, asset, become, context, early, health, job, job_report, mini_batches, node
+from windrow.cli import (
+    agent,
+    asset,
+    become,
+    context,
+    doctor,
+    early,
+    health,
+    job,
+    job_report,
+    mini_batches,
+    node,
+    validate,
+)
 from windrow.cli.messages import report
 from windrow.cli.options import Environments, EnvironmentsChoice, OutputForm, Sets, guarded
 from windrow.cli.run_options import RunOptions
@@ -88,6 +101,10 @@ def run(
             help="Folder, or place in storage (s3://bucket/path), that azureml://datastores/NAME means. Repeatable.",
         ),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only tell what would be done: steps, places, mini-batches, settings."),
+    ] = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Drop an unfinished run of this file and begin anew.")
     ] = False,
@@ -124,7 +141,7 @@ def run(
     options.environments = environments.value
     options.slots = slots
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
-    options.exact_row_index = exact_row_index
+    options.exact_row_index, options.dry_run = exact_row_index, dry_run
     options.output = output.value
     return early.run(options)
 
@@ -160,6 +177,18 @@ app.command(
     short_help="Run an agent: it works for a master on this machine.",
     epilog="example: windrow agent --master 10.0.0.5:8470 --slots 8 --python ~/env/bin/python",
 )(agent.agent)
+
+app.command(
+    "validate",
+    short_help="Check a job file, a component or a table without running it.",
+    epilog="example: windrow validate job.yml --set inputs.data.path=./other",
+)(validate.validate)
+
+app.command(
+    "doctor",
+    short_help="Look at this machine, and its master: is it fit, and what is wrong?",
+    epilog="example: windrow doctor --state /var/lib/windrow",
+)(doctor.doctor)
 
 app.command(
     "health",

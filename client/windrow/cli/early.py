@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 def run(options: RunOptions) -> int:
     """Start master and agent, then everything else. Returns the exit code."""
+    if options.dry_run:
+        try:
+            from windrow.cli.dry_run import dry_run
+
+            return dry_run(options)
+        except KeyboardInterrupt:
+            return 130
     session: Session | None = None
     error: Exception | None = None
     # For a job file that is not there, nothing is started.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +26,7 @@ from windrow.cli.options import (
 from windrow.cli.place import place_options
 from windrow.cli.retry import retry
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
+from windrow.cli.validate import validate
 from windrow.cli.watching import stream_job
 from windrow.errors import UsageError
 from windrow.job import Job, JobState
@@ -51,6 +51,10 @@ def create(
     strict: Annotated[
         bool, typer.Option("--strict", help="With --stream: exit code 3 for tolerated failures.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only tell what would be submitted: steps, places, mini-batches, settings."),
+    ] = False,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
@@ -60,6 +64,11 @@ def create(
     Data at relative paths goes along, unless the master sees the same folder. Broken off, the same command goes on.
     """
     with open_client(master, state, live=True) as client:
+        if dry_run:
+            from windrow.cli.dry_run import dry_create
+
+            as_json = output is OutputForm.JSON
+            return dry_create(client, str(file), sets=sets or (), name=name, priority=priority, as_json=as_json)
         with UploadDisplay(quiet=output is OutputForm.JSON) as display:
             job = client.submit(file, sets=sets or (), name=name, priority=priority, on_upload=display.show)
         for warning in job.warnings if output is OutputForm.TEXT else ():
@@ -77,29 +86,7 @@ def create(
     return exit_codes.DONE
 
 
-@app.command("validate", epilog="example: windrow job validate job.yml --set inputs.data.path=./other")
-@guarded
-def validate(file: JobFile, sets: Sets = None, output: Output = OutputForm.TEXT) -> int:
-    """Check a job file without running it.
-
-    Tells all its errors and warnings, and those of the files that it names on this machine.
-    """
-    from windrow.spec import load_job
-
-    with contextlib.ExitStack() as opened:
-        loaded = load_job(
-            file,
-            sets or (),
-            # Asked only by a file that names an asset.
-            assets=lambda: opened.enter_context(open_client(None, None)).registry.lookup(),  # noqa: PLW0108
-        )
-    if output is OutputForm.JSON:
-        print_json({"valid": True, "warnings": [warning._asdict() for warning in loaded.warnings]})
-    else:
-        for warning in loaded.warnings:
-            out(f"warning: {warning}")
-        out(f"{file} is a valid job file.")
-    return exit_codes.DONE
+app.command("validate", epilog="example: windrow job validate job.yml --set inputs.data.path=./other")(validate)
 
 
 @app.command("list", epilog="example: windrow job list --state .windrow")

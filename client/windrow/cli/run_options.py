@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 FLAGS = {
+    "--dry-run": "dry_run",
     "--restart": "restart",
     "--keep-rows": "keep_rows",
     "--exact-row-index": "exact_row_index",
@@ -38,6 +39,7 @@ class RunOptions:
         self.python: str | None = None
         self.environments = "own" if os.environ.get("WINDROW_ENVIRONMENTS") == "own" else "build"
         self.slots: int | None = None
+        self.dry_run = False
         self.restart = False
         self.keep_rows = False
         self.exact_row_index = False

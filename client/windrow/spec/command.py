@@ -16,7 +16,7 @@ from windrow.spec.environment import read_environment
 from windrow.spec.expressions import expand_groups, references
 from windrow.spec.fields import INT_MAX
 from windrow.spec.nodes import Mapping, Scalar, is_null, shown
-from windrow.spec.reading import Context, Origin, as_mapping, check_keys, origin_of, read_scalar, read_text
+from windrow.spec.reading import Context, Origin, StepCode, as_mapping, check_keys, origin_of, read_scalar, read_text
 from windrow.spec.schema import LIMITS, RESOURCES
 from windrow.spec.task import check_references, code_folder
 
@@ -51,6 +51,8 @@ def read_command(
     key, entries = f"jobs.{name}", settings.entries
     code = entries.get("code")
     folder = NO_CODE if code is None or is_null(code) else code_folder(code, f"{key}.code", context)
+    if folder and code is not None:
+        context.codes.append(StepCode(name, folder, code.place, f"{key}.code", variables=variables))
     command = _command(settings, f"{key}.command", outputs, input_state, context)
     resources = as_mapping(entries.get("resources"), f"{key}.resources", context)
     if resources is not None:

@@ -59,4 +59,4 @@ def load_job(
         loaded = read_pipeline(root, job_file, context)
         if loaded:
             return loaded
-    raise JobFileError(context.problems.errors)
+    raise JobFileError(context.problems.errors, context.problems.warnings, context.codes)

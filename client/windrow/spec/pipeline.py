@@ -27,14 +27,17 @@ from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, Outpu
 from windrow.spec.graph import find_cycle
 from windrow.spec.names import JOB_NAME
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.origins import note_code, note_origins, note_pipeline_origins
 from windrow.spec.pipeline_settings import read_compute, read_pipeline_settings
 from windrow.spec.problems import Problem
 from windrow.spec.reading import (
     Context,
     Origin,
+    StepCode,
     as_mapping,
     check_keys,
     check_name,
+    origin_of,
     read_text,
     read_text_map,
 )
@@ -54,8 +57,8 @@ class LoadedJob(NamedTuple):
     `code_folders` maps step names to absolute folders; `warnings` are what the user should know; `origins` tells for
     `jobs.<step>.<setting>` (by effective names) where each setting comes from. `libraries` are those that the Python of
     the scripts needs for the table a step reads. `own_inputs` and `own_outputs` are those at relative paths, which are
-    this machine's, by step and name; each with the key that tells a user which it is. `build_effective` makes the job
-    that is submitted.
+    this machine's, by step and name; each with the key that tells a user which it is. `codes`: where the steps name
+    their code. `build_effective` makes the job that is submitted.
     """
 
     job: EffectiveJob
@@ -65,6 +68,7 @@ class LoadedJob(NamedTuple):
     libraries: dict[str, tuple[str, ...]]
     own_inputs: dict[tuple[str, str], str]
     own_outputs: dict[tuple[str, str], str]
+    codes: tuple[StepCode, ...] = ()
 
     def with_exact_row_index(self) -> LoadedJob:
         """The job with the records of all its tables counted while they are divided."""
@@ -81,6 +85,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     entries = pipeline.entries
     context.job_name = _job_name(entries.get("name"), context)
     settings = read_pipeline_settings(pipeline, context)
+    note_pipeline_origins(entries.get("settings"), context)
     steps = _step_nodes(pipeline, context)
     bindings = Bindings(
         as_mapping(entries.get("inputs"), "inputs", context),
@@ -120,13 +125,17 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     for step in made:
         for name in step.inputs:
             resolved = bindings.resolved(step.name, name)
+            if resolved is not None:
+                context.origins.setdefault(f"jobs.{step.name}.inputs.{name}", origin_of(resolved.place))
             if resolved is not None and resolved.own:
                 own_inputs[step.name, name] = resolved.own
         for name in step.outputs:
             if (key := f"jobs.{step.name}.outputs.{name}") in context.own_outputs:
                 own_outputs[step.name, name] = key
     warnings = tuple(context.problems.warnings)
-    return LoadedJob(job, code_folders, warnings, context.origins, libraries, own_inputs, own_outputs)
+    return LoadedJob(
+        job, code_folders, warnings, context.origins, libraries, own_inputs, own_outputs, tuple(context.codes)
+    )
 
 
 def build_effective(
@@ -247,6 +256,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
     def input_state(wanted: str) -> bool | None:
         return bindings.input_state(name, wanted)
 
+    note_origins(key, entries, context)
     if nodes.type == "command":
         return read_command(name, nodes.settings, variables, inputs, outputs, input_state, compute, _UNPACKED, context)
     settings = StepSettings(key, context, lambda reference: bindings.literal(name, reference))
@@ -280,6 +290,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         )
     if task.code_folder:
         context.origins[f"{key}.rows"] = rows_origin(task.code_folder)
+        note_code(name, entries.get("task"), task.code_folder, task.entry_script, variables, context)
     if values["file_format"] is None:
         check_size_unit(entries.get("mini_batch_size"), values["mini_batch_size"], divided, key, context)
     step = EffectiveStep(
@@ -333,9 +344,12 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes | None],
     for step in made:
         nodes = steps[step.name]
         for name, output in step.outputs.items():
-            if output.path is None or nodes is None:
+            if nodes is None:
                 continue
             place, key = nodes.outputs.get(name, nodes.place), f"jobs.{step.name}.outputs.{name}"
+            context.origins[key] = origin_of(place)
+            if output.path is None:
+                continue
             if output.path in taken:
                 context.problems.error(
                     place,

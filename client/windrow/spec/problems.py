@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from windrow.spec.nodes import Node, Place
+    from windrow.spec.reading import StepCode
 
 
 class Problem(NamedTuple):
@@ -29,11 +30,18 @@ class Problem(NamedTuple):
 
 
 class JobFileError(Exception):
-    """A job file that cannot be run; holds all its problems, in the order of the files."""
+    """A job file that cannot be run; holds all its problems, in the order of the files.
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    `warnings` and `codes` are what else was found before: for checks that tell a user all at once.
+    """
+
+    def __init__(
+        self, problems: Sequence[Problem], warnings: Sequence[Problem] = (), codes: Sequence[StepCode] = ()
+    ) -> None:
         super().__init__(*problems)
         self.problems = tuple(problems)
+        self.warnings = tuple(warnings)
+        self.codes = tuple(codes)
 
     def __str__(self) -> str:
         """All problems, one a line, led by their number where there are several."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from collections.abc import Mapping as MappingType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.spec.arguments import RUNTIME_ARGUMENTS
@@ -31,6 +33,23 @@ class Origin(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.where})" if self.where else self.kind
+
+
+class StepCode(NamedTuple):
+    """The code that a step names, and where it does: for checks that look into it.
+
+    `folder` is absolute, `entry_script` as in the effective step ("" for a command). The folder is there, and so is the
+    script. `variables` are the step's environment variables.
+    """
+
+    step: str
+    folder: str
+    folder_place: Place
+    folder_key: str
+    entry_script: str = ""
+    script_place: Place | None = None
+    script_key: str = ""
+    variables: MappingType[str, str] = MappingProxyType({})
 
 
 class Context:
@@ -65,6 +84,8 @@ class Context:
         """Where the partition keys of a step are given."""
         self.division_places: dict[str, Place] = {}
         """Where the inputs that a step divides are named."""
+        self.codes: list[StepCode] = []
+        """The code of steps, as far as it is there."""
 
     def asset_lookup(self) -> AssetLookup | None:
         """The registry in which assets are looked up; None: there is none."""
