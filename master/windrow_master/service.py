@@ -21,6 +21,7 @@ from windrow_master.artifacts import ArtifactFolder
 from windrow_master.config import MasterConfig
 from windrow_master.core.commands import Tick
 from windrow_master.core.core import Core
+from windrow_master.core.state import ENDED_JOBS
 from windrow_master.jobs import Jobs
 from windrow_master.output.segments import SegmentWriter
 from windrow_master.placed_data import UPLOADS, PlacedData
@@ -36,6 +37,7 @@ from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.committer import Committer
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.preparation import step_folder
+from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.writer import Writer, moment
 from windrow_master.store.sqlite import SqliteStore
 from windrow_master.submission import Submissions, settings_of
@@ -98,7 +100,8 @@ class MasterService:
         # What the steps of a job read may be an output of another one, too.
         readable = None if config.embedded else Roots([*places.places.values(), config.outputs])
         default = config.datastores.get("default")
-        carrier = Carrier(core, config.state, config.outputs, places, readable, finisher, watchers, default)
+        reporter = Reporter(store.reader(), store.incarnation, config.state, embedded=config.embedded)
+        carrier = Carrier(core, config.state, config.outputs, places, readable, finisher, watchers, default, reporter)
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
@@ -134,6 +137,7 @@ class MasterService:
                 config.state,
                 embedded=config.embedded,
                 datastores=places.places,
+                reporter=reporter,
             ),
             server,
         )
@@ -150,6 +154,7 @@ class MasterService:
         print(json.dumps({"ready": True, "address": address, "incarnation": store.incarnation}), flush=True)
         self._handle_signals()
         ticker = asyncio.create_task(self._tick(writer))
+        reporter.start(lambda: [job.job_key for job in state.jobs.values() if job.state not in ENDED_JOBS])
         await self._stop.wait()
         say(logging.INFO, "master stops")
         ticker.cancel()
@@ -157,6 +162,7 @@ class MasterService:
         await uploads.close()
         await carrier.close()
         finisher.close()
+        await reporter.close()
         if self._fatal is None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(writer.drain(), STOP_GRACE_S)

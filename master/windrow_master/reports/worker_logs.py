@@ -10,13 +10,14 @@ Process numbers begin anew with each incarnation of an agent, so a later incarna
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from windrow.rpc.v1 import agent_service_pb2 as pb
+
+from windrow_master.reports.node_folders import REGISTER, folder_name, read_register, write_register
 
 PLACES = {
     pb.LOG_KIND_STDOUT: ("user/stdout", ".stdout.txt"),
@@ -64,31 +65,12 @@ class WorkerLogs:
             if known is not None:
                 return known
             root.mkdir(parents=True, exist_ok=True)
-            register = root / "nodes.json"
-            incarnations = _read_register(register)
+            register = root / REGISTER
+            incarnations = read_register(register)
             mine = incarnations.setdefault(node_id, [])
             if node_incarnation not in mine:
                 mine.append(node_incarnation)
-                _write_register(register, incarnations)
-            number = mine.index(node_incarnation) + 1
-            name = node_id if number == 1 else f"{node_id}.{number}"
+                write_register(register, incarnations)
+            name = folder_name(node_id, mine.index(node_incarnation) + 1)
             self._node_folders[key] = name
             return name
-
-
-def _read_register(register: Path) -> dict[str, list[str]]:
-    try:
-        incarnations: dict[str, list[str]] = json.loads(register.read_text())
-    except (FileNotFoundError, ValueError):
-        # Damaged by a loss of power. Then a later incarnation may go on in the folder of an earlier one.
-        return {}
-    return incarnations
-
-
-def _write_register(register: Path, incarnations: dict[str, list[str]]) -> None:
-    temporary = register.with_suffix(".tmp")
-    with temporary.open("w") as file:
-        json.dump(incarnations, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(register)

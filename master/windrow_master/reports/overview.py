@@ -1,0 +1,138 @@
+"""`job_progress_overview.<yyyymmddhh>.txt`: how far a step is, in lines for people. Reference: parallel-job.md, 7.1.
+
+States of an overview: begun -> dividing and processing -> putting the rows together -> ended. Pure: what is written is
+returned, times come in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import UTC, datetime
+
+from windrow_master.core.counters import Counters, counted
+from windrow_master.core.records import StepRow
+from windrow_master.core.states import StepState
+from windrow_master.core.steps import planned_in_checkpoint
+
+INTERVAL_S = 10.0
+"""So far apart lines tell of progress; none is ever older than 30 s while the step runs."""
+RATE_MOMENTS = 7
+"""The estimate follows the rate over so many lines: a minute."""
+
+
+class Overview:
+    """The lines of one step in one master's round."""
+
+    def __init__(self, step_name: str, job_id: str, incarnation: int) -> None:
+        self._name = step_name
+        self._job_id = job_id
+        self._incarnation = incarnation
+        self._begun = False
+        self._planned_told = False
+        self._concatenating_since: float | None = None
+        self._last_s = 0.0
+        self._moments: deque[tuple[float, int]] = deque(maxlen=RATE_MOMENTS)
+
+    def lines(self, row: StepRow, counters: Counters, now: float, written_bytes: int | None = None) -> list[str]:
+        """What there is to tell now (seconds since 1970); mostly nothing.
+
+        `written_bytes`: of the output, while the rows are put together.
+        """
+        if row.state == StepState.WAITING and row.end_time is None:
+            return []
+        lines: list[str] = []
+        if not self._begun:
+            self._begun = True
+            start = row.start_time or now
+            if row.start_time is None or now - start < INTERVAL_S or row.end_time is not None:
+                text = f"Overview of step {self._name} of job {self._job_id} begins"
+                lines.append(_line(start, f"{text}: master incarnation {self._incarnation}."))
+            else:
+                lines.append(_line(now, f"The overview goes on: master incarnation {self._incarnation}."))
+            self._last_s = start
+        planned = planned_in_checkpoint(row.checkpoint)
+        if planned and not self._planned_told:
+            self._planned_told = True
+            took = max(0.0, min(now, row.end_time or now) - (row.start_time or now))
+            lines.append(
+                _line(
+                    min(now, row.end_time or now),
+                    f"Scheduling finished: {counted(counters.planned, 'mini-batch')} with "
+                    f"{counted(counters.items_total, 'item')}, known after at most {clock(took)}.",
+                )
+            )
+        if row.end_time is not None:
+            return lines + self._ending(row, counters)
+        if row.state == StepState.CONCATENATING and self._concatenating_since is None:
+            self._concatenating_since = now
+            lines.append(_line(now, self._progress(row, counters, now)))
+            lines.append(_line(now, "All mini-batches have an outcome; their rows are put together."))
+            self._last_s = now
+        elif now - self._last_s >= INTERVAL_S:
+            self._last_s = now
+            if row.state == StepState.CONCATENATING:
+                of = f"{written_bytes or 0:,} of {counters.output_bytes:,} bytes are written"
+                lines.append(_line(now, f"Putting the rows together: {of}." + _said(row)))
+            else:
+                lines.append(_line(now, self._progress(row, counters, now)))
+        return lines
+
+    def _progress(self, row: StepRow, counters: Counters, now: float) -> str:
+        done = counters.succeeded + counters.failed
+        planned = planned_in_checkpoint(row.checkpoint)
+        known = f"{counters.planned:,}{'' if planned else ' (so far)'}"
+        if not done:
+            return f"No mini-batch has been processed yet; scheduled: {known}, with workers: {counters.leased:,}." + (
+                _said(row)
+            )
+        elapsed = max(0.0, now - (row.start_time or now))
+        self._moments.append((now, done))
+        first_s, first = self._moments[0]
+        text = f"Processed {done:,} of {known} mini batches in {clock(elapsed)}."
+        if planned and done < counters.planned:
+            rate = (done - first) / (now - first_s) if now > first_s and done > first else done / max(elapsed, 0.001)
+            text += f" Estimated remaining time {clock((counters.planned - done) / rate)}."
+        if counters.failed or counters.retries:
+            text += f" Failed: {counters.failed:,}; tried again: {counters.retries:,}."
+        return text + _said(row)
+
+    def _ending(self, row: StepRow, counters: Counters) -> list[str]:
+        end = row.end_time or 0.0
+        name = StepState(row.state).name.title()
+        done = counters.succeeded + counters.failed
+        took = clock(max(0.0, end - (row.start_time or end)))
+        told = f"Processed {done:,} of {counters.planned:,} mini batches in {took}."
+        lines = [_line(end, told)] if row.start_time is not None else []
+        failed = counters.failed or counters.items_failed
+        what = f"{name}: {counted(counters.items_ok, 'item')} ok, {counters.items_failed:,} failed"
+        lines.append(_line(end, f"{what}, {counters.items_cancelled:,} cancelled; {counted(counters.rows, 'row')}."))
+        if row.message:
+            lines.append(_line(end, " ".join(row.message.split())))
+        if failed or row.state != StepState.COMPLETED:
+            lines.append(_line(end, "Begin with job_result.txt: it tells the first causes, and what to do next."))
+        return lines
+
+
+def file_name(now: float) -> str:
+    """The file that lines of this moment begin, or go on with."""
+    return f"job_progress_overview.{datetime.fromtimestamp(now, UTC):%Y%m%d%H}.txt"
+
+
+def same_day(name: str, now: float) -> bool:
+    """Whether a file of this name is still the one to write to."""
+    return name.split(".")[1][:8] == f"{datetime.fromtimestamp(now, UTC):%Y%m%d}"
+
+
+def clock(seconds: float) -> str:
+    """`0:01:05`, as the vendor's lines have it."""
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def _said(row: StepRow) -> str:
+    return f" {' '.join(row.message.split())}" if row.message else ""
+
+
+def _line(moment: float, text: str) -> str:
+    stamp = datetime.fromtimestamp(moment, UTC).isoformat(timespec="microseconds")
+    return f"{stamp} {text}\n"
