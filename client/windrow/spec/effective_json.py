@@ -47,6 +47,11 @@ _LATER: dict[str, dict[str, Any]] = {
         "mixed_types": False,
         "table_digests": {},
         "may_shut_down": True,
+        "copy_logs_to_parent": False,
+        "resource_monitor_interval_s": 600,
+        "metrics_name_prefix": "",
+        "push_metrics_to_parent": False,
+        "profiling_module": None,
     },
     "rows": {"format": "text"},
 }
@@ -296,6 +301,11 @@ class _Reader(ValueReader):
                 "progress_update_timeout_s": self.optional(seconds),
                 "first_task_creation_timeout_s": seconds,
                 "may_shut_down": self.flag,
+                "copy_logs_to_parent": self.flag,
+                "resource_monitor_interval_s": self.whole(0, INT_MAX),
+                "metrics_name_prefix": self.text,
+                "push_metrics_to_parent": self.flag,
+                "profiling_module": self.optional(self.one_of("cProfile", "profile")),
                 "rows": self._rows,
             },
         )

@@ -56,14 +56,19 @@ class LiveLogs:
     """Writes for all jobs of a master."""
 
     def __init__(
-        self, reader: StoreReader, incarnation: int, logs_of: Callable[[str], Path], clock: Callable[[], float]
+        self,
+        reader: StoreReader,
+        incarnation: int,
+        logs_of: Callable[[str], Path],
+        clock: Callable[[], float],
+        since: float,
     ) -> None:
-        """`logs_of(job_id)`: the job's logs folder. `clock`: seconds since 1970."""
+        """`logs_of(job_id)`: the job's logs folder. `clock`: seconds since 1970. `since`: when this master began."""
         self._reader = reader
         self._incarnation = incarnation
         self._logs_of = logs_of
         self._clock = clock
-        self._since = clock()
+        self._since = since
         self._jobs: dict[JobKey, _LiveJob] = {}
         self._none_after: int | None = None
 

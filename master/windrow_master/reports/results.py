@@ -195,15 +195,22 @@ def _next_commands(job: JobFacts, step: StepFacts) -> Iterator[str]:
     if example is not None:
         number = str(example["mini_batch"])
         commands.append((job.command("mb show", number, *option), "all that is known of that mini-batch"))
-        commands.append((job.command("mb replay", number, *option), "run it again here, for your own traceback"))
+        commands.append(
+            (
+                job.command("mb replay", number, *option),
+                "that mini-batch run again in this terminal, for the traceback itself",
+            )
+        )
     if job.row.state != JobState.COMPLETED:
-        commands.append((job.command("job retry"), "once it is mended: run only what is not done"))
+        commands.append(
+            (job.command("job retry"), "once the cause is mended, what is not done runs again, into the same output")
+        )
     if not commands:
         return
     yield "What to do next"
-    width = max(len(command) for command, _ in commands)
     for command, meaning in commands:
-        yield f"  {command:<{width}}   {meaning}"
+        yield f"- {meaning}:"
+        yield f"    {command}"
 
 
 def _examples(step: StepFacts) -> list[tuple[Cause, int, dict[str, Any]]]:
@@ -219,7 +226,7 @@ def _where(cause: Cause, example: dict[str, Any]) -> str:
         parts.append(f"mini-batch {example['mini_batch']}")
     if example.get("node_id"):
         parts.append(f"process{example.get('process_number', 0):03d} of node {example['node_id']}")
-    return " in ".join(parts) or "an unknown place"
+    return ", ".join(parts) or "an unknown place"
 
 
 def _told(example: dict[str, Any]) -> Iterator[str]:

@@ -46,6 +46,8 @@ def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) 
         weight=job.weight,
         side_inputs=side_inputs,
         stored_outputs=stored,
+        resource_monitor_interval=effective.resource_monitor_interval_s,
+        profiling_module=effective.profiling_module or "",
     )
     spec.run_invocation_timeout.FromMilliseconds(int(effective.run_invocation_timeout_s * 1000))
     spec.task_overhead_timeout.FromMilliseconds(int(effective.task_overhead_timeout_s * 1000))

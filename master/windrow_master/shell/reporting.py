@@ -56,6 +56,7 @@ class Reporter:
         self._state_folder = state_folder
         self._options = f" --state {state_folder}" if embedded else ""
         self._clock = clock
+        self._since = clock()
         self._live: LiveLogs | None = None
         self._live_thread = ThreadPoolExecutor(1, "live-logs")
         self._threads = ThreadPoolExecutor(2, "reports")
@@ -128,7 +129,7 @@ class Reporter:
         if self._live is None:
             from windrow_master.reports.live import LiveLogs
 
-            self._live = LiveLogs(self._reader, self._incarnation, self._logs_of, self._clock)
+            self._live = LiveLogs(self._reader, self._incarnation, self._logs_of, self._clock, self._since)
         return self._live
 
     # At the end.
