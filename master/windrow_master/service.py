@@ -116,7 +116,9 @@ class MasterService:
             None if default is None else default / UPLOADS,
         )
         named: list[str] = []
-        agents = AgentService(writer, carrier, WorkerLogs(carrier.logs_of), named, embedded=config.embedded)
+        agents = AgentService(
+            writer, carrier, WorkerLogs(carrier.logs_of, config.job_logs_max), named, embedded=config.embedded
+        )
         guards: list[grpc.aio.ServerInterceptor[Any, Any]] = []
         if not config.embedded:
             guards += [Authorization(join_token, client_token, agents.is_credential), RefusalLog()]

@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,8 @@ class Reporter:
         self._table_thread = ThreadPoolExecutor(1, "report-tables")
         self._tables: dict[StepId, Future[list[str]]] = {}
         self._ending: dict[JobKey, asyncio.Task[None]] = {}
+        self._copied: dict[JobKey, list[tuple[Path, str]]] = {}
+        """Of jobs whose logs were copied to the root: what came from agents since is copied once more."""
         self._problems: dict[JobKey, list[str]] = {}
         self._recovery: asyncio.Task[None] | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -103,6 +106,7 @@ class Reporter:
             self._ticker.cancel()
         await self._recover()
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
+        await asyncio.to_thread(self._copy_late)
         await asyncio.to_thread(self._live_thread.shutdown)
         await asyncio.to_thread(self._threads.shutdown)
         await asyncio.to_thread(self._table_thread.shutdown)
@@ -116,6 +120,8 @@ class Reporter:
         while True:
             if job_keys := list(running()):
                 await loop.run_in_executor(self._live_thread, self._look, job_keys)
+            if self._copied:
+                await loop.run_in_executor(self._threads, self._copy_late)
             await asyncio.sleep(TICK_S)
 
     def _look(self, job_keys: list[JobKey]) -> None:
@@ -249,8 +255,16 @@ class Reporter:
         from windrow_master.reports.parent_copies import copy_to_parent
 
         prefix = f"{step.name}." if len(job.steps) > 1 else ""
-        root = step.logs.parent
-        self._try(job.row.job_key, root, lambda path: copy_to_parent(step.logs, path, prefix))
+        self._try(job.row.job_key, step.logs.parent, lambda path: copy_to_parent(step.logs, path, prefix))
+        self._copied.setdefault(job.row.job_key, []).append((step.logs, prefix))
+
+    def _copy_late(self) -> None:
+        """Agents bring the last of their logs when a job has ended already."""
+        from windrow_master.reports.parent_copies import copy_to_parent
+
+        for job_key in list(self._copied):
+            for logs, prefix in self._copied.pop(job_key):
+                self._try(job_key, logs.parent, partial(copy_to_parent, logs, prefix=prefix))
 
     def _is_reported(self, job: JobRow) -> bool:
         logs = self._logs_of(job.job_id)
