@@ -23,8 +23,8 @@ from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.process_log import utc_now
 
 CHECK_S = 1.0
-FIRST_S = 1.0
-"""The first look comes so long after a step has begun: not while its first workers start."""
+FIRST_S = 10.0
+"""The first look comes so long after a step has begun at the most: not while its first workers start."""
 
 _MB = 1 << 20
 
@@ -101,7 +101,7 @@ class Monitor:
                 if not interval or step.state is not StepState.SERVING:
                     continue
                 if step.monitor_at is None:
-                    step.monitor_at = now + max(0.0, FIRST_S - CHECK_S)
+                    step.monitor_at = now + min(interval, FIRST_S) - CHECK_S
                 if now >= step.monitor_at:
                     step.monitor_at = now + interval
                     await self._look(step)

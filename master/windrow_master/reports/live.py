@@ -118,6 +118,9 @@ class LiveLogs:
             if live.ended:
                 continue
             mine = [event for event in own if event.message not in names or event.message == step.name]
+            for event in mine:
+                if event.kind == "all_tasks_scheduled":
+                    live.overview.scheduled = event.time
             events = sorted([*mine, *(event for event in common if event.time >= job.since)], key=lambda e: e.time)
             self._write_step(job, live, step, events, now)
             live.ended = step.end_time is not None

@@ -29,6 +29,8 @@ class Overview:
         self._incarnation = incarnation
         self._begun = False
         self._planned_told = False
+        self.scheduled: float | None = None
+        """When the last mini-batch was scheduled, where an event has told."""
         self._concatenating_since: float | None = None
         self._last_s = 0.0
         self._moments: deque[tuple[float, int]] = deque(maxlen=RATE_MOMENTS)
@@ -53,14 +55,14 @@ class Overview:
         planned = planned_in_checkpoint(row.checkpoint)
         if planned and not self._planned_told:
             self._planned_told = True
-            took = max(0.0, min(now, row.end_time or now) - (row.start_time or now))
-            lines.append(
-                _line(
-                    min(now, row.end_time or now),
-                    f"Scheduling finished: {counted(counters.planned, 'mini-batch')} with "
-                    f"{counted(counters.items_total, 'item')}, known after at most {clock(took)}.",
-                )
+            at = self.scheduled or min(now, row.end_time or now)
+            text = (
+                f"Scheduling finished: {counted(counters.planned, 'mini-batch')} with "
+                f"{counted(counters.items_total, 'item')}"
             )
+            if row.start_time is not None:
+                text += f", {clock(max(0.0, at - row.start_time))} after the first was leased"
+            lines.append(_line(at, f"{text}."))
         if row.end_time is not None:
             return lines + self._ending(row, counters)
         if row.state == StepState.CONCATENATING and self._concatenating_since is None:

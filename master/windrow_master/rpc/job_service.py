@@ -19,6 +19,7 @@ from windrow_master.core.state import ENDED_JOBS
 from windrow_master.jobs import Jobs
 from windrow_master.rpc.downloads import pieces_of
 from windrow_master.rpc.files import file_below, read_file_chunks, walk_files
+from windrow_master.rpc.log_choice import chosen_logs
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
 from windrow_master.rpc.refusals import CODES, Context, refuse
 from windrow_master.rpc.threads import in_thread
@@ -123,13 +124,13 @@ class JobService(NodeCalls):
 
     async def ListLogs(self, request: pb.ListLogsRequest, context: Context) -> pb.ListLogsResponse:
         """Names of a job's log files."""
-        job, _ = await self._find(request.job_id, context)
+        job, steps = await self._find(request.job_id, context)
         await self._reports_of(job)
         size = min(request.page_size or LOGS_PAGE, LOGS_PAGE_MAX)
         root = logs_folder(self._state_folder, job.job_id)
         files = [
             pb.LogFile(path=path, length=length)
-            for path, length in await in_thread(walk_files, root)
+            for path, length in await in_thread(chosen_logs, request, root, self._jobs, steps)
             if not request.page_token or path > request.page_token
         ]
         response = pb.ListLogsResponse(files=files[:size])

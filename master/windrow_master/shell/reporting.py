@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from windrow_master.reports.live import LiveLogs
 
 TICK_S = 2.0
-FIRST_S = 1.0
+FIRST_S = 2.0
 """A run is left alone at its very start, where each millisecond is one until the first `run()`."""
 RECOVERED_JOBS = 50
 """So many jobs, the newest, are looked at by a new master for reports that are not there."""
