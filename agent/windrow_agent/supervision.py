@@ -148,8 +148,8 @@ class Supervisor:
         keep = self._upward.outbox.add
         key, number = worker.key, worker.process_number
         elapsed_us = 0
-        finished = 0
-        told = (step.pace.duration_s or 1.0) >= TOLD_FROM_S
+        finished = untold = untold_us = 0
+        told = worker.log.tells or (step.pace.duration_s or 1.0) >= TOLD_FROM_S
         for result in results:
             kind = result.type
             if kind in (FrameType.DONE, FrameType.FAILED):
@@ -162,6 +162,9 @@ class Supervisor:
                 elapsed_us += result.elapsed_us
                 if told or kind == FrameType.FAILED:
                     worker.log.add(lease, result, worker_errors.failed_by(result))
+                else:
+                    untold += 1
+                    untold_us += result.elapsed_us
                 if result.flags & frames.ROWS_IN_FILE or worker.outputs is not None:
                     self._take_slowly(step, worker, lease, result)
                     continue
@@ -186,10 +189,9 @@ class Supervisor:
                 step.note_shutdown_failure(number, message)
                 worker_errors.note_worker(step, number, "shutdown_failed", message, detail)
         if finished:
-            if told:
-                worker.log.write()
-            else:
-                worker.log.count(finished, elapsed_us)
+            worker.log.write()
+            if untold:
+                worker.log.count(untold, untold_us)
             self._upward.wake()
             step.failures = 0
             step.active_ns = now_ns()

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from windrow_worker.configuration import Configuration
 
 WRITTEN_EVERY_NS = 2_000_000_000
+WRITTEN_FIRST = 20
+"""After each of so many calls the file is written, then every WRITTEN_EVERY_NS: a worker that is killed in a call
+leaves what it did before."""
 
 # Bound early: a script may replace what the module holds.
 _getpid = os.getpid
@@ -34,21 +37,31 @@ class Profile:
             import profile
 
             self._profiler = profile.Profile()
+            self._source = profile.__file__
         else:
             import cProfile
 
             self._profiler = cProfile.Profile()
+            self._source = cProfile.__file__
         self._path = path
         self._pid = _getpid()
         self._written_ns = 0
+        self._calls = 0
         self._told = False
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Calls a function and counts what it does; writes the file if that is due. Raises what it raises."""
         try:
             return self._profiler.runcall(function, *arguments)
+        except BaseException as error:
+            # The script's own traceback tells nothing of who called it.
+            trace = error.__traceback__
+            while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, self._source):
+                trace = trace.tb_next
+            raise error.with_traceback(trace) from error.__cause__
         finally:
-            if monotonic_ns() - self._written_ns > WRITTEN_EVERY_NS:
+            self._calls += 1
+            if self._calls <= WRITTEN_FIRST or monotonic_ns() - self._written_ns > WRITTEN_EVERY_NS:
                 self.write()
 
     def write(self) -> None:

@@ -17,7 +17,8 @@ from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.frames import FrameType, Result
 
 TOLD_FROM_S = 0.005
-"""Mini-batches that take less on the average are only counted."""
+"""Mini-batches that take less on the average are only counted, but for the first TOLD_FIRST of a process."""
+TOLD_FIRST = 100
 
 
 class ProcessLog:
@@ -30,6 +31,11 @@ class ProcessLog:
         self._lines: list[str] = []
         self._counted = self._counted_us = 0
         self._told = 0
+
+    @property
+    def tells(self) -> bool:
+        """Whether each mini-batch is told of, however short they are."""
+        return self._told < TOLD_FIRST
 
     def begin(self, name: str, node_id: str, pid: int, python: str, job_id: str, step_name: str) -> None:
         """The process has been started."""
@@ -62,11 +68,10 @@ class ProcessLog:
     def flush(self) -> None:
         """Write how many mini-batches have been counted since the last time, if any."""
         if self._counted:
-            self._told += self._counted
             self._say(
                 utc_now(),
-                f"{self._counted} mini-batches done in {self._counted_us / 1e6:.6f} s, {self._told} till now; each is "
-                "in sys/job_report/processed_mini-batches.csv when the step has ended",
+                f"{self._counted} short mini-batches done, {self._counted_us / 1e6:.6f} s; each is in "
+                "sys/job_report/processed_mini-batches.csv when the step has ended",
             )
             self._counted = self._counted_us = 0
         self.write()
@@ -88,6 +93,7 @@ class ProcessLog:
 
     def _tell(self, moment: str, lease: Lease, how: str, figures: tuple[int, int, int, int, int]) -> None:
         items, ok, elapsed_us, cpu_us, run_us = figures
+        self._told += 1
         self._say(
             moment,
             f"mini-batch {lease.mini_batch_index}, try {lease.attempt}: {how}; total {items}, succeeded {ok}, failed "

@@ -27,7 +27,6 @@ READ_BYTES_MAX = 64 << 20
 
 _ENTRY = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z) (.*)")
 _WORKER = re.compile(r"(?:(?P<node>[^/]+)/)?(?:process)?(?P<number>\d+)")
-_FOLLOWED = ("/user/stdout/", "/user/stderr/", "/user/entry_script_log/", "/user/error/", "/job_progress_overview.")
 
 
 class Choice(NamedTuple):
@@ -191,7 +190,7 @@ class Followed:
     def _print_new(self, client: Client) -> bool:
         grown = False
         for file in self._choice.files(client, self._job_id):
-            if not any(part in f"/{file.path}" for part in _FOLLOWED):
+            if not _is_followed(file.path):
                 continue
             if self._tail is not None:
                 self._offsets[file.path], last = tail_of(client, self._job_id, file.path, self._tail)
@@ -212,6 +211,14 @@ class Followed:
         source = coloured(f"{_source(path)} |", DIM, sys.stdout)
         for line in whole:
             out(f"{source} {line.decode('utf-8', 'replace')}")
+
+
+def _is_followed(path: str) -> bool:
+    """What scripts write, and the progress of steps; not the copies of these at the root (--copy_logs_to_parent)."""
+    parts = path.split("/")
+    return (len(parts) == 5 and parts[1] == "user") or (
+        len(parts) == 2 and parts[1].startswith("job_progress_overview.")
+    )
 
 
 def _source(path: str) -> str:
