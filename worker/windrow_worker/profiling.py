@@ -58,7 +58,7 @@ class Profile:
             trace = error.__traceback__
             while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, self._source):
                 trace = trace.tb_next
-            raise error.with_traceback(trace) from error.__cause__
+            raise error.with_traceback(trace)  # noqa: B904 - it is the same one
         finally:
             self._calls += 1
             if self._calls <= WRITTEN_FIRST or monotonic_ns() - self._written_ns > WRITTEN_EVERY_NS:
