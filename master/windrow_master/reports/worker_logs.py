@@ -74,10 +74,7 @@ class WorkerLogs:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                length = os.fstat(descriptor).st_size
-                growth = chunk.offset + len(chunk.content) - length
-                if growth > 0 and self._budget is not None and not self._take(root, growth, self._budget):
-                    _close_file(descriptor, length, self._budget)
+                if self._budget is not None and not self._take(root, descriptor, chunk, self._budget):
                     continue
                 rest, offset = memoryview(chunk.content), chunk.offset
                 while rest:
@@ -98,9 +95,11 @@ class WorkerLogs:
             return root / "sys" / "perf" / node / "os" / f"{minute:%Y%m%d%H}" / f"processes_{minute:%M}"
         return None
 
-    def _take(self, root: Path, growth: int, budget: int) -> bool:
-        """Count so many bytes more of a job's logs; False where they are too many."""
+    def _take(self, root: Path, descriptor: int, chunk: pb.LogChunk, budget: int) -> bool:
+        """Count what a chunk adds to a job's logs; False where it is too much, which the end of its file tells."""
         job = root.parent
+        length = os.fstat(descriptor).st_size
+        growth = max(0, chunk.offset + len(chunk.content) - length)
         with self._lock:
             used = self._used.get(job)
         if used is None:
@@ -108,13 +107,17 @@ class WorkerLogs:
             used = sum(_size(Path(folder, name)) for folder, _, names in os.walk(job) for name in names)
         with self._lock:
             used = max(used, self._used.get(job, 0))
-            if used + growth > budget:
-                if used <= budget:
-                    say(logging.WARNING, "the logs of a job have reached their bound", logs=str(job), bytes=used)
-                self._used[job] = budget + 1
-                return False
-            self._used[job] = used + growth
+            fits = used + growth <= budget
+            if not fits and used <= budget:
+                say(logging.WARNING, "the logs of a job have reached their bound", logs=str(job), bytes=used)
+            self._used[job] = used + growth if fits else budget + 1
+        if fits:
             return True
+        end = os.pread(descriptor, len(_NOTICE_END), max(0, length - len(_NOTICE_END)))
+        if end != _NOTICE_END and growth:
+            os.pwrite(descriptor, _NOTICE % budget + _NOTICE_END, length)
+        # What the master had before may come again.
+        return False
 
     def _node_folder(self, root: Path, node_id: str, node_incarnation: str) -> str:
         key = (root, node_id, node_incarnation)
@@ -132,13 +135,6 @@ class WorkerLogs:
             name = folder_name(node_id, mine.index(node_incarnation) + 1)
             self._node_folders[key] = name
             return name
-
-
-def _close_file(descriptor: int, length: int, budget: int) -> None:
-    """Say at the end of a file that more came; once."""
-    end = os.pread(descriptor, len(_NOTICE_END), max(0, length - len(_NOTICE_END)))
-    if end != _NOTICE_END:
-        os.pwrite(descriptor, _NOTICE % budget + _NOTICE_END, length)
 
 
 def _size(path: Path) -> int:
