@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shlex
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -55,7 +56,7 @@ class Reporter:
         self._reader = reader
         self._incarnation = incarnation
         self._state_folder = state_folder
-        self._options = f" --state {state_folder}" if embedded else ""
+        self._options = f" --state {shlex.quote(str(state_folder))}" if embedded else ""
         self._clock = clock
         self._since = clock()
         self._live: LiveLogs | None = None
