@@ -101,11 +101,16 @@ def test_a_line_is_never_older_than_half_a_minute() -> None:
 
 
 def test_a_later_master_goes_on_and_days_have_files_of_their_own() -> None:
-    overview = Overview("score", "job-1", 3)
+    overview = Overview("score", "job-1", 3, continued=True)
     assert told(overview, 3600, step_at(planned=9, done=2)) == [
         "The overview goes on: master incarnation 3.",
         "Processed 2 of 9 (so far) mini batches in 1:00:00.",
     ]
+    overview = Overview("score", "job-1", 3, continued=True)
+    told(overview, 30, step_at(planned=9, done=2, all_planned=True))
+    assert told(overview, 41, step_at(planned=9, done=3, all_planned=True)) == [
+        "Processed 3 of 9 mini batches in 0:00:41. Estimated remaining time 0:01:06."
+    ], "what the master before has told is not told again"
     name = file_name(BEGIN)
     assert name == "job_progress_overview.2026042403.txt"
     assert same_day(name, BEGIN + 3600 * 20)

@@ -32,8 +32,10 @@ EVENTS_AT_ONCE = 1000
 class _LiveStep:
     """One step that is written about."""
 
-    def __init__(self, row: StepRow, job_id: str, incarnation: int, since: float) -> None:
-        self.overview = overview.Overview(row.name, job_id, incarnation)
+    def __init__(self, row: StepRow, job_id: str, incarnation: int, since: float, began: float) -> None:
+        """`since`: when this master began with the step; `began`: when it began at all."""
+        continued = row.start_time is not None and row.start_time < began
+        self.overview = overview.Overview(row.name, job_id, incarnation, continued=continued)
         self.role = MasterRole(row, incarnation, since)
         self.overview_name = overview.file_name(since)
         self.metrics_s = 0.0
@@ -114,7 +116,7 @@ class LiveLogs:
             live = job.steps.get(step.step_id)
             if live is None:
                 since = max(job.since, step.start_time or (step.end_time or now))
-                live = job.steps[step.step_id] = _LiveStep(step, job.job_id, self._incarnation, since)
+                live = job.steps[step.step_id] = _LiveStep(step, job.job_id, self._incarnation, since, self._since)
             if live.ended:
                 continue
             mine = [event for event in own if event.message not in names or event.message == step.name]

@@ -23,7 +23,9 @@ RATE_MOMENTS = 7
 class Overview:
     """The lines of one step in one master's round."""
 
-    def __init__(self, step_name: str, job_id: str, incarnation: int) -> None:
+    def __init__(self, step_name: str, job_id: str, incarnation: int, *, continued: bool = False) -> None:
+        """`continued`: an earlier master has begun with the step."""
+        self._continued = continued
         self._name = step_name
         self._job_id = job_id
         self._incarnation = incarnation
@@ -45,13 +47,14 @@ class Overview:
         lines: list[str] = []
         if not self._begun:
             self._begun = True
-            start = row.start_time or now
-            if row.start_time is None or now - start < INTERVAL_S or row.end_time is not None:
-                text = f"Overview of step {self._name} of job {self._job_id} begins"
-                lines.append(_line(start, f"{text}: master incarnation {self._incarnation}."))
-            else:
+            self._last_s = row.start_time or now
+            if self._continued:
                 lines.append(_line(now, f"The overview goes on: master incarnation {self._incarnation}."))
-            self._last_s = start
+                # The master before has told that.
+                self._planned_told = planned_in_checkpoint(row.checkpoint) and self.scheduled is None
+            else:
+                text = f"Overview of step {self._name} of job {self._job_id} begins: master incarnation "
+                lines.append(_line(self._last_s, f"{text}{self._incarnation}."))
         planned = planned_in_checkpoint(row.checkpoint)
         if planned and not self._planned_told:
             self._planned_told = True

@@ -202,15 +202,22 @@ def _next_commands(job: JobFacts, step: StepFacts) -> Iterator[str]:
             )
         )
     if job.row.state != JobState.COMPLETED:
-        commands.append(
-            (job.command("job retry"), "once the cause is mended, what is not done runs again, into the same output")
-        )
+        commands.append((job.command("job retry"), _retry_meaning(job)))
     if not commands:
         return
     yield "What to do next"
     for command, meaning in commands:
         yield f"- {meaning}:"
         yield f"    {command}"
+
+
+def _retry_meaning(job: JobFacts) -> str:
+    done = "what is not done runs, into the same output"
+    if job.row.state == JobState.CANCELLED:
+        return f"to go on with it ({done})"
+    if job.row.state == JobState.COMPLETED_WITH_FAILURES:
+        return "once the cause is mended, what failed runs again, into the same output"
+    return f"once the cause is mended ({done})"
 
 
 def _examples(step: StepFacts) -> list[tuple[Cause, int, dict[str, Any]]]:
