@@ -72,7 +72,7 @@ class LiveLogs:
         self._clock = clock
         self._since = since
         self._jobs: dict[JobKey, _LiveJob] = {}
-        self._none_after: int | None = None
+        self._none_after = 0
 
     def look(self, job_keys: Iterable[JobKey]) -> None:
         """Write what is new of these jobs. Raises OSError, StoreError."""
@@ -87,10 +87,18 @@ class LiveLogs:
 
     def _common_events(self) -> list[EventRow]:
         """What has happened since the last look that is no job's: of nodes."""
-        events = self._reader.events_of(None, self._none_after or 0, EVENTS_AT_ONCE)
-        if events:
-            self._none_after = events[-1][0]
-        return [event for _, event in events if event.time >= self._since - 1]
+        self._none_after, events = self._events_since(None, self._none_after)
+        return events
+
+    def _events_since(self, job_key: JobKey | None, after: int) -> tuple[int, list[EventRow]]:
+        """The number of the last event, and those behind `after` that are not of an earlier master's time."""
+        found: list[EventRow] = []
+        while page := self._reader.events_of(job_key, after, EVENTS_AT_ONCE):
+            after = page[-1][0]
+            found += [event for _, event in page if event.time >= self._since - 1]
+            if len(page) < EVENTS_AT_ONCE:
+                break
+        return after, found
 
     def _write(self, job_key: JobKey, common: list[EventRow]) -> None:
         job = self._jobs.get(job_key)
@@ -103,10 +111,7 @@ class LiveLogs:
             job = self._jobs[job_key] = _LiveJob(row.job_id, settings, self._logs_of(row.job_id), since)
             if row.state not in ENDED_JOBS:
                 _remove_results(job.logs)
-        numbered = self._reader.events_of(job_key, job.event_after, EVENTS_AT_ONCE)
-        if numbered:
-            job.event_after = numbered[-1][0]
-        own = [event for _, event in numbered if event.time >= self._since - 1]
+        job.event_after, own = self._events_since(job_key, job.event_after)
         steps = self._reader.steps_of(job_key)
         names = {step.name for step in steps}
         now = self._clock()

@@ -69,6 +69,7 @@ class Reporter:
         self._copied: dict[JobKey, list[tuple[Path, str]]] = {}
         """Of jobs whose logs were copied to the root: what came from agents since is copied once more."""
         self._problems: dict[JobKey, list[str]] = {}
+        self._closed = False
         self._recovery: asyncio.Task[None] | None = None
         self._ticker: asyncio.Task[None] | None = None
 
@@ -83,11 +84,13 @@ class Reporter:
 
     def begin_step(self, step_id: StepId, logs: Path) -> None:
         """All attempts of a step are over and durable: its tables can be written."""
+        if self._closed:
+            return  # the next master makes the output again, and these
         self._tables[step_id] = self._table_thread.submit(self._write_tables, step_id, logs)
 
     def end_job(self, job_key: JobKey, first: Iterable[asyncio.Task[Any]] = ()) -> None:
         """A job has ended, durably. `first`: what has to be over before. Repeatable."""
-        if job_key not in self._ending:
+        if job_key not in self._ending and not self._closed:
             self._ending[job_key] = asyncio.create_task(self._end(job_key, list(first)))
 
     async def settled(self, job_key: JobKey) -> None:
@@ -106,6 +109,7 @@ class Reporter:
         if self._ticker is not None:
             self._ticker.cancel()
         await self._recover()
+        self._closed = True
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
         await asyncio.to_thread(self._copy_late)
         await asyncio.to_thread(self._live_thread.shutdown)
