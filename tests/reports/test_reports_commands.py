@@ -39,8 +39,11 @@ def test_what_the_logs_tell_of_a_mini_batch(reported: ReportedJob) -> None:
     assert "process000.stdout.txt" in text and "process001.stdout.txt" in text
     told = json.loads(logs(reported, "--mini-batch", "2", "-o", "json"))
     assert [len(told["attempts"]), len(told["failures"])] == [2, 1]
-    missing = logs(reported, "--mini-batch", "99", code=2)
-    assert "mini-batch 99" in missing and "not been given to a worker" in missing
+
+
+def test_a_number_of_no_mini_batch_is_told_as_that(reported: ReportedJob) -> None:
+    for number in ("99", str(1 << 32), str((1 << 64) - 1)):
+        assert f"mini-batch {number}" in logs(reported, "--mini-batch", number, code=2)
 
 
 def test_what_a_worker_wrote_and_did(reported: ReportedJob) -> None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 from time import monotonic_ns, time_ns
 
 from windrow_worker import entry_script, exits, failures, frames, page, process, script, spawned
@@ -97,7 +96,7 @@ class Host:
         self._rows: RowWriter
         self._script: script.Script
         self._name = configuration.entry_script
-        self._profile = None
+        self._profile: Any = None
         if configuration.profiling_module:
             from windrow_worker.profiling import make_profile
 
@@ -197,9 +196,7 @@ class Host:
     def serve(self) -> NoReturn:
         """Takes packets and answers each, until SHUTDOWN. Raises AgentGone, ChannelClosed."""
         take, view, unpack, size = self._work.take, self._work.view, frames.PACKET.unpack_from, frames.PACKET.size
-        serve = self._serve_mini_batch
-        if self._profile is not None:
-            serve = partial(self._profile.call, serve)
+        serve = self._serve_mini_batch if self._profile is None else self._serve_profiled
         while True:
             try:
                 length = take()
@@ -220,6 +217,9 @@ class Host:
                 self._stop()
             else:
                 process.leave(exits.HOST_FAULT, f"The agent has sent a packet of the unknown type {kind}.")
+
+    def _serve_profiled(self, *packet: int) -> None:
+        self._profile.call(self._serve_mini_batch, *packet)
 
     def _serve_mini_batch(
         self, flags: int, attempt: int, lease_id: int, index: int, item_first: int, item_count: int, length: int

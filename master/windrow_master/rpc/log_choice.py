@@ -8,6 +8,7 @@ from pathlib import Path
 
 from windrow.rpc.v1 import job_service_pb2 as pb
 
+from windrow_master.core.ids import MINI_BATCH_SHIFT
 from windrow_master.core.records import StepRow
 from windrow_master.jobs import Jobs
 from windrow_master.reports.node_folders import other_names
@@ -33,7 +34,8 @@ def chosen_logs(request: pb.ListLogsRequest, root: Path, jobs: Jobs, steps: Iter
         files = [file for file in files if folder.search(file[0])]
     if request.HasField("mini_batch_index"):
         workers: set[tuple[str, str, str]] = set()
-        for step in steps:
+        # Numbers beyond a store's are of no mini-batch.
+        for step in steps if request.mini_batch_index < 1 << MINI_BATCH_SHIFT else ():
             names = other_names(root / step.name)
             workers |= {
                 (step.name, names.get((node_id, incarnation), node_id), f"process{number:03d}")

@@ -133,7 +133,8 @@ class Reporter:
         for job_key in job_keys:
             try:
                 self._lines().look([job_key])
-            except (OSError, StoreError) as error:
+            except Exception as error:
+                # Whatever it is: the next look may go well, and those at other jobs must not wait for it.
                 self._note(job_key, "the progress overview", error)
 
     def _lines(self) -> LiveLogs:
