@@ -316,6 +316,8 @@ class Client:
 
         `mini_batch`: of the workers that it was given to. Raises NotFound.
         """
+        if mini_batch is not None and not 0 <= mini_batch < 1 << 63:
+            return []  # no number of a mini-batch
         found: list[LogFile] = []
         token = ""
         while True:

@@ -42,7 +42,7 @@ def test_what_the_logs_tell_of_a_mini_batch(reported: ReportedJob) -> None:
 
 
 def test_a_number_of_no_mini_batch_is_told_as_that(reported: ReportedJob) -> None:
-    for number in ("99", str(1 << 32), str((1 << 64) - 1)):
+    for number in ("99", str(1 << 32), str((1 << 63) - 1), "9" * 30):
         assert f"mini-batch {number}" in logs(reported, "--mini-batch", number, code=2)
 
 
