@@ -181,3 +181,20 @@ def test_the_overview_of_a_running_job_grows(store: SqliteStore, tmp_path: Path)
     assert lengths == sorted(set(lengths)), lengths
     assert "Processed 4 of 10 mini batches in 0:00:13." in overview.read_text()
     asyncio.run(reporter.close())
+
+
+def test_tables_begun_with_an_output_that_was_not_to_be_are_made_anew(store: SqliteStore, tmp_path: Path) -> None:
+    """Rows were lost: mini-batches ran again, and the job was cancelled meanwhile."""
+    store.commit(Dirty(jobs=[job_row(JobState.RUNNING)], steps=[step_row(StepState.RUNNING, 9)]), [], [])
+
+    async def scenario() -> None:
+        reporter = reporter_of(store, tmp_path)
+        reporter.begin_step(STEP, logs_of(tmp_path) / "score")
+        await asyncio.to_thread(reporter._tables[STEP].result)
+        commit(store, job_row(JobState.CANCELLED), step_row(StepState.CANCELLED, 9))
+        reporter.end_job(KEY)
+        await reporter.close()
+
+    asyncio.run(scenario())
+    table = logs_of(tmp_path) / "score" / "sys" / "job_report" / "processed_mini-batches.csv"
+    assert table.read_text().count("RUN_DONE") == 10

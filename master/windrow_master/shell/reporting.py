@@ -214,7 +214,8 @@ class Reporter:
         job_key, logs = job.row.job_key, step.logs
         if step.row.start_time is not None:
             tables = self._tables.pop(step.row.step_id, None)
-            if tables is None:
+            # Begun with an output that was not to be: rows were lost, and mini-batches ran again.
+            if tables is None or step.row.state != StepState.COMPLETED:
                 tables = self._table_thread.submit(self._write_tables, step.row.step_id, logs)
             for problem in tables.result():
                 self._keep_problem(job_key, problem)
