@@ -69,7 +69,7 @@ def test_an_overview_from_beginning_to_end() -> None:
     ]
     overview.scheduled = BEGIN + 12
     assert told(overview, 13, step_at(planned=100, leased=4, done=1, all_planned=True)) == [
-        "Scheduling finished: 100 mini-batches with 1000 items, 0:00:12 after the first was leased."
+        "Scheduling finished: 100 mini-batches with 1,000 items, 0:00:12 after the first was leased."
     ]
     assert told(overview, 22, step_at(planned=100, leased=4, done=10, all_planned=True)) == [
         "Processed 10 of 100 mini batches in 0:00:22. Estimated remaining time 0:03:18."
@@ -86,7 +86,7 @@ def test_an_overview_from_beginning_to_end() -> None:
     ended = step_at(state=StepState.COMPLETED, planned=100, done=100, all_planned=True, end=BEGIN + 75)
     assert told(overview, 76, ended) == [
         "Processed 100 of 100 mini batches in 0:01:15.",
-        "Completed: 1000 items ok, 0 failed, 0 cancelled; 1000 rows.",
+        "Completed: 1,000 items ok, 0 failed, 0 cancelled; 1,000 rows.",
     ]
 
 

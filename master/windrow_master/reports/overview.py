@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import deque
 from datetime import UTC, datetime
 
-from windrow_master.core.counters import Counters, counted
+from windrow.cli.display.figures import counted
+
+from windrow_master.core.counters import Counters
 from windrow_master.core.records import StepRow
 from windrow_master.core.states import StepState
 from windrow_master.core.steps import planned_in_checkpoint
@@ -59,10 +61,9 @@ class Overview:
         if planned and not self._planned_told:
             self._planned_told = True
             at = self.scheduled or min(now, row.end_time or now)
-            text = (
-                f"Scheduling finished: {counted(counters.planned, 'mini-batch')} with "
-                f"{counted(counters.items_total, 'item')}"
-            )
+            text = f"Scheduling finished: {counted(counters.planned, 'mini-batch')}"
+            if counters.items_total:
+                text += f" with {counted(counters.items_total, 'item')}"
             if row.start_time is not None:
                 text += f", {clock(max(0.0, at - row.start_time))} after the first was leased"
             lines.append(_line(at, f"{text}."))
@@ -109,8 +110,14 @@ class Overview:
         told = f"Processed {done:,} of {counters.planned:,} mini batches in {took}."
         lines = [_line(end, told)] if row.start_time is not None else []
         failed = counters.failed or counters.items_failed
-        what = f"{name}: {counted(counters.items_ok, 'item')} ok, {counters.items_failed:,} failed"
-        lines.append(_line(end, f"{what}, {counters.items_cancelled:,} cancelled; {counted(counters.rows, 'row')}."))
+        numbers = (counters.items_ok, counters.items_failed, counters.items_cancelled)
+        noun = "item"
+        if not counters.items_total:
+            # Mini-batches without input hold none.
+            numbers, noun = (counters.succeeded, counters.failed, counters.cancelled), "mini-batch"
+        ok, bad, cancelled = numbers
+        what = f"{name}: {counted(ok, noun)} ok, {bad:,} failed, {cancelled:,} cancelled"
+        lines.append(_line(end, f"{what}; {counted(counters.rows, 'row')}."))
         if row.message:
             lines.append(_line(end, " ".join(row.message.split())))
         if failed or row.state != StepState.COMPLETED:

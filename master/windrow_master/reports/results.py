@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from windrow.cli.display.figures import duration, size
+from windrow.cli.display.figures import counted, duration, size
 from windrow.failure_list import place_in
 
-from windrow_master.core.counters import counted
 from windrow_master.core.states import AttemptState, Cause, JobState, Phase, StepState
 from windrow_master.core.statuses import category_of, status_of
 from windrow_master.reports.facts import JobFacts, StepFacts
@@ -48,7 +47,7 @@ def job_result(job: JobFacts, reader: StoreReader) -> str:
     lines += ["", "Steps"]
     for step in job.steps:
         counters = step.counters
-        told = f"{counted(counters.succeeded, 'mini-batch')} of {counters.planned:,} ok"
+        told = f"{counters.succeeded:,} of {counted(counters.planned, 'mini-batch')} ok"
         if counters.items_total:
             told += f", {counters.items_ok:,} of {counted(counters.items_total, 'item')} ok"
         lines.append(f"  {step.name}: {step.outcome}" + (f" ({told})" if step.row.start_time is not None else ""))

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from windrow_master.core.counters import counted
+from windrow.cli.display.figures import counted
+
 from windrow_master.core.ids import StepId
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import status_of
