@@ -112,7 +112,7 @@ class ReportedJob:
     def plain(self, path: Path) -> str:
         """A file without what differs from run to run."""
         text = path.read_text().replace("\r\n", "\n")
-        text = text.replace(self.job_id, "JOB").replace(str(self.folder), "FOLDER").replace(sys.executable, "PYTHON")
+        text = text.replace(self.job_id, "JOB").replace(str(self.folder), "FOLDER")
         for pattern, put in _DIFFERS:
             text = re.sub(pattern, put, text)
         return text
@@ -142,7 +142,7 @@ _DIFFERS = [
     (r'"(duration|process_time|run_method_duration)": [\d.e-]+', r'"\1": SECONDS'),
     (r"\d+\.\d{3,6}\b", "SECONDS"),
     (r"\|\d+\|\d+\|", "|PID|THREAD|"),
-    (r"pid \d+", "pid PID"),
+    (r"pid \d+, [^;]+;", "pid PID, PYTHON;"),
     (r"\(\d+\.\d+\.\d+\.\d+\)", "(ADDRESS)"),
     (r"node [\w.-]+ \(ADDRESS\)", "node NODE (ADDRESS)"),
     (r"of node [\w.-]+\b", "of node NODE"),
