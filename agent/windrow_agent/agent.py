@@ -37,6 +37,7 @@ from windrow_agent.dispatch import TICK_S, Dispatcher
 from windrow_agent.health import HealthSocket
 from windrow_agent.node import kernel, resources
 from windrow_agent.node.identity import Identity
+from windrow_agent.node.monitor import Monitor
 from windrow_agent.pool import Node, Pool
 from windrow_agent.session.link import Link, LinkLost
 from windrow_agent.session.log_pushes import LogPushes
@@ -116,6 +117,7 @@ class Agent:
             asyncio.create_task(self.session.run()),
             asyncio.create_task(self._tick()),
             asyncio.create_task(self.logs.run()),
+            asyncio.create_task(Monitor(self.dispatcher.steps.values, self.config.folder).run()),
         ]
         ending = asyncio.create_task(self._until_drained())
         at_once = asyncio.create_task(self._now.wait())

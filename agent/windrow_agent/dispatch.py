@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 TICK_S = 0.05
 _TICK_LATE_NS = 2_000_000_000
 _SLOW_TICKS = 4
+_LOG_TICKS = 40
 _LAST_LOOKS = 3
 """At the end: the kernel's list of children may miss one while others die."""
 
@@ -326,6 +327,9 @@ class Dispatcher:
             for step in self.steps.values():
                 for log in step.logs:
                     log.file.bound()
+                if self._ticks % _LOG_TICKS == 0:
+                    for worker in step.workers.values():
+                        worker.log.flush()
             self.allot()
             self._pool.end_orphans()
 

@@ -16,6 +16,7 @@ from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.config import AgentConfig
 from windrow_agent.leases.allot import Demand, allot
+from windrow_agent.log_places import place_of
 from windrow_agent.node import strays
 from windrow_agent.outputs.folder import OutputFolder
 from windrow_agent.steps import Step, StepState
@@ -24,6 +25,7 @@ from windrow_agent.workers.environment import mark_of, worker_environment
 from windrow_agent.workers.gpus import GpuIndices
 from windrow_agent.workers.page import Page
 from windrow_agent.workers.process import Channels, SpawnFailed, WorkerProcess
+from windrow_agent.workers.process_log import ProcessLog
 
 LAUNCH = Path(__file__).parent / "workers" / "launch.py"
 IDLE_NS = 2_000_000_000
@@ -123,7 +125,10 @@ class Pool:
                 "output_path": output_path,
             }
             config.write_text(json.dumps(document))
-            worker = WorkerProcess(key, step.step_id, number, gpu, page, channels, stdout, stderr, scratch, outputs)
+            log = ProcessLog(step.log_file(rpc.LOG_KIND_PROCESS, number))
+            worker = WorkerProcess(
+                key, step.step_id, number, gpu, page, channels, stdout, stderr, scratch, log, outputs
+            )
             environment = worker_environment(
                 self._environment,
                 step.spec.environment_variables,
@@ -153,6 +158,7 @@ class Pool:
             ) from error
         strays.record(self._records, worker.pid)
         self.workers[key] = step.workers[key] = worker
+        log.begin(name, self.node.node_id, worker.pid, python, step.spec.job_id, step.spec.step_name)
         say(logging.INFO, "worker started", step=step.step_id, process=name, pid=worker.pid, gpu=gpu)
         return worker
 
@@ -187,6 +193,8 @@ class Pool:
             "inline_rows_bytes_max": self.inline_rows_bytes_max,
             "install_hint": self._environment.get("WINDROW_INSTALL_HINT", ""),
             **hosting(step, number, self.node.node_id, self._config.node_rank, scratch, log_folder),
+            "profiling_module": step.spec.profiling_module,
+            "profile_path": str(step.log_folder / place_of(rpc.LOG_KIND_PROFILE, self.node.node_id, number)),
         }
 
 

@@ -359,12 +359,20 @@ class Client(LookingCloser, AssetCalls):
             pass
         return job if job is not None else self.get(job_id)
 
-    def logs(self, job_id: str) -> list[LogFile]:
-        """Names of a job's log files, by path. Raises NotFound."""
+    def logs(self, job_id: str, *, step: str = "", node: str = "", mini_batch: int | None = None) -> list[LogFile]:
+        """Names of a job's log files, by path; of those chosen only.
+
+        `mini_batch`: of the workers that it was given to. Raises NotFound.
+        """
+        if mini_batch is not None and not 0 <= mini_batch < 1 << 63:
+            return []  # no number of a mini-batch
         found: list[LogFile] = []
         token = ""
         while True:
-            page = self.connection.call(self._stub.ListLogs, pb.ListLogsRequest(job_id=job_id, page_token=token))
+            request = pb.ListLogsRequest(
+                job_id=job_id, page_token=token, step_name=step, node_id=node, mini_batch_index=mini_batch
+            )
+            page = self.connection.call(self._stub.ListLogs, request)
             found += [LogFile(file.path, file.length) for file in page.files]
             token = page.next_page_token
             if not token:

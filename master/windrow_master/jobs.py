@@ -41,6 +41,11 @@ class Jobs:
         """Jobs, newest first, older than the job with key `before`."""
         return [(row, self._reader.steps_of(row.job_key)) for row in self._reader.jobs_newest_first(size, before)]
 
+    def workers_of(self, step: StepRow, mini_batch: int) -> set[tuple[str, str, int]]:
+        """(node id, node incarnation, process number) of all that a mini-batch was given to."""
+        attempts = self._reader.attempts_of_mini_batch(step.step_id, mini_batch)
+        return {(attempt.node_id, attempt.node_incarnation, attempt.process_number) for attempt in attempts}
+
     def pipeline_outputs(self, job: JobRow) -> dict[str, tuple[str, str]]:
         """Names of the pipeline's outputs -> (step, output)."""
         outputs = json.loads(job.document).get("outputs", {})

@@ -27,6 +27,7 @@ from windrow_master.assets import Assets
 from windrow_master.config import MasterConfig
 from windrow_master.core.commands import Tick
 from windrow_master.core.core import Core
+from windrow_master.core.state import ENDED_JOBS
 from windrow_master.jobs import Jobs
 from windrow_master.output.segments import SegmentWriter
 from windrow_master.placed_data import UPLOADS, PlacedData
@@ -43,6 +44,7 @@ from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.committer import Committer
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.preparation import step_folder
+from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.writer import Writer, moment
 from windrow_master.store.sqlite import SqliteStore
@@ -107,7 +109,8 @@ class MasterService:
         assets = Assets(store.reader(), store.record_asset, places, readable)
         finisher = Finisher(store.reader(), store.record_output, store.incarnation, assets.register)
         default = config.datastores.get("default")
-        carrier = Carrier(core, config.state, config.outputs, places, readable, finisher, watchers, default)
+        reporter = Reporter(store.reader(), store.incarnation, config.state, embedded=config.embedded)
+        carrier = Carrier(core, config.state, config.outputs, places, readable, finisher, watchers, default, reporter)
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
@@ -124,7 +127,9 @@ class MasterService:
         )
         retries = Retries(jobs, store, writer, submissions, carrier.sorted_rows)
         named: list[str] = []
-        agents = AgentService(writer, carrier, WorkerLogs(carrier.logs_of), named, embedded=config.embedded)
+        agents = AgentService(
+            writer, carrier, WorkerLogs(carrier.logs_of, config.job_logs_max), named, embedded=config.embedded
+        )
         guards: list[grpc.aio.ServerInterceptor[Any, Any]] = []
         if not config.embedded:
             guards += [Authorization(join_token, client_token, agents.is_credential), RefusalLog()]
@@ -147,6 +152,7 @@ class MasterService:
                 config.state,
                 embedded=config.embedded,
                 datastores=places.places,
+                reporter=reporter,
             ),
             server,
         )
@@ -163,6 +169,7 @@ class MasterService:
         print(json.dumps({"ready": True, "address": address, "incarnation": store.incarnation}), flush=True)
         self._handle_signals()
         ticker = asyncio.create_task(self._tick(writer))
+        reporter.start(lambda: [job.job_key for job in state.jobs.values() if job.state not in ENDED_JOBS])
         await self._stop.wait()
         say(logging.INFO, "master stops")
         ticker.cancel()
@@ -170,6 +177,7 @@ class MasterService:
         await uploads.close()
         await carrier.close()
         finisher.close()
+        await reporter.close()
         if self._fatal is None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(writer.drain(), STOP_GRACE_S)

@@ -33,6 +33,8 @@ class Configuration:
         "page_path",
         "process_name",
         "process_number",
+        "profile_path",
+        "profiling_module",
         "reader",
         "result_fd",
         "rows",
@@ -63,6 +65,8 @@ class Configuration:
         self.scratch_folder: str = take("scratch_folder", str)
         self.inline_rows_bytes_max: int = take("inline_rows_bytes_max", int)
         self.install_hint: str = take("install_hint", str, "")
+        self.profiling_module: str = take("profiling_module", str, "")
+        self.profile_path: str = take("profile_path", str, "")
         self.reader: Dict[str, Any] = take("reader", dict)
         self.rows: Dict[str, Any] = take("rows", dict)
 

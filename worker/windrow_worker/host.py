@@ -96,6 +96,11 @@ class Host:
         self._rows: RowWriter
         self._script: script.Script
         self._name = configuration.entry_script
+        self._profile: Any = None
+        if configuration.profiling_module:
+            from windrow_worker.profiling import make_profile
+
+            self._profile = make_profile(configuration)
 
     def _close_in_child(self) -> None:
         self._work.close_in_child()
@@ -120,7 +125,7 @@ class Host:
             self._row_index_exact = is_row_index_exact(configuration.reader)
             stage = _SCRIPT
             self._page.enter(page.INIT)
-            self._load_script()
+            self._profiled(self._load_script)
             stage = _INIT
             if self._script.init is not None:
                 self._call(self._script.init)
@@ -196,6 +201,7 @@ class Host:
     def serve(self) -> NoReturn:
         """Takes packets and answers each, until SHUTDOWN. Raises AgentGone, ChannelClosed."""
         take, view, unpack, size = self._work.take, self._work.view, frames.PACKET.unpack_from, frames.PACKET.size
+        serve = self._serve_mini_batch if self._profile is None else self._serve_profiled
         while True:
             try:
                 length = take()
@@ -211,11 +217,14 @@ class Host:
                 )
             kind, flags, _, attempt, lease_id, index, item_first, item_count = unpack(view)
             if kind == frames.RUN:
-                self._serve_mini_batch(flags, attempt, lease_id, index, item_first, item_count, length)
+                serve(flags, attempt, lease_id, index, item_first, item_count, length)
             elif kind == frames.SHUTDOWN:
                 self._stop()
             else:
                 process.leave(exits.HOST_FAULT, f"The agent has sent a packet of the unknown type {kind}.")
+
+    def _serve_profiled(self, *packet: int) -> None:
+        self._profile.call(self._serve_mini_batch, *packet)
 
     def _serve_mini_batch(
         self, flags: int, attempt: int, lease_id: int, index: int, item_first: int, item_count: int, length: int
@@ -344,6 +353,8 @@ class Host:
                 failures.EXCEPTION, f"shutdown() raised {failures.describe(error)}", failures.traceback_of(error)
             )
         process.finish_process()
+        if self._profile is not None:
+            self._profile.write()
         self._leave_if_forked(None)
         self._finish_report(started)
         return side
@@ -351,8 +362,14 @@ class Host:
     # Forks -----------------------------------------------------------------------------------------------------------
 
     def _call(self, function: Callable[[], Any]) -> None:
-        function()
+        self._profiled(function)
         self._leave_if_forked(None)
+
+    def _profiled(self, function: Callable[[], Any]) -> None:
+        if self._profile is None:
+            function()
+        else:
+            self._profile.call(function)
 
     def _leave_if_forked(self, error: Any) -> None:
         """In a child that came back from the script: leaves, as a script of its own would have ended."""

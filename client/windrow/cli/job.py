@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +30,9 @@ from windrow.cli.validate import validate
 from windrow.cli.watching import stream_job
 from windrow.errors import UsageError
 from windrow.job import Job, JobState
+
+if TYPE_CHECKING:
+    from windrow.cli.job_logs import Followed
 
 app = typer.Typer(
     help="The jobs of a master: submit, look at, follow, cancel, fetch.",
@@ -198,7 +201,7 @@ def download(
 
 @app.command(
     "logs",
-    epilog="example: windrow job logs digits-20260501-101500-ab12 user/stdout/node1/process000.stdout.txt --follow",
+    epilog="example: windrow job logs digits-20260501-101500-ab12 --failed",
 )
 @guarded
 def logs(
@@ -206,19 +209,55 @@ def logs(
     path: Annotated[
         str | None, typer.Argument(metavar="PATH", help="Which log file; without it their names are listed.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, until the job has ended.")] = False,
-    tail: Annotated[int | None, typer.Option("--tail", min=1, metavar="N", help="Only the last N lines.")] = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Go on as it grows, until the job has ended; without PATH all that scripts write."
+        ),
+    ] = False,
+    tail: Annotated[
+        int | None, typer.Option("--tail", min=1, metavar="N", help="Only the last N lines; with --failed failures.")
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="All failures with their tracebacks, newest last.")] = False,
+    mini_batch: Annotated[
+        int | None, typer.Option("--mini-batch", min=0, metavar="N", help="What the logs tell of this mini-batch.")
+    ] = None,
+    worker: Annotated[
+        str | None, typer.Option("--worker", metavar="NODE/process003", help="What this worker wrote and did.")
+    ] = None,
+    node: Annotated[str | None, typer.Option("--node", help="Only of this node.")] = None,
+    step: Annotated[str | None, typer.Option("--step", help="Only of this step.")] = None,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """List a job's log files, or print one."""
-    if path is None and (follow or tail is not None):
-        raise UsageError(f"--follow and --tail need the name of a log file; `windrow job logs {job}` lists them.")
+    """List a job's log files, print one, or what they tell of failures, mini-batches and workers."""
+    from windrow.cli import job_logs
+
+    choice = job_logs.make_choice(step, node, worker, mini_batch)
+    if path is not None and (failed or choice.given):
+        raise UsageError("PATH names one file: leave it out, or --failed, --mini-batch, --worker, --node and --step.")
+    if failed and follow:
+        raise UsageError("--failed shows what there is: leave out --follow.")
+    several = worker is not None or node is not None
+    if path is None and tail is not None and not (follow or failed or several):
+        raise UsageError(
+            f"--tail needs the name of a log file (`windrow job logs {job}` lists them), --follow, --failed, --worker "
+            "or --node."
+        )
+    as_json = output is OutputForm.JSON
+    if follow and path is None:
+        return _follow_logs(job_logs.Followed(job, choice, tail), master, state)
     with open_client(master, state) as client:
         if path is not None:
             return print_log(client, job, path, follow=follow, tail=tail)
-        files = client.logs(job)
+        if failed:
+            return job_logs.print_failures(client, job, choice, tail=tail, as_json=as_json)
+        if mini_batch is not None:
+            return job_logs.print_mini_batch(client, job, choice, as_json=as_json)
+        if several and not as_json:
+            return job_logs.print_chosen(client, job, choice, tail=tail)
+        files = choice.files(client, job)
         ended = client.get(job).state.ended
     if output is OutputForm.JSON:
         print_json([{"path": file.path, "length": file.length} for file in files])
@@ -227,6 +266,18 @@ def logs(
     else:
         print_table((">BYTES", "PATH"), [(f"{file.length:,}", file.path) for file in files])
     return exit_codes.DONE
+
+
+def _follow_logs(followed: Followed, master: str | None, state: Path | None) -> int:
+    """To the end, also where the `windrow run` that runs the job ends first, and its master with it."""
+    from windrow.embedded.session import OwnerGone
+
+    while True:
+        try:
+            with open_client(master, state) as client:
+                return followed.run(client)
+        except OwnerGone:
+            continue
 
 
 def _row(job: Job) -> tuple[str, ...]:

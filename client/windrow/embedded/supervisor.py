@@ -34,7 +34,7 @@ RESTART_PAUSE_S = 0.05
 RESTART_PAUSE_MAX_S = 2.0
 CANNOT_BEGIN = 2
 POLL_S = 0.2
-MASTER_END_S = 10.0
+MASTER_END_S = 120.0
 HURRY_S = 2.0
 DRAIN_GRACE_S = 30.0
 """How long mini-batches that run may go on after Ctrl-C before they are handed back."""
@@ -201,9 +201,7 @@ class Supervisor:
             if master is not None:
                 drained()
                 master.send(signal.SIGTERM)
-                if master.wait(HURRY_S if now else MASTER_END_S) is None:
-                    master.send(signal.SIGKILL)
-                    master.wait(MASTER_END_S)
+                self._end_master(master, lambda: now or hurry())
                 master.close()
             for role in self._roles:
                 role.process = None
@@ -226,6 +224,15 @@ class Supervisor:
         if agent.wait(HURRY_S) is None:
             agent.send(signal.SIGKILL)
             agent.wait(MASTER_END_S)
+
+    def _end_master(self, master: Process, hurry: Callable[[], bool]) -> None:
+        """It ends when the last reports are written, which takes seconds where there are millions of mini-batches."""
+        deadline = time.monotonic() + MASTER_END_S
+        while master.wait(0.05) is None and time.monotonic() < deadline and not hurry():
+            pass
+        if master.wait(HURRY_S) is None:
+            master.send(signal.SIGKILL)
+            master.wait(HURRY_S)
 
     def _pid(self, index: int) -> int | None:
         process = self._roles[index].process if index < len(self._roles) else None

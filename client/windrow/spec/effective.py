@@ -111,6 +111,7 @@ class EffectiveStep(NamedTuple):
     `file_format` "jsonl": the input's files are JSON lines, and `run()` gets lists of dicts, of `mini_batch_rows`
     records (None: by `mini_batch_size`, in bytes). `exact_row_index`: records are counted while the input is divided.
     `mixed_types`: a column of JSON lines keeps values of several kinds.
+    `resource_monitor_interval_s`: 0 switches the monitor off.
     `may_shut_down`: the script may have a `shutdown()`, which has to have ended everywhere before the step is done.
     `table_digests`: the sha256 of the MLTable file of inputs that are divided, where the client has seen it.
     `environment`: built on each node that serves the step; None: its own Python, whatever that holds.
@@ -150,6 +151,11 @@ class EffectiveStep(NamedTuple):
     first_task_creation_timeout_s: int = 600
     may_shut_down: bool = True
     environment: Environment | None = None
+    copy_logs_to_parent: bool = False
+    resource_monitor_interval_s: int = 600
+    metrics_name_prefix: str = ""
+    push_metrics_to_parent: bool = False
+    profiling_module: str | None = None
     rows: Rows = Rows()
 
     @property

@@ -71,6 +71,8 @@ def _spec(
         weight=job.weight,
         side_inputs=side_inputs,
         stored_outputs=stored,
+        resource_monitor_interval=effective.resource_monitor_interval_s,
+        profiling_module=effective.profiling_module or "",
     )
     if effective.environment is not None:
         spec.environment.CopyFrom(work_pb2.Environment(**effective.environment._asdict()))

@@ -43,6 +43,7 @@ from windrow_master.shell.preparation import (
     resolved,
     step_folder,
 )
+from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.store.errors import StoreError
 from windrow_master.store.protocol import StoreReader
@@ -64,9 +65,11 @@ class Carrier:
         finisher: Finisher,
         watchers: Watchers,
         shared: Path | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         """`places`: what addresses of datastores mean; `readable`: where everything must lie that planners read;
         None: anywhere, since master and agent are one user's. `shared`: the default datastore, which all agents read.
+        `reporter`: writes the logs of jobs; None: nobody does.
         """
         self._core = core
         self._state_folder = state_folder
@@ -82,6 +85,9 @@ class Carrier:
         self._planners: dict[StepId, PlanningDriver] = {}
         self._recipes: dict[StepId, int] = {}
         self._documents: dict[JobKey, EffectiveJob] = {}
+        self._reporter = reporter
+        self._listings: dict[JobKey, list[asyncio.Task[Any]]] = {}
+        """Lists of failed items that are being made."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._preparing: dict[StepId, asyncio.Task[None]] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -320,12 +326,17 @@ class Carrier:
             os.close(descriptor)
 
     def _concatenate_rows(self, effect: fx.ConcatenateRows) -> None:
-        self._keep(asyncio.create_task(self._finish(self._finish_of(effect.step_id, effect.generation))))
+        work = self._finish_of(effect.step_id, effect.generation)
+        self._keep(asyncio.create_task(self._finish(work)))
+        if self._reporter is not None:
+            self._reporter.begin_step(effect.step_id, work.logs)
 
     def _report_failures(self, effect: fx.ReportFailures) -> None:
         step = self._core.state.steps[effect.step_id]
         generation = self._core.state.jobs[step.job_key].generation
-        self._keep(asyncio.create_task(self._finisher.report(self._finish_of(effect.step_id, generation))))
+        listing = asyncio.create_task(self._finisher.report(self._finish_of(effect.step_id, generation)))
+        self._listings.setdefault(step.job_key, []).append(listing)
+        self._keep(listing)
 
     def _finish_of(self, step_id: StepId, generation: int) -> Finish:
         step = self._core.state.steps[step_id]
@@ -366,6 +377,10 @@ class Carrier:
 
     def _notify_job(self, effect: fx.NotifyJob) -> None:
         self._watchers.notify(effect.job_key, ended=effect.ended)
+        if self._reporter is not None and not effect.ended:
+            self._reporter.running(effect.job_key)
+        elif self._reporter is not None:
+            self._reporter.end_job(effect.job_key, self._listings.pop(effect.job_key, ()))
         if effect.ended:
             self._documents.pop(effect.job_key, None)
             job = self._core.state.jobs.get(effect.job_key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from windrow_master.core.ids import JobKey, LeaseId, StepId
@@ -17,6 +17,7 @@ from windrow_master.core.records import (
     StepRow,
 )
 from windrow_master.core.states import Cause
+from windrow_master.store.attempt_report import SUMMED_ROWS, WorkerTotals
 from windrow_master.store.errors import (
     NetworkFileSystem,
     OwnershipLost,
@@ -59,6 +60,8 @@ __all__ = [
 ]
 
 PAGE_ROWS = 5000
+FAILED_PAGE_ROWS = 500
+"""Of rows that bring tracebacks."""
 
 
 class StoreReader(Protocol):
@@ -121,6 +124,25 @@ class StoreReader(Protocol):
 
     def counted_failures_of(self, step_id: StepId, mini_batch: int) -> list[tuple[LeaseId, Cause]]:
         """The attempts of a mini-batch that failed and count against it: those since its last retry."""
+
+    def attempt_lines_of(
+        self, step_id: StepId, folders: Mapping[tuple[str, str], str], page_rows: int = PAGE_ROWS
+    ) -> Iterator[str]:
+        """All stored attempts of a step, in order of lease id, as lines of `processed_mini-batches.csv`.
+
+        `folders`: (node id, node incarnation) -> what the node is called there, where that is not its id.
+        """
+
+    def worker_totals_of(self, step_id: StepId, page_rows: int = SUMMED_ROWS) -> list[WorkerTotals]:
+        """What the stored attempts of each worker process of a step add up to, by node, incarnation and number."""
+
+    def failed_attempts_of(
+        self, step_id: StepId, page_rows: int = FAILED_PAGE_ROWS, detail_chars: int = 4000
+    ) -> Iterator[list[AttemptRow]]:
+        """The attempts of a step that failed, by mini-batch; of their details only the last `detail_chars`."""
+
+    def most_tried_of(self, step_id: StepId, limit: int) -> list[tuple[int, int, int]]:
+        """(mini-batch, attempts that did not succeed, those that failed), most of them first."""
 
     def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
         """One attempt."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, TypeVar
 
@@ -16,10 +16,17 @@ from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId, m
 from windrow_master.core.records import AttemptRow, EventRow, ItemOutcomeRow, JobRow, NodeRow, StepRow
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.store.assets import find_asset, list_assets
+from windrow_master.store.attempt_report import (
+    MOST_TRIED_QUERY,
+    SUMMED_ROWS,
+    TOTALS_QUERY,
+    WorkerTotals,
+    lines_query,
+)
 from windrow_master.store.connections import Database
 from windrow_master.store.errors import StoreBroken, StoreError
 from windrow_master.store.loading import JOB_COLUMNS, JOB_FROM, NODE_COLUMNS, STEP_COLUMNS, STEP_FROM
-from windrow_master.store.protocol import PAGE_ROWS
+from windrow_master.store.protocol import FAILED_PAGE_ROWS, PAGE_ROWS
 from windrow_master.store.rows import (
     AssetRow,
     AttemptFigures,
@@ -228,6 +235,52 @@ class SqliteReader:
             (step_id, mini_batch, mini_batch_key(step_id, mini_batch)),
         )
         return [(LeaseId(lease_id), Cause(cause)) for lease_id, cause in rows]
+
+    def attempt_lines_of(
+        self, step_id: StepId, folders: Mapping[tuple[str, str], str], page_rows: int = PAGE_ROWS
+    ) -> Iterator[str]:
+        """See protocol.StoreReader."""
+        query, values = lines_query(folders)
+        after, count = -1, page_rows
+        while count == page_rows:
+            lines, after, count = self._rows(query, [*values, step_id, after, page_rows])[0]
+            if count:
+                yield lines
+
+    def worker_totals_of(self, step_id: StepId, page_rows: int = SUMMED_ROWS) -> list[WorkerTotals]:
+        """See protocol.StoreReader."""
+        totals: dict[tuple[str, str, int], WorkerTotals] = {}
+        after, count = -1, page_rows
+        while count == page_rows:
+            page = [WorkerTotals._make(row) for row in self._rows(TOTALS_QUERY, (step_id, after, page_rows))]
+            for row in page:
+                known = totals.get(row[:3])
+                totals[row[:3]] = row if known is None else known.plus(row)
+            after = max((row.last_lease_id for row in page), default=after)
+            count = sum(row.attempts for row in page)
+        return [totals[key] for key in sorted(totals)]
+
+    def failed_attempts_of(
+        self, step_id: StepId, page_rows: int = FAILED_PAGE_ROWS, detail_chars: int = 4000
+    ) -> Iterator[list[AttemptRow]]:
+        """See protocol.StoreReader."""
+        end = f"substr(detail, -{int(detail_chars)})"
+        columns = [end if column == "detail" else column for column in ATTEMPT_COLUMNS.split(", ")]
+        mini_batch, after = -1, -1
+        query = _paged(
+            columns,
+            "FROM attempt INDEXED BY attempt_other WHERE step_id = ? AND state <> 2 AND state = 3 "
+            "AND (mini_batch, lease_id) > (?, ?) ORDER BY mini_batch, lease_id LIMIT ?",
+        )
+        while page := self._page(query, (step_id, mini_batch, after, page_rows)):
+            yield _typed(AttemptRow, page)
+            if len(page) < page_rows:
+                return
+            mini_batch, after = page[-1][2], page[-1][0]
+
+    def most_tried_of(self, step_id: StepId, limit: int) -> list[tuple[int, int, int]]:
+        """See protocol.StoreReader."""
+        return [tuple(row) for row in self._rows(MOST_TRIED_QUERY, (step_id, limit))]
 
     def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
         """See protocol.StoreReader."""

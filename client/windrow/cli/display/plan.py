@@ -89,12 +89,8 @@ def _step(step: dict[str, Any]) -> None:
     if code is not None:
         script = f", entry script {step['entry_script']}" if step["entry_script"] else ""
         out(_line("code", f"{code['folder']} ({counted(code['files'], 'file')}, {size(code['bytes'])}){script}"))
-    out(
-        _line(
-            "python",
-            step["python"] or ("that of its environment" if "environment" in step["settings"] else "that of the nodes"),
-        )
-    )
+    has_environment = step["settings"].get("environment", {}).get("value") is not None
+    out(_line("python", step["python"] or f"that of {'its environment' if has_environment else 'the nodes'}"))
     if step["command"] is not None:
         out(_line("command", step["command"]))
     elif step["arguments"]:

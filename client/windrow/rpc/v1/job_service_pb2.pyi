@@ -359,20 +359,34 @@ class ListLogsRequest(google.protobuf.message.Message):
     JOB_ID_FIELD_NUMBER: builtins.int
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    NODE_ID_FIELD_NUMBER: builtins.int
+    MINI_BATCH_INDEX_FIELD_NUMBER: builtins.int
+    STEP_NAME_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Its name."""
     page_size: builtins.int
     """At most this many; 0: 1,000; at most 10,000."""
     page_token: builtins.str
     """From the last answer."""
+    node_id: builtins.str
+    """Only logs of this node (of its first incarnation's folders and later ones'); empty: of all, and those of no node."""
+    mini_batch_index: builtins.int
+    """Only logs of the workers that this mini-batch was given to."""
+    step_name: builtins.str
+    """Only logs of this step; empty: of all. With `mini_batch_index` needed where the job has several."""
     def __init__(
         self,
         *,
         job_id: builtins.str = ...,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
+        node_id: builtins.str = ...,
+        mini_batch_index: builtins.int | None = ...,
+        step_name: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "mini_batch_index", b"mini_batch_index"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "job_id", b"job_id", "mini_batch_index", b"mini_batch_index", "node_id", b"node_id", "page_size", b"page_size", "page_token", b"page_token", "step_name", b"step_name"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_mini_batch_index", b"_mini_batch_index"]) -> typing.Literal["mini_batch_index"] | None: ...
 
 global___ListLogsRequest = ListLogsRequest
 

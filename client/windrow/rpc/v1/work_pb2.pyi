@@ -172,6 +172,8 @@ class StepSpec(google.protobuf.message.Message):
     SIDE_INPUTS_FIELD_NUMBER: builtins.int
     STORED_OUTPUTS_FIELD_NUMBER: builtins.int
     COMMAND_FIELD_NUMBER: builtins.int
+    RESOURCE_MONITOR_INTERVAL_FIELD_NUMBER: builtins.int
+    PROFILING_MODULE_FIELD_NUMBER: builtins.int
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique for ever over one master's state."""
@@ -205,6 +207,10 @@ class StepSpec(google.protobuf.message.Message):
     """Not empty: a command step. Its one mini-batch, which has no input, is this shell command; there is no entry script.
     Inputs and outputs are named in it as in `arguments`.
     """
+    resource_monitor_interval: builtins.int
+    """Seconds between two looks at the resources of the node; 0: none."""
+    profiling_module: builtins.str
+    """Module by which workers profile themselves: cProfile or profile; empty: none."""
     @property
     def arguments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The script's arguments: sys.argv[1:]. The name of a side input between two NUL characters stands for its local
@@ -265,10 +271,12 @@ class StepSpec(google.protobuf.message.Message):
         side_inputs: collections.abc.Iterable[global___SideInput] | None = ...,
         stored_outputs: collections.abc.Iterable[global___StoredOutput] | None = ...,
         command: builtins.str = ...,
+        resource_monitor_interval: builtins.int = ...,
+        profiling_module: builtins.str = ...,
         environment: global___Environment | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["environment", b"environment", "run_invocation_timeout", b"run_invocation_timeout", "task_overhead_timeout", b"task_overhead_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "code_digest", b"code_digest", "command", b"command", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "reader", b"reader", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "weight", b"weight"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "code_digest", b"code_digest", "command", b"command", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "weight", b"weight"]) -> None: ...
 
 global___StepSpec = StepSpec
 
