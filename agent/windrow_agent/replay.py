@@ -1,12 +1,12 @@
 """``python -m windrow_agent.replay FILE``: runs one mini-batch again, in this terminal, beside its job.
 
-Does with the agent's own parts what an agent does before a worker gets a mini-batch (code, side inputs, data from
-stores, the worker's configuration and environment), then becomes the worker's replay host, in the user's interpreter.
-Nothing is said to a master.
+Does with the agent's own parts what an agent does before a worker gets a mini-batch (code, the step's environment, side
+inputs, data from stores, the worker's configuration), then becomes the worker's replay host. Nothing is said to a
+master.
 
 FILE is a JSON object: ``folder`` (for all that is made), ``step`` and ``assignment`` (StepSpec and Assignment of
 GetReplay, base64), ``inputs`` (name to path), ``archive`` (the code's) or ``code`` (a folder to be used as it is),
-``python``, ``pdb``, ``write_outputs``, ``master`` (its address, for messages).
+``python`` (in place of the step's environment), ``pdb``, ``write_outputs``, ``master`` (its address, for messages).
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from windrow.interpreter import NoInterpreter, check_interpreter, find_interpreter
+from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 from windrow.storage.urls import is_remote
 
 from windrow_agent.agent import boot_path
 from windrow_agent.code_cache import CodeCache, CodeUnavailable
 from windrow_agent.config import default_node_id
+from windrow_agent.environments.libraries import needed_libraries
+from windrow_agent.environments.provider import Environments, Held, folder_of
+from windrow_agent.environments.verdict import EnvironmentFailed
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.flow import packet_of
 from windrow_agent.leases.lease import Lease
@@ -72,10 +76,6 @@ async def _prepare(given: dict[str, Any]) -> NoReturn:
     folder = Path(given["folder"])
     spec = work.StepSpec.FromString(base64.b64decode(given["step"]))
     assignment = work.Assignment.FromString(base64.b64decode(given["assignment"]))
-    if getattr(spec, "command", ""):
-        raise CannotReplay("It is a command, not a script with a run(): run the command by itself")
-    python = find_interpreter(given.get("python"), os.environ)
-    check_interpreter(python)
     places = _output_places(spec, folder / "outputs", write_outputs=bool(given.get("write_outputs")))
     step = Step.open(spec, folder, default_node_id(), 1, now_ns())
     if given.get("code"):
@@ -85,12 +85,58 @@ async def _prepare(given: dict[str, Any]) -> NoReturn:
         await CodeCache(archive.parent, _no_download).unpack(spec.code_digest, step.code)
         code = step.code
     await _check_visible(step, assignment.recipe, given)
+    built = await _environment(step, code) if spec.HasField("environment") and not given.get("python") else None
+    python = str(built.python) if built is not None else find_interpreter(given.get("python"), os.environ)
+    if built is None:
+        check_interpreter(python)
     recipe = await _bring(step, assignment)
-    _become(python, given, step, code, assignment, recipe, places)
+    _become(python, built, given, step, code, assignment, recipe, places)
 
 
 async def _no_download(digest: str, partial: Path) -> None:
     raise CodeUnavailable(f"The code archive {digest} was damaged on its way here. Try again")
+
+
+# The environment.
+
+
+async def _environment(step: Step, code: Path) -> Held:
+    """What the step's script runs in, found in this user's cache or built. Raises CannotReplay."""
+
+    def begin() -> None:
+        print("Building the step's environment (--python PATH: none is built) ...", file=sys.stderr)
+
+    folder = os.environ.get("WINDROW_ENVIRONMENTS_FOLDER")
+    environments = Environments(
+        lambda: folder_of(Path(folder) if folder else None, step.folder, os.environ),
+        None,
+        os.environ,
+        step.folder / "uv-cache",
+    )
+    log = step.log_file(rpc.LOG_KIND_ENVIRONMENT, 0)
+    try:
+        held = await environments.provide(
+            step.spec.environment,
+            code=code,
+            libraries=needed_libraries(step.reader, step.rows),
+            log=log,
+            is_wanted=lambda: True,
+            on_build=begin,
+        )
+    except EnvironmentFailed as failed:
+        detail = f"\n{failed.detail.rstrip()}" if failed.detail else ""
+        raise CannotReplay(f"Its environment could not be built: {failed}{detail}") from failed
+    finally:
+        log.end()
+    if held.missing:
+        held.release()
+        raise CannotReplay(
+            f"Its environment has no {' and '.join(held.missing)}, which it needs for its table: add what is missing "
+            "to the dependencies of its conda_file, and submit the job again; or replay it with --python PATH"
+        )
+    # It is held for as long as the process lives that this one becomes.
+    os.set_inheritable(held.lock.descriptor, True)
+    return held
 
 
 # Outputs.
@@ -126,7 +172,7 @@ def _make_outputs(spec: work.StepSpec, places: Mapping[str, str]) -> str:
 async def _check_visible(step: Step, recipe: bytes, given: dict[str, Any]) -> None:
     """Raises CannotReplay for what the nodes see and this machine does not."""
     needed = [path for path in given.get("inputs", {}).values() if not is_remote(path)]
-    named = "\0".join(step.spec.arguments)
+    named = "\0".join((step.spec.command, *step.spec.arguments))
     wanted = [path for path in needed if path in named] + list(_local_files(step.reader, recipe))
     missing = await asyncio.to_thread(_missing, wanted)
     if missing:
@@ -207,6 +253,7 @@ def _lease(step: Step, assignment: work.Assignment, recipe: bytes) -> Lease:
 
 def _become(
     python: str,
+    built: Held | None,
     given: dict[str, Any],
     step: Step,
     code: Path,
@@ -234,6 +281,7 @@ def _become(
         "page_path": str(Page(step.scratch / "process000.page").path),
         "inline_rows_bytes_max": INLINE_ROWS_BYTES_MAX,
         "install_hint": os.environ.get("WINDROW_INSTALL_HINT", ""),
+        "command": step.localised(spec.command, places),
         "arguments": [step.localised(argument, places) for argument in spec.arguments],
         "output_path": output_path,
         "replay": {
@@ -251,6 +299,7 @@ def _become(
         os.environ,
         spec.environment_variables,
         passed=PASSED,
+        built=None if built is None else str(built.folder),
         job_id=spec.job_id,
         node_id=step.node_id,
         node_rank=0,

@@ -49,10 +49,10 @@ def test_mini_batches_are_listed_with_state_tries_and_cause(ended: Workspace) ->
 @pytest.mark.parametrize(
     ("arguments", "indices"),
     [
-        (["--state", "failed"], [2, 4]),
-        (["--state", "failed", "--state", "succeeded"], [0, 1, 2, 3, 4]),
-        (["--state", "failed", "--state", ".windrow"], [2, 4]),
-        (["--state", "leased"], []),
+        (["--only", "failed"], [2, 4]),
+        (["--only", "failed", "--only", "succeeded"], [0, 1, 2, 3, 4]),
+        (["--only", "failed", "--state", ".windrow"], [2, 4]),
+        (["--only", "leased"], []),
         (["--cause", "exception", "--limit", "1"], [2]),
         (["--cause", "timeout"], []),
         (["--step", "score", "-n", "3"], [0, 1, 2]),
@@ -83,7 +83,7 @@ def test_the_list_for_people_leads_on(ended: Workspace) -> None:
     ("arguments", "told"),
     [
         (["mb", "list", "other"], "no job named 'other'"),
-        (["mb", "list", "ended", "--state", "fialed"], "neither a state of mini-batches"),
+        (["mb", "list", "ended", "--only", "fialed"], "'fialed' is not one of"),
         (["mb", "list", "ended", "--cause", "bad luck"], "There is no cause 'bad luck'"),
         (["mb", "list", "ended", "--step", "other"], "no step named 'other'"),
         (["mb", "show", "ended", "5"], "no mini-batch 5"),
@@ -199,7 +199,7 @@ def test_a_run_is_looked_at_while_it_runs(tmp_path: Path) -> None:
                 return []
             if not workspace.run("job", "list").stdout.startswith("JOB"):
                 return []
-            found = listed(workspace, "--state", "leased", job="live")
+            found = listed(workspace, "--only", "leased", job="live")
             return [one for one in found if one["last_attempt"]["phase"] == "running"]
 
         def two_at_work() -> list[dict[str, Any]] | None:
@@ -210,7 +210,7 @@ def test_a_run_is_looked_at_while_it_runs(tmp_path: Path) -> None:
         # Which of them: nodes hold more than they run.
         running = [one["mini_batch_index"] for one in working]
         assert len(set(running)) == 2 and 0 not in running
-        assert [one["mini_batch_index"] for one in listed(workspace, "--state", "succeeded", job="live")] == [0]
+        assert [one["mini_batch_index"] for one in listed(workspace, "--only", "succeeded", job="live")] == [0]
         shown = workspace.run("mb", "show", "live", str(running[0])).stdout
         assert "Attempt 1: LEASED" in shown
         assert re.search(r"now +running", shown)

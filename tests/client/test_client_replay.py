@@ -370,6 +370,64 @@ def test_every_kind_of_input_is_read_as_in_the_job(others: Workspace, name: str,
         assert told in done.stderr
 
 
+COMMANDS = """
+type: pipeline
+name: commands
+outputs: {made: {type: uri_folder, path: ./out/made}}
+jobs:
+  say:
+    type: command
+    outputs: {made: "${{parent.outputs.made}}"}
+    environment_variables: {FLAVOUR: mint}
+    component:
+      type: command
+      code: ./code
+      outputs: {made: {type: uri_folder}}
+      command: python say.py $FLAVOUR ${{outputs.made}}
+  fail: {type: command, command: echo no luck >&2; exit 3}
+settings: {continue_on_step_failure: true}
+"""
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A job of two commands, one of which failed."""
+    workspace = Workspace(tmp_path_factory.mktemp("commands"))
+    (workspace.folder / "code" / "say.py").write_text(
+        "import pathlib, sys\n"
+        "print('said', sys.argv[1], 'to', sys.stdin.readline().strip())\n"
+        "(pathlib.Path(sys.argv[2]) / 'word').write_text('said')\n"
+    )
+    workspace.job_file.write_text(COMMANDS)
+    done = workspace.run("run", "job.yml", "--no-progress")
+    assert done.returncode == 1, done.stderr
+    return workspace
+
+
+def test_a_command_runs_again_with_the_terminal(commands: Workspace) -> None:
+    made = commands.folder / "out" / "made" / "word"
+    made.unlink()
+    terminal = Terminal(commands, "mb", "replay", "commands", "say/0")
+    terminal.wait_for("Replaying the command of step say, job commands.")
+    terminal.type("you\n")
+    terminal.wait_for("said mint to you")
+    terminal.wait_for("The command ended well.")
+    terminal.wait_for("Output made: 1 file, 4 B")
+    assert terminal.end() == 0
+    assert not made.exists()
+
+
+def test_a_command_that_fails_tells_its_exit_code(commands: Workspace) -> None:
+    done = replay(commands, "fail/0", job="commands")
+    assert done.returncode == 1
+    assert "no luck\n" in done.stderr
+    assert "The command ended with exit code 3" in done.stderr
+    assert "Traceback" not in done.stderr
+    refused = replay(commands, "fail/0", "--pdb", job="commands")
+    assert refused.returncode == 2
+    assert "Step fail is a command" in refused.stderr
+
+
 def test_of_several_steps_one_must_be_named(others: Workspace) -> None:
     done = replay(others, "0", job="others")
     assert done.returncode == 2
@@ -391,7 +449,7 @@ def test_a_served_masters_mini_batch_is_replayed_from_another_folder(tmp_path: P
         assert created.returncode == 0, created.stderr
 
         def first_is_done() -> bool:
-            listed = workspace.run("mb", "list", "served", "--state", "succeeded", "--master", address, "-o", "json")
+            listed = workspace.run("mb", "list", "served", "--only", "succeeded", "--master", address, "-o", "json")
             return '"mini_batch_index": 0' in listed.stdout
 
         wait_until(first_is_done, "the first mini-batch is done")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from embedded_run import EmbeddedRun
+from embedded_run import DEADLINE_S, WINDROW, EmbeddedRun
 
 SCRIPT = """
 import sys
@@ -41,6 +42,16 @@ def test_a_run_builds_what_its_job_file_lists(tmp_path: Path, monkeypatch: pytes
     assert run.output.read_text() == f"2.0.0 {folder}\n" * 3
     (log,) = run.state.glob("jobs/*/logs/score/user/environment/*/process000.build.txt")
     assert "iniconfig==2.0.0" in log.read_text()
+
+    # A mini-batch is replayed in it, and it is built again where it is gone.
+    (job_folder,) = (run.state / "jobs").iterdir()
+    command = [WINDROW, "mb", "replay", job_folder.name, "0", "--state", str(run.state)]
+    for building in (False, True):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+        assert done.returncode == 0, done.stderr
+        assert ("Building the step's environment" in done.stderr) is building
+        assert f"    2.0.0 {folder}\n" in done.stderr
+        shutil.rmtree(folder)
 
     # Told to use its own Python, it says which steps that concerns. The script finds no such version there, or none.
     _, text = run.run("--environments", "own", "--restart")

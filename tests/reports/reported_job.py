@@ -27,7 +27,7 @@ def run(mini_batch):
         open(tried, "w").close()
         if name == "f3":
             raise ValueError("cannot score f3")
-        if name == "f5" and not again:
+        if name == "f1" and not again:
             time.sleep(60)
         if name == "f7" and not again:
             raise KeyError("once")

@@ -23,21 +23,21 @@ def test_all_failures_with_their_tracebacks_the_newest_last(reported: ReportedJo
     assert [failure["time"] for failure in failures] == sorted(failure["time"] for failure in failures)
     text = logs(reported, "--failed")
     heads = [line for line in text.splitlines() if "mini-batch" in line]
-    assert len(heads) == 4 and "mini-batch 1, try 1: run() raised ValueError" in heads[0]
+    assert len(heads) == 4 and "mini-batch 0, try 1: run() took longer" in heads[0]
     assert text.count("Traceback (most recent call last):") == 3
     last = logs(reported, "--failed", "--tail", "1")
     assert "These are the newest 1 of 4" in last and heads[-1] in last and heads[0] not in last
     assert logs(reported, "--failed", "--mini-batch", "3").count("mini-batch ") == 1
-    assert "tell of no failure" in logs(reported, "--failed", "--mini-batch", "0")
+    assert "tell of no failure" in logs(reported, "--failed", "--mini-batch", "2")
 
 
 def test_what_the_logs_tell_of_a_mini_batch(reported: ReportedJob) -> None:
-    text = logs(reported, "--mini-batch", "2")
-    assert "mini-batch 2, try 1: timeout" in text and "mini-batch 2, try 2: done" in text
+    text = logs(reported, "--mini-batch", "0")
+    assert "mini-batch 0, try 1: timeout" in text and "mini-batch 0, try 2: done" in text
     assert "mini-batch 1" not in text
     assert "run() took longer than 2 s" in text
     assert "process000.stdout.txt" in text and "process001.stdout.txt" in text
-    told = json.loads(logs(reported, "--mini-batch", "2", "-o", "json"))
+    told = json.loads(logs(reported, "--mini-batch", "0", "-o", "json"))
     assert [len(told["attempts"]), len(told["failures"])] == [2, 1]
 
 

@@ -50,7 +50,7 @@ def _run(command: str) -> None:
     own = os.path.dirname(os.path.abspath(sys.executable))
     environment["PATH"] = own + os.pathsep + environment.get("PATH", os.defpath)
     begin = _stderr_size()
-    code = subprocess.call([shell, "-c", command], env=environment, stdin=subprocess.DEVNULL)
+    code = subprocess.call([shell, "-c", command], env=environment)
     if code:
         tail = _stderr_since(begin)
         last = tail.splitlines()[-1].strip() if tail else ""

@@ -95,6 +95,10 @@ class ReplayHost(Host):
         self._code = 0
         report = self._report
         items, results = report.item_count, report.result_count
+        if self._configuration.command:
+            _say("The command ended well.")
+            self._tell_figures()
+            return
         if items == 0 and not report.run_us:
             _say("run() was not called: of the mini-batch's rows none is left after the steps of its MLTable file.")
         else:
@@ -139,6 +143,9 @@ class ReplayHost(Host):
     def _tell_figures(self) -> None:
         report = self._report
         whole, run = report.elapsed_us / 1e6, report.run_us / 1e6
+        if self._configuration.command:
+            _say(f"It took {duration_in_words(whole)}.")
+            return
         _say(
             f"It took {duration_in_words(whole)}: run() {duration_in_words(run)}, loading and writing "
             f"{duration_in_words(max(0.0, whole - run))}, CPU {duration_in_words(report.cpu_us / 1e6)}; at most "

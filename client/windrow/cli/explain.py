@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from windrow.cli import exit_codes
 from windrow.cli.display.figures import counted
+from windrow.cli.display.summary import retry_command
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.place import place_options
 from windrow.cli.tables import out, print_json
@@ -20,6 +24,7 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
         reasons = client.explain(job)
         found = client.get(job)
         stands_still = client.runs_nothing and not found.state.ended
+        document = client.document(job)
         warn_read_only(client)
     if output is OutputForm.JSON:
         print_json({"job_id": found.job_id, "state": found.state, "reasons": [reason._asdict() for reason in reasons]})
@@ -34,7 +39,7 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
         if not stands_still or reason.code in ("COMPLETED", "FAILED", "CANCELLED", "WAITS_FOR_STEPS"):
             out(f"  {reason.message or 'There is nothing more to say.'}")
         _tell_failures(steps[reason.step])
-    for line in _what_next(found, reasons, place_options(master, state)):
+    for line in _what_next(found, reasons, document, place_options(master, state)):
         out(line)
     return exit_codes.DONE
 
@@ -52,15 +57,15 @@ def _tell_failures(step: Step) -> None:
         out(f"  {example.status or example.cause}: {times}{where} on {example.node_id}: {example.message}")
 
 
-def _what_next(job: Job, reasons: list[StepReason], options: str) -> list[str]:
+def _what_next(job: Job, reasons: list[StepReason], document: Mapping[str, Any], options: str) -> list[str]:
     """Commands worth typing now."""
     commands: list[str] = []
     if job.state in (JobState.FAILED, JobState.COMPLETED_WITH_FAILURES) or job.parallel.mini_batches.failed:
-        commands.append(f"windrow mb list {job.job_id} --state failed{options}")
+        commands.append(f"windrow mb list {job.job_id} --only failed{options}")
     if any(step.failed_attempts for step in job.steps):
         commands.append(f"windrow job logs {job.job_id} --failed{options}")
     if job.state in (JobState.FAILED, JobState.CANCELLED, JobState.COMPLETED_WITH_FAILURES):
-        commands.append(f"windrow job retry {job.job_id}{options}")
+        commands.append(retry_command(job, document, options))
     if any(reason.waits_for_node for reason in reasons):
         commands.append(f"windrow node list{options}")
     return ["", "Look closer:", *(f"  {command}" for command in commands)] if commands else []

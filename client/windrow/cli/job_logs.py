@@ -105,9 +105,10 @@ def print_mini_batch(client: Client, job_id: str, choice: Choice, *, as_json: bo
     assert choice.mini_batch is not None
     files = choice.files(client, job_id)
     if not files:
+        name = f"{choice.step}/{choice.mini_batch}" if choice.step else choice.mini_batch
         raise NotFound(
             f"No log of job {job_id} tells of mini-batch {choice.mini_batch}: it has not been given to a worker (yet), "
-            f"or there is none of that number. `windrow mb show {job_id} {choice.mini_batch}` tells its state."
+            f"or there is none of that number. `windrow mb show {job_id} {name}` tells its state."
         )
     lines = [
         (file.path, line)

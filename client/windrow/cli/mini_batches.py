@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -16,17 +15,28 @@ from windrow.cli.options import JobName, Master, Output, OutputForm, State, guar
 from windrow.cli.place import place_options
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
 from windrow.errors import UsageError
-from windrow.mini_batch import STATES, Attempt, MiniBatch, MiniBatchDetails
+from windrow.mini_batch import Attempt, MiniBatch, MiniBatchDetails
 
 app = typer.Typer(
     help="The mini-batches of a job: look at them, run one again here.",
     no_args_is_help=True,
-    epilog="example: windrow mb list digits-20260501-101500-ab12 --state failed",
+    epilog="example: windrow mb list digits-20260501-101500-ab12 --only failed",
 )
 
 MiniBatchName = Annotated[
     str, typer.Argument(metavar="MB", help="Which mini-batch: 17, or STEP/17 where the job has several steps.")
 ]
+
+
+class MiniBatchState(StrEnum):
+    """What `--only` takes: `windrow.mini_batch.STATES`."""
+
+    QUEUED = "queued"
+    LEASED = "leased"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
 
 ITEMS_SHOWN = 20
 
@@ -35,14 +45,9 @@ ITEMS_SHOWN = 20
 @guarded
 def list_mini_batches(
     job: JobName,
-    states: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--state",
-            metavar="STATE|DIR",
-            help=f"Only those {', '.join(STATES[1:])}; repeatable. Any other word: the state folder of runs on this "
-            "machine, as elsewhere.",
-        ),
+    only: Annotated[
+        list[MiniBatchState] | None,
+        typer.Option("--only", help="Only those in this state; repeatable."),
     ] = None,
     cause: Annotated[
         str | None,
@@ -58,14 +63,15 @@ def list_mini_batches(
     newest: Annotated[bool, typer.Option("--newest", help="The last begun first, instead of by number.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
     master: Master = None,
+    state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
     """List mini-batches as they are now.
 
     State, tries, cause, items, where and when the newest attempt ran, and what it said.
     """
-    wanted, folder = _states_and_folder(states or [])
-    with open_client(master, folder) as client:
+    wanted = [str(one) for one in only or ()]
+    with open_client(master, state) as client:
         found = list(
             islice(
                 client.mini_batches(
@@ -93,10 +99,10 @@ def list_mini_batches(
     first = 0 if several else 1
     print_table(columns[first:], [_row(one)[first:] for one in found])
     if more:
-        out(f"The first {counted(limit, 'mini-batch')}; there are more: --limit N, or fewer by --state, --cause.")
+        out(f"The first {counted(limit, 'mini-batch')}; there are more: --limit N, or fewer by --only, --cause.")
     bad = next((one for one in found if one.cause), None)
     if bad is not None:
-        options = place_options(master, folder)
+        options = place_options(master, state)
         out(f"To look closer: windrow mb show {job} {_name(bad, several=several)}{options}")
     return exit_codes.DONE
 
@@ -138,7 +144,8 @@ def replay(
     python: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH", help="Interpreter for the script [default: the active environment's, else our own]."
+            metavar="PATH",
+            help="Interpreter for the script [default: the step's environment, else the active one's, else our own].",
         ),
     ] = None,
     code: Annotated[
@@ -185,24 +192,6 @@ def parse_name(text: str) -> tuple[str | None, int]:
     if not number.isdecimal() or (slash and not step):
         raise UsageError(f"{text!r} names no mini-batch: give its number, as in 17, or STEP/17 with the step's name.")
     return step or None, int(number)
-
-
-def _states_and_folder(given: list[str]) -> tuple[list[str], Path | None]:
-    """What `--state` means here: states of mini-batches, and the place of the runs. Raises UsageError."""
-    wanted = [word for word in given if word in STATES[1:]]
-    folders = [word for word in given if word not in STATES[1:]]
-    if len(folders) > 1:
-        raise UsageError(
-            f"--state names two folders, {folders[0]!r} and {folders[1]!r}; one holds the job. The states of "
-            f"mini-batches: {', '.join(STATES[1:])}."
-        )
-    if folders and not Path(folders[0]).is_dir():
-        raise UsageError(
-            f"--state {folders[0]!r} is neither a state of mini-batches ({', '.join(STATES[1:])}) nor a folder here."
-        )
-    by_environment = None if any(f"{word}=".startswith("--master=") for word in sys.argv) else "WINDROW_STATE"
-    folder = folders[0] if folders else os.environ.get(by_environment or "")
-    return wanted, Path(folder) if folder else None
 
 
 def _name(found: MiniBatch, *, several: bool) -> str:

@@ -68,6 +68,11 @@ def replay_mini_batch(
     """Bring here what a replay takes. Raises UsageError, NotFound, RequestRefused."""
     found = client.replay(job_id, index, step=step)
     spec = found.step
+    if spec.command and pdb:
+        raise UsageError(
+            f"Step {spec.step_name} is a command: --pdb stops only where a script's run() raises. Without --pdb the "
+            "command has this terminal; a breakpoint() in its Python code stops there."
+        )
     if code is not None:
         code = _checked_code(code, spec.entry_script)
     folder = _folder(keep)
@@ -128,7 +133,8 @@ def _introduce(
     """Which mini-batch, with which items, by which code, writing where."""
     spec, given = found.step, found.assignment
     count = f" ({counted(given.item_count, 'item')})" if given.item_count else ""
-    say(f"Replaying mini-batch {given.mini_batch_index}{count} of step {spec.step_name}, job {job_id}.")
+    what = "the command" if spec.command else f"mini-batch {given.mini_batch_index}{count}"
+    say(f"Replaying {what} of step {spec.step_name}, job {job_id}.")
     for item in found.items[:ITEMS_SHOWN]:
         say(f"  {item}")
     left = len(found.items) - ITEMS_SHOWN + found.items_left_out

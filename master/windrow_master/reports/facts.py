@@ -38,6 +38,11 @@ class StepFacts(NamedTuple):
         return StepState(self.row.state).name.title()
 
     @property
+    def is_command(self) -> bool:
+        """It has one mini-batch, without input: its command."""
+        return self.settings.get("command") is not None
+
+    @property
     def has_failures(self) -> bool:
         """Something of it failed, if only for a time."""
         return bool(self.counters.failed or self.counters.items_failed or self.counters.failed_attempts)
@@ -61,9 +66,15 @@ class JobFacts(NamedTuple):
         """A command about this job, ready to be typed: `windrow job logs JOB …`."""
         return " ".join(("windrow", words, self.row.job_id, *map(shlex.quote, rest))) + self.options
 
-    def step_option(self, step: StepFacts) -> tuple[str, ...]:
-        """What names a step where there are several."""
-        return ("--step", step.name) if len(self.steps) > 1 else ()
+    def mini_batch(self, step: StepFacts, number: int) -> str:
+        """How commands name a mini-batch: with its step where there are several."""
+        return f"{step.name}/{number}" if len(self.steps) > 1 else str(number)
+
+    def retry_command(self) -> str:
+        """The command that runs what is not done: with the job file, perhaps repaired meanwhile, where it is here."""
+        file = json.loads(self.row.document or b"{}").get("job_file", "")
+        with_file = ("--file", file) if self.row.state != JobState.CANCELLED and Path(file).is_file() else ()
+        return self.command("job retry", *with_file)
 
 
 def read_facts(reader: StoreReader, job: JobRow, logs: Path, options: str) -> JobFacts:

@@ -50,7 +50,8 @@ def job_result(job: JobFacts, reader: StoreReader) -> str:
         told = f"{counters.succeeded:,} of {counted(counters.planned, 'mini-batch')} ok"
         if counters.items_total:
             told += f", {counters.items_ok:,} of {counted(counters.items_total, 'item')} ok"
-        lines.append(f"  {step.name}: {step.outcome}" + (f" ({told})" if step.row.start_time is not None else ""))
+        counts = f" ({told})" if step.row.start_time is not None and not step.is_command else ""
+        lines.append(f"  {step.name}: {step.outcome}{counts}")
         if rows := _rows(step):
             lines.append(f"    {rows}")
     for warning in job.warnings:
@@ -75,7 +76,7 @@ def step_error(job: JobFacts, step: StepFacts) -> str:
     lines += _why(step.row.message)
     main = _examples(step)[:1]
     for cause, _, example in main:
-        lines += ["", f"Most attempts failed by {cause.name.lower()}, first in {_where(cause, example)}:"]
+        lines += ["", f"Most attempts failed by {cause.name.lower()}, first in {_where(step, cause, example)}:"]
         lines += _told(example)
     lines += ["", f"What to do: see {step.name}/job_result.txt, or: {job.command('job logs', '--failed')}"]
     return "\n".join(lines) + "\n"
@@ -164,7 +165,7 @@ def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[s
         kind = category_of(cause, phase)
         status = status_of(AttemptState.FAILED, cause, phase)
         yield f"- {cause.name.lower()} ({status}{', ' + kind if kind else ''}): {counted(count, 'attempt')}"
-        yield f"  First in {_where(cause, example)}:"
+        yield f"  First in {_where(step, cause, example)}:"
         yield from _told(example)
         if file := _log_of(step, cause, example):
             yield f"  Read first: {job.command('job logs', f'{step.name}/{file}')}"
@@ -186,22 +187,19 @@ def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[s
 
 
 def _next_commands(job: JobFacts, step: StepFacts) -> Iterator[str]:
-    option = job.step_option(step)
     example = next((example for _, _, example in _examples(step) if example["mini_batch"] >= 0), None)
     commands: list[tuple[str, str]] = []
     if step.counters.failed_attempts:
         commands.append((job.command("job logs", "--failed"), "the tracebacks of all failures, the newest last"))
     if example is not None:
-        number = str(example["mini_batch"])
-        commands.append((job.command("mb show", number, *option), "all that is known of that mini-batch"))
-        commands.append(
-            (
-                job.command("mb replay", number, *option),
-                "that mini-batch run again in this terminal, for the traceback itself",
-            )
-        )
+        name = job.mini_batch(step, example["mini_batch"])
+        known, again = "all that is known of that mini-batch", "that mini-batch run again in this terminal"
+        if step.is_command:
+            known, again = "all that is known of the attempts", "the command run again in this terminal"
+        commands.append((job.command("mb show", name), known))
+        commands.append((job.command("mb replay", name), again))
     if job.row.state != JobState.COMPLETED:
-        commands.append((job.command("job retry"), _retry_meaning(job)))
+        commands.append((job.retry_command(), _retry_meaning(job)))
     if not commands:
         return
     yield "What to do next"
@@ -226,9 +224,9 @@ def _examples(step: StepFacts) -> list[tuple[Cause, int, dict[str, Any]]]:
     return [(Cause(int(key)), counts[key], step.counters.examples.get(key, {"mini_batch": -1})) for key in ordered]
 
 
-def _where(cause: Cause, example: dict[str, Any]) -> str:
+def _where(step: StepFacts, cause: Cause, example: dict[str, Any]) -> str:
     parts = []
-    if cause != Cause.INIT_FAILED and example.get("mini_batch", -1) >= 0:
+    if cause != Cause.INIT_FAILED and example.get("mini_batch", -1) >= 0 and not step.is_command:
         parts.append(f"mini-batch {example['mini_batch']}")
     if example.get("node_id"):
         parts.append(f"process{example.get('process_number', 0):03d} of node {example['node_id']}")

@@ -161,12 +161,12 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
             if any(map(_script_ran, job.steps)):
                 _out(f"What the script printed and its errors: windrow job logs {job.job_id}{options}")
             if job.state is JobState.FAILED:
-                _out(f"Once it is repaired, run what is not done: {_retry_command(job, document, options)}")
+                _out(f"Once it is repaired, run what is not done: {retry_command(job, document, options)}")
             why = job.message or next((f"step {step.name}: {step.message}" for step in job.steps if step.message), "")
             _out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
 
 
-def _retry_command(job: Job, document: Mapping[str, Any], options: str) -> str:
+def retry_command(job: Job, document: Mapping[str, Any], options: str) -> str:
     """The command that goes on with what is not done, with the job file that is there now, if it is."""
     file = Path(document.get("job_file", ""))
     shown = file.name if file.parent == Path.cwd() else str(file)
