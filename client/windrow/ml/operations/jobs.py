@@ -124,8 +124,8 @@ class JobOperations:
         """Follow a job to its end, with a line for each change. Raises JobFailed if it does not end well."""
         client = self._connection.client()
         print(f"RunId: {name}")
-        if not self._connection.is_embedded and next(client.list_nodes(), None) is None:
-            print("No agent is connected to the master: the job waits. Start one: windrow agent --master ADDRESS")
+        if waits := client.why_no_work(name):
+            print(waits)
         shown = ""
         job = None
         for job in client.progress(name):
