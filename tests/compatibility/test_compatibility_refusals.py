@@ -47,7 +47,7 @@ def test_of_a_step(job: CompatibilityJob, settings: str, said: list[str]) -> Non
         ("task.program_arguments=--amlbi_async_mode True", ["--amlbi_async_mode", "enqueue()", "run()"]),
         ("task.program_arguments=--amlbi_file_format csv", ["--amlbi_file_format", "one of jsonl"]),
         ("type=sweep", ["jobs.score.type", "sweep", "--set jobs.score=null"]),
-        ("type=command", ["jobs.score.type", "command", "--set jobs.score=null"]),
+        ("type=command", ["jobs.score.command", "is missing", "python train.py"]),
     ],
 )  # fmt: skip
 def test_of_a_setting(job: CompatibilityJob, setting: str, said: list[str]) -> None:
