@@ -28,7 +28,7 @@ setup: $(VENV)/.ready ## Set up .venv
 .PHONY: demo
 demo: setup ## Run an example end to end and show the first lines of its output
 	@$(BIN)/python examples/digits/train.py
-	$(BIN)/windrow run examples/digits/job.yml
+	$(BIN)/windrow run examples/digits/job.yml --environments own
 	@echo && echo "examples/digits/output/digits.csv begins (image, digit, confidence):"
 	@head -n 5 examples/digits/output/digits.csv
 

@@ -23,6 +23,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 from windrow.journal import log, say
@@ -36,6 +37,7 @@ from windrow_agent.dispatch import TICK_S, Dispatcher
 from windrow_agent.health import HealthSocket
 from windrow_agent.node import kernel, resources
 from windrow_agent.node.identity import Identity
+from windrow_agent.node.monitor import Monitor
 from windrow_agent.pool import Node, Pool
 from windrow_agent.session.link import Link, LinkLost
 from windrow_agent.session.log_pushes import LogPushes
@@ -44,6 +46,9 @@ from windrow_agent.session.session import Session
 from windrow_agent.session.uploads import Uploads
 from windrow_agent.session.upward import Upward
 from windrow_agent.workers.gpus import GpuIndices, find_gpus
+
+if TYPE_CHECKING:
+    from windrow_agent.environments.provider import Environments
 
 _SETTLE_S = 0.01
 _LAST_LOGS_S = 2.0
@@ -76,8 +81,15 @@ class Agent:
         self.pool = Pool(config, node, GpuIndices(devices), os.environ)
         self.code = CodeCache(folder / "code", self._download)
         self.uploads = Uploads(self._link, self.upward.complete)
+        builds = config.environments == "build" and config.python is None
         self.dispatcher = Dispatcher(
-            self.pool, self.upward, folder, self.code.unpack, self.uploads.stage, config.fetched_bytes_max
+            self.pool,
+            self.upward,
+            folder,
+            self.code.unpack,
+            self.uploads.stage,
+            config.fetched_bytes_max,
+            self._make_environments if builds else None,
         )
         self.session = Session(
             config,
@@ -105,6 +117,7 @@ class Agent:
             asyncio.create_task(self.session.run()),
             asyncio.create_task(self._tick()),
             asyncio.create_task(self.logs.run()),
+            asyncio.create_task(Monitor(self.dispatcher.steps.values, self.config.folder).run()),
         ]
         ending = asyncio.create_task(self._until_drained())
         at_once = asyncio.create_task(self._now.wait())
@@ -205,6 +218,18 @@ class Agent:
             # Not before: deleting an earlier incarnation's files is in nobody's way now.
             threading.Thread(target=shutil.rmtree, args=(self._retired_steps, True), daemon=True).start()
             self._retired_steps = None
+
+    def _make_environments(self) -> Environments:
+        """At the first need: most steps ask for none."""
+        from windrow_agent.environments.provider import Environments, folder_of
+
+        config = self.config
+        return Environments(
+            lambda: folder_of(config.environments_folder, config.folder, os.environ),
+            config.python,
+            os.environ,
+            config.folder / "uv-cache",
+        )
 
     def _link(self) -> asyncio.Future[Link]:
         """The present connection: the session comes after who needs it."""

@@ -36,6 +36,9 @@ class AgentConfig:
     - ``slots``: worker processes at a time; by default one a processor that the agent may use.
     - ``gpu_count``: GPUs to hand out; by default those that the driver shows.
     - ``python``: interpreter for user scripts; by default the active virtual or conda environment's, else our own.
+    - ``environments``: ``build`` what steps ask for, or let all scripts run in the node's ``own`` Python, as they do
+      where ``python`` is given.
+    - ``environments_folder``: where those that are built are kept; by default the user's cache, else ``folder``.
     - ``drain_grace_s``: how long work may go on after SIGTERM before it is handed back.
     - ``on_master_lost``: ``finish`` what is held while the master is away, or ``stop`` when the leases have ended.
     - ``give_up_after_s``: end the agent when no master has been reachable for so long; null: never.
@@ -56,6 +59,8 @@ class AgentConfig:
     slots: int | None = None
     gpu_count: int | None = None
     python: str | None = None
+    environments: str = "build"
+    environments_folder: Path | None = None
     drain_grace_s: float = 30.0
     on_master_lost: str = "finish"
     give_up_after_s: float | None = None
@@ -85,7 +90,7 @@ class AgentConfig:
         for name in ("folder", "master_addresses"):
             if not values.get(name):
                 raise BadConfig(f"The agent's configuration lacks {name!r}")
-        for name in ("folder", "tls_ca_file"):
+        for name in ("folder", "tls_ca_file", "environments_folder"):
             if name in values:
                 values[name] = Path(_typed(name, values[name], str)).absolute()
         for name in ("master_addresses", "passed_environment"):
@@ -119,6 +124,8 @@ class AgentConfig:
                 f"node_id is {self.node_id!r}; it must begin with a letter or digit, "
                 "followed by up to 63 letters, digits, '.', '_' or '-'"
             )
+        if self.environments not in ("build", "own"):
+            raise BadConfig(f"environments is {self.environments!r}; allowed: build, own")
         if self.on_master_lost not in ("finish", "stop"):
             raise BadConfig(f"on_master_lost is {self.on_master_lost!r}; allowed: finish, stop")
         if self.slots is not None and self.slots < 1:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windrow.journal import say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
@@ -20,6 +21,7 @@ from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.flow import Flow
 from windrow_agent.leases.lease import Lease, LeaseState
 from windrow_agent.leases.ledger import Ledger
+from windrow_agent.outfitting import Outfitter
 from windrow_agent.outputs.saver import Saver
 from windrow_agent.pool import Pool, now_ns
 from windrow_agent.session.upward import Upward
@@ -27,9 +29,13 @@ from windrow_agent.steps import BadStep, Step, StepState
 from windrow_agent.supervision import StageRows, Supervisor
 from windrow_agent.telling import Teller
 
+if TYPE_CHECKING:
+    from windrow_agent.environments.provider import Environments
+
 TICK_S = 0.05
 _TICK_LATE_NS = 2_000_000_000
 _SLOW_TICKS = 4
+_LOG_TICKS = 40
 _LAST_LOOKS = 3
 """At the end: the kernel's list of children may miss one while others die."""
 
@@ -44,8 +50,16 @@ class Dispatcher:
     """
 
     def __init__(
-        self, pool: Pool, upward: Upward, folder: Path, unpack: Unpack, stage: StageRows, fetched_bytes_max: int
+        self,
+        pool: Pool,
+        upward: Upward,
+        folder: Path,
+        unpack: Unpack,
+        stage: StageRows,
+        fetched_bytes_max: int,
+        make_environments: Callable[[], Environments] | None = None,
     ) -> None:
+        """``make_environments``: called when the first step asks for one; None: all run in the node's own Python."""
         self.ledger = Ledger()
         self.steps: dict[int, Step] = {}
         self.ended: list[Step] = []
@@ -56,6 +70,7 @@ class Dispatcher:
         self._flow = Flow(self.ledger, self.steps, pool, upward)
         self._saver = Saver()
         self._supervisor = Supervisor(self._flow, pool, upward, folder / "staged", stage, self._saver, self._changed)
+        self._outfitter = Outfitter(make_environments)
         self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched)
         self.teller = Teller(self.ledger, self.steps, pool, upward, self._fetcher)
         self._last_tick_ns = now_ns()
@@ -178,31 +193,38 @@ class Dispatcher:
             self._upward.capacity(spec.step_id, 0, 0, given_up=True)
             return
         step.next_process = self._next_process.get(step.step_id, 0)
+        self._outfitter.begin(step)
         self.steps[spec.step_id] = step
         self.allot()
         self._run_aside(self._prepare(step))
 
     async def _prepare(self, step: Step) -> None:
-        """Fetches the code and side inputs, then lets the first workers start: nobody waits for an assignment."""
+        """Fetches the code, the environment and side inputs, then lets the first workers start: nobody waits for an
+        assignment.
+        """
         text = ""
+        failure = None
         try:
             await self._unpack(step.spec.code_digest, step.code)
         except CodeUnavailable as error:
             text = str(error)
         except OSError as error:
             text = f"The code of step {step.spec.step_name!r} could not be unpacked on this node: {error}"
+        if not text and step.spec.HasField("environment"):
+            failure = await self._outfitter.outfit(step)
         try:
-            for side in step.spec.side_inputs if not text else ():
+            for side in step.spec.side_inputs if not text and failure is None else ():
                 place = await self._fetcher.bring(step, side.name, side.address, writable=side.writable)
                 step.side_inputs[side.name] = place
         except NotFetched as error:
             text = f"An input of step {step.spec.step_name!r} could not be brought to this node: {error}"
         if step.state is not StepState.PREPARING:
             await asyncio.to_thread(step.drop_work)
-        elif text:
-            say(logging.ERROR, text, step=step.step_id)
-            step.given_up_for = completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
-            self._upward.fail(step.given_up_for)
+        elif text or failure is not None:
+            failure = failure or completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
+            say(logging.ERROR, failure.message, step=step.step_id)
+            step.given_up_for = failure
+            self._upward.fail(failure)
             self._flow.release_queued(step.step_id)
             self.teller.tell_capacities()
         else:
@@ -305,6 +327,9 @@ class Dispatcher:
             for step in self.steps.values():
                 for log in step.logs:
                     log.file.bound()
+                if self._ticks % _LOG_TICKS == 0:
+                    for worker in step.workers.values():
+                        worker.log.flush()
             self.allot()
             self._pool.end_orphans()
 
@@ -336,6 +361,7 @@ class Dispatcher:
 
     def kill_all(self) -> None:
         """The agent ends now: no worker may outlive it."""
+        self._outfitter.close()
         self._fetcher.close()
         self._saver.close()
         workers = list(self._pool.workers.values())

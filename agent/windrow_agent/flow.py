@@ -101,7 +101,7 @@ class Flow:
         for lease_id in unread:
             lease = self.ledger.get(lease_id)
             if lease is None or len(lease.recipe) > PACKET_RECIPE_MAX:
-                _recipe_path(worker, lease_id).unlink(missing_ok=True)
+                _recipe_path(worker.scratch, lease_id).unlink(missing_ok=True)
         self._upward.release(self.ledger.take_back(worker.key, unread))
         if worker.retiring:
             # What told it to stop was unread, too.
@@ -131,7 +131,7 @@ class Flow:
         """Writes given leases into the worker's channel; what does not fit goes back to the queue."""
         for position, lease in enumerate(leases):
             try:
-                if worker.send(_packet(worker, lease)):
+                if worker.send(packet_of(lease, worker.scratch)):
                     continue
                 self.ledger.withdraw(worker.key, leases[position:])
             except OSError as error:
@@ -145,18 +145,19 @@ class Flow:
             return
 
 
-def _packet(worker: WorkerProcess, lease: Lease) -> bytes:
+def packet_of(lease: Lease, scratch: Path) -> bytes:
+    """What a worker with this scratch folder is sent of a lease. Raises OSError (disk full)."""
     recipe = lease.recipe
     if len(recipe) <= PACKET_RECIPE_MAX:
         return frames.run_packet(
             lease.attempt, lease.lease_id, lease.mini_batch_index, lease.item_first, lease.item_count, recipe
         )
-    path = _recipe_path(worker, lease.lease_id)
+    path = _recipe_path(scratch, lease.lease_id)
     path.write_bytes(recipe)
     return frames.run_packet_with_file(
         lease.attempt, lease.lease_id, lease.mini_batch_index, lease.item_first, lease.item_count, str(path).encode()
     )
 
 
-def _recipe_path(worker: WorkerProcess, lease_id: int) -> Path:
-    return worker.scratch / f"recipe-{lease_id:016x}"
+def _recipe_path(scratch: Path, lease_id: int) -> Path:
+    return scratch / f"recipe-{lease_id:016x}"

@@ -16,6 +16,7 @@ from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.config import AgentConfig
 from windrow_agent.leases.allot import Demand, allot
+from windrow_agent.log_places import place_of
 from windrow_agent.node import strays
 from windrow_agent.outputs.folder import OutputFolder
 from windrow_agent.steps import Step, StepState
@@ -24,6 +25,7 @@ from windrow_agent.workers.environment import mark_of, worker_environment
 from windrow_agent.workers.gpus import GpuIndices
 from windrow_agent.workers.page import Page
 from windrow_agent.workers.process import Channels, SpawnFailed, WorkerProcess
+from windrow_agent.workers.process_log import ProcessLog
 
 LAUNCH = Path(__file__).parent / "workers" / "launch.py"
 IDLE_NS = 2_000_000_000
@@ -63,7 +65,9 @@ class Pool:
         for step in serving:
             idle = now_ns - step.active_ns > IDLE_NS and not held(step.step_id)
             limit = step.workers_max
-            if step.given_up:
+            if not step.outfitted:
+                limit = 0
+            elif step.given_up:
                 limit = min(limit, len(step.live))
             elif idle and len(serving) > 1:
                 limit = 0
@@ -95,7 +99,8 @@ class Pool:
         name = f"process{number:03d}"
         stdout = step.log_file(rpc.LOG_KIND_STDOUT, number)
         stderr = step.log_file(rpc.LOG_KIND_STDERR, number)
-        python = find_interpreter(self._config.python, self._environment)
+        built = step.environment
+        python = find_interpreter(self._config.python, self._environment) if built is None else str(built.python)
         scratch = step.scratch / name
         gpu = self._gpus.take()
         channels: Channels | None = None
@@ -115,15 +120,20 @@ class Pool:
             config = step.scratch / f"{name}.json"
             document = self._worker_config(step, number, channels, page, scratch, script_log.parent)
             document |= {
+                "command": step.localised(step.spec.command, places),
                 "arguments": [step.localised(argument, places) for argument in step.spec.arguments],
                 "output_path": output_path,
             }
             config.write_text(json.dumps(document))
-            worker = WorkerProcess(key, step.step_id, number, gpu, page, channels, stdout, stderr, scratch, outputs)
+            log = ProcessLog(step.log_file(rpc.LOG_KIND_PROCESS, number))
+            worker = WorkerProcess(
+                key, step.step_id, number, gpu, page, channels, stdout, stderr, scratch, log, outputs
+            )
             environment = worker_environment(
                 self._environment,
                 step.spec.environment_variables,
                 passed=self._config.passed_environment,
+                built=None if built is None else str(built.folder),
                 job_id=step.spec.job_id,
                 node_id=self.node.node_id,
                 node_rank=self._config.node_rank,
@@ -148,6 +158,7 @@ class Pool:
             ) from error
         strays.record(self._records, worker.pid)
         self.workers[key] = step.workers[key] = worker
+        log.begin(name, self.node.node_id, worker.pid, python, step.spec.job_id, step.spec.step_name)
         say(logging.INFO, "worker started", step=step.step_id, process=name, pid=worker.pid, gpu=gpu)
         return worker
 
@@ -175,27 +186,38 @@ class Pool:
     def _worker_config(
         self, step: Step, number: int, channels: Channels, page: Page, scratch: Path, log_folder: Path
     ) -> dict[str, object]:
-        spec = step.spec
         return {
             "work_fd": channels.work_far.fileno(),
             "result_fd": channels.result_far.fileno(),
             "page_path": str(page.path),
-            "code_folder": str(step.code),
-            "entry_script": spec.entry_script,
-            "logging_level": spec.logging_level or "INFO",
-            "job_id": spec.job_id,
-            "step_name": spec.step_name,
-            "node_id": self.node.node_id,
-            "node_rank": self._config.node_rank,
-            "process_name": f"process{number:03d}",
-            "process_number": number,
-            "log_folder": str(log_folder),
-            "scratch_folder": str(scratch),
             "inline_rows_bytes_max": self.inline_rows_bytes_max,
             "install_hint": self._environment.get("WINDROW_INSTALL_HINT", ""),
-            "reader": step.worker_reader,
-            "rows": step.rows,
+            **hosting(step, number, self.node.node_id, self._config.node_rank, scratch, log_folder),
+            "profiling_module": step.spec.profiling_module,
+            "profile_path": str(step.log_folder / place_of(rpc.LOG_KIND_PROFILE, self.node.node_id, number)),
         }
+
+
+def hosting(
+    step: Step, number: int, node_id: str, node_rank: int, scratch: Path, log_folder: Path
+) -> dict[str, object]:
+    """What a worker is to host: the part of its configuration that does not depend on how it is reached."""
+    spec = step.spec
+    return {
+        "code_folder": str(step.code),
+        "entry_script": spec.entry_script,
+        "logging_level": spec.logging_level or "INFO",
+        "job_id": spec.job_id,
+        "step_name": spec.step_name,
+        "node_id": node_id,
+        "node_rank": node_rank,
+        "process_name": f"process{number:03d}",
+        "process_number": number,
+        "log_folder": str(log_folder),
+        "scratch_folder": str(scratch),
+        "reader": step.worker_reader,
+        "rows": step.rows,
+    }
 
 
 def now_ns() -> int:

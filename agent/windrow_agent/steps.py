@@ -24,18 +24,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.fetching.recipes import local_reader, needs_fetching
 from windrow_agent.leases.holding import Pace
+from windrow_agent.log_places import WORKER_LOGS, place_of
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.deadlines import Limits
 from windrow_agent.workers.process import WorkerProcess
 
+if TYPE_CHECKING:
+    from windrow_agent.environments.provider import Held
+
 _ERROR_FILE_BYTES = 4 << 20
+_ERRORS = frozenset((rpc.LOG_KIND_ERROR, rpc.LOG_KIND_RUNTIME_ERROR))
 
 
 class StepState(IntEnum):
@@ -95,8 +100,16 @@ class Step:
     """Workers whose ``shutdown()`` failed, or did not come to its end."""
     shutdown_failure: str = ""
     """What the first of them says."""
+    monitor_at: float | None = None
+    """When its node's resources are looked at next (monotonic seconds); None: not yet settled."""
     asked_to_end: bool = False
     """The master wants to hear when it has ended here."""
+    environment: Held | None = None
+    """In which its scripts run; None: in the node's own Python."""
+    outfitted: bool = True
+    """False: it waits for its environment, and wants no work."""
+    building_since_ns: int = 0
+    """Since when its environment is being built here; 0: it is not."""
 
     @classmethod
     def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int) -> Step:
@@ -219,29 +232,31 @@ class Step:
         return not self.given_up and (self.failures == 0 or self.failures + starting < self.failures_max)
 
     def log_file(self, kind: rpc.LogKind.ValueType, number: int) -> CapturedFile:
-        """The file for one kind of log of one process, where the tree of reference 7.1 has it."""
-        folder, suffix = {
-            rpc.LOG_KIND_STDOUT: ("stdout", ".stdout.txt"),
-            rpc.LOG_KIND_STDERR: ("stderr", ".stderr.txt"),
-            rpc.LOG_KIND_ERROR: ("error", ".txt"),
-            rpc.LOG_KIND_ENTRY_SCRIPT: ("entry_script_log", ".log.txt"),
-        }[kind]
-        path = self.log_folder / "user" / folder / self.node_id / f"process{number:03d}{suffix}"
+        """The file for one kind of log of one process (of the node: number 0, or the minute), where the tree of
+        reference 7.1 has it."""
+        path = self.log_folder / place_of(kind, self.node_id, number)
         for log in self.logs:
             if log.file.path == path:
                 return log.file
-        file = CapturedFile(path, _ERROR_FILE_BYTES) if kind == rpc.LOG_KIND_ERROR else CapturedFile(path)
+        file = CapturedFile(path, _ERROR_FILE_BYTES) if kind in _ERRORS else CapturedFile(path)
         self.logs.append(LogFile(kind, number, file))
         return file
 
     def end_logs(self, number: int) -> None:
         """A process is gone: its files do not grow any more."""
+        if self.spec.profiling_module:
+            # Only now: while it lives its profile is written anew again and again.
+            self.log_file(rpc.LOG_KIND_PROFILE, number)
         for log in self.logs:
-            if log.process_number == number:
+            if log.process_number == number and log.kind in WORKER_LOGS:
                 log.file.end()
 
     def drop_work(self) -> None:
-        """Removes code, scratch, fetched data and outputs; the logs stay until the master has them."""
+        """Removes code, scratch, fetched data and outputs, and gives the environment back; the logs stay until the
+        master has them.
+        """
+        if self.environment is not None:
+            self.environment.release()
         for folder in (self.code, self.scratch, self.fetched, self.outputs):
             shutil.rmtree(folder, ignore_errors=True)
 

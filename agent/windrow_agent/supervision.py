@@ -15,10 +15,9 @@ from pathlib import Path
 
 from windrow.interpreter import NoInterpreter
 from windrow.journal import say
-from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
-from windrow_agent import completions
+from windrow_agent import completions, worker_errors
 from windrow_agent.flow import Flow
 from windrow_agent.leases.lease import Lease
 from windrow_agent.outputs.saver import Saver
@@ -32,6 +31,7 @@ from windrow_agent.workers.frames import BadFrame, FrameType, Result
 from windrow_agent.workers.oom import OomCounter
 from windrow_agent.workers.page import BUSY, NOTHING, Look, Phase
 from windrow_agent.workers.process import SpawnFailed, WorkerProcess
+from windrow_agent.workers.process_log import TOLD_FROM_S
 
 _CLOSED_PATIENCE_NS = 1_000_000_000
 _UNREAD_PATIENCE_NS = 60_000_000_000
@@ -120,8 +120,7 @@ class Supervisor:
         if gives_up:
             step.given_up_for = failure
         self._upward.fail(failure)
-        if detail:
-            step.log_file(rpc.LOG_KIND_ERROR, process_number).write(f"{message}\n{detail}\n".encode())
+        worker_errors.note_worker(step, process_number, worker_errors.cause_name(cause), message, detail)
         if step.given_up and not step.live:
             self._flow.release_queued(step.step_id)
 
@@ -149,7 +148,8 @@ class Supervisor:
         keep = self._upward.outbox.add
         key, number = worker.key, worker.process_number
         elapsed_us = 0
-        finished = 0
+        finished = untold = untold_us = 0
+        told = worker.log.tells or (step.pace.duration_s or 1.0) >= TOLD_FROM_S
         for result in results:
             kind = result.type
             if kind in (FrameType.DONE, FrameType.FAILED):
@@ -160,12 +160,17 @@ class Supervisor:
                     continue
                 finished += 1
                 elapsed_us += result.elapsed_us
+                if told or kind == FrameType.FAILED:
+                    worker.log.add(lease, result, worker_errors.failed_by(result))
+                else:
+                    untold += 1
+                    untold_us += result.elapsed_us
                 if result.flags & frames.ROWS_IN_FILE or worker.outputs is not None:
                     self._take_slowly(step, worker, lease, result)
                     continue
                 completion = completions.from_result(result, number)
                 if completion.detail:
-                    self._note_error(step, number, lease, completion)
+                    worker_errors.note_attempt(step, number, lease, completion)
                 keep(result.lease_id, completion.SerializeToString())
             elif kind == FrameType.READY:
                 worker.ready = True
@@ -182,8 +187,11 @@ class Supervisor:
                 _, message, detail = completions.failure_of(completions.side_of(result))
                 say(logging.WARNING, "shutdown() failed", step=step.step_id, process=number, why=message)
                 step.note_shutdown_failure(number, message)
-                step.log_file(rpc.LOG_KIND_ERROR, number).write(f"{message}\n{detail}\n".encode())
+                worker_errors.note_worker(step, number, "shutdown_failed", message, detail)
         if finished:
+            worker.log.write()
+            if untold:
+                worker.log.count(untold, untold_us)
             self._upward.wake()
             step.failures = 0
             step.active_ns = now_ns()
@@ -202,7 +210,7 @@ class Supervisor:
         completion = completions.from_result(result, worker.process_number, rows=b"" if in_file else None)
         kept = self._staged / f"{lease.lease_id:016x}" if in_file else None
         if completion.detail:
-            self._note_error(step, worker.process_number, lease, completion)
+            worker_errors.note_attempt(step, worker.process_number, lease, completion)
         if kept is not None:
             try:
                 Path(result.rows.decode("utf-8", "surrogateescape")).rename(kept)
@@ -223,12 +231,6 @@ class Supervisor:
         else:
             self._upward.outbox.reserve(lease.lease_id, completion.rows_length)
             self._stage(lease, completion, rows)
-
-    @staticmethod
-    def _note_error(step: Step, number: int, lease: Lease, completion: work.Completion) -> None:
-        """logs/user/error/<node>/processNNN.txt (reference 7.1)."""
-        head = f"mini-batch {lease.mini_batch_index}, try {lease.attempt}: {completion.message}"
-        step.log_file(rpc.LOG_KIND_ERROR, number).write(f"{head}\n{completion.detail}\n".encode())
 
     # Deadlines.
 
@@ -361,6 +363,9 @@ class Supervisor:
             step.note_shutdown_failure(worker.process_number, found.message)
         if worker.outputs is not None:
             self._saving.worker_gone(step, worker, worker.outputs)
+        how = f"signal {exit_.signal}" if exit_.signal else f"exit code {exit_.code}"
+        why = worker.overrun.text if worker.overrun else worker.killed_for
+        worker.log.end(f"{how} ({why})" if why else how)
         # Not before: what has just been written about its end is the last of its logs, too.
         step.end_logs(worker.process_number)
         if step.given_up and not step.live:
@@ -373,7 +378,7 @@ class Supervisor:
             process=worker.process_number,
             exit_code=exit_.code,
             signal=exit_.signal,
-            killed_for=worker.overrun.text if worker.overrun else worker.killed_for,
+            killed_for=why,
             charged=loss.charged.lease_id if loss.charged else None,
             requeued=len(loss.requeued),
         )
@@ -394,7 +399,8 @@ class Supervisor:
             in_run=look.phase is Phase.RUNNING,
         )
         step.failures = 0
-        self._note_error(step, worker.process_number, lease, completion)
+        worker_errors.note_attempt(step, worker.process_number, lease, completion)
+        worker.log.add_death(lease, completion, worker_errors.cause_name(completion.cause))
         self._upward.complete(lease.lease_id, completion.SerializeToString())
 
     def forget(self, worker: WorkerProcess) -> None:

@@ -58,7 +58,7 @@ class Teller:
                 continue
             workers = step.target
             given_up = step.given_up and not step.live
-            if blocked or given_up:
+            if blocked or given_up or not step.outfitted:
                 wanted = 0
             elif workers:
                 wanted = workers * step.pace.depth
@@ -102,4 +102,13 @@ class Teller:
                     rss_kib=UsageMeter.rss_kib(worker.pid),
                 )
             )
+        for step in self._steps.values():
+            if step.building_since_ns:
+                statuses.append(
+                    node_messages.WorkerStatus(
+                        step_id=step.step_id,
+                        phase=node_messages.WORKER_PHASE_BUILDING,
+                        phase_ms=max(0, now - step.building_since_ns) // 1_000_000,
+                    )
+                )
         return statuses

@@ -14,6 +14,7 @@ from benchmarks.rows import (
     million_mini_batches,
     noop,
     partitions,
+    pipeline_steps,
     role_killed,
     small_files,
     worker_killed,
@@ -24,6 +25,7 @@ ROWS: list[Row] = [
     for module in (
         noop,
         cold_start,
+        pipeline_steps,
         small_files,
         csv_table,
         big_table,

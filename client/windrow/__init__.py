@@ -8,6 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing costs 4 ms on the way to the first run()
 if TYPE_CHECKING:
+    from windrow.asset import Asset
     from windrow.client import Client
     from windrow.embedded.run import Run, run
     from windrow.errors import WindrowError
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Client", "Job", "JobState", "Node", "Run", "WindrowError", "__version__", "run"]
+__all__ = ["Asset", "Client", "Job", "JobState", "Node", "Run", "WindrowError", "__version__", "run"]
 
 _LAZY = {
+    "Asset": "windrow.asset",
     "Client": "windrow.client",
     "Job": "windrow.job",
     "JobState": "windrow.job",

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import grpc
 
+from windrow.asset_calls import AssetCalls
 from windrow.contexts import Access, find_access
 from windrow.errors import DeadlinePassed, JobFailed, NotFound, UsageError, WindrowError
-from windrow.job import Job, job_from_message
+from windrow.job import Job, StepReason, job_from_message
+from windrow.looking_closer import LookingCloser
 from windrow.node import Node, node_from_message
 from windrow.results import RowsFile, output_names, read_frame, rows_file, rows_of, single_name
 from windrow.rpc.connection import Connection, Patience
@@ -59,7 +61,7 @@ class Master(NamedTuple):
     datastores: dict[str, str]
 
 
-class Client:
+class Client(LookingCloser, AssetCalls):
     """A connection to a master. Safe for use by several threads; close it, or use it as a context manager.
 
     Calls outlive a restart of the master: they are repeated (harmlessly) until `patience_s` seconds have passed
@@ -73,13 +75,14 @@ class Client:
         state: str | os.PathLike[str] | None = None,
         access: Access | None = None,
         patience_s: float = 15.0,
+        new: bool = False,
     ) -> None:
         """Connect to a master: at `address` (`host:port`, `unix:/path`, or the name of a context), by an `access`, or
         to that of an embedded run's `state` folder. By default: $WINDROW_MASTER, else the context in use.
 
         With an address go the files that $WINDROW_CA_FILE and $WINDROW_TOKEN_FILE name. `state`: where no master is
         live over that folder, a private one is started for as long as the client is open; it answers questions but
-        runs nothing. Raises UsageError, StateFolderError, MasterFailed.
+        runs nothing; `new`: the folder need not be there yet. Raises UsageError, StateFolderError, MasterFailed.
         """
         self._session: Session | None = None
         if sum(given is not None for given in (address, state, access)) > 1:
@@ -87,7 +90,7 @@ class Client:
         if state is not None:
             from windrow.embedded.session import open_session
 
-            self._session = open_session(os.fspath(state), with_agent=False, must_exist=True)
+            self._session = open_session(os.fspath(state), with_agent=False, must_exist=not new)
             try:
                 access = Access(self._session.wait_ready())
             except BaseException:
@@ -164,11 +167,23 @@ class Client:
         and so does data at relative paths, unless the master sees the same folder; `on_upload` is told how far it is.
         Raises windrow.spec.JobFileError with all problems of the file, RequestRefused for what the master refuses.
         """
+        return self.submit_effective(self._prepared(job, sets, name, priority, weight, on_upload))
+
+    def _prepared(
+        self,
+        job: str | os.PathLike[str] | LoadedJob,
+        sets: Sequence[str],
+        name: str | None,
+        priority: int,
+        weight: int,
+        on_upload: Callable[[UploadMoment], None],
+    ) -> EffectiveJob:
+        """The effective job that can be submitted: its code and data are where the master is."""
         master = self.master()
         if isinstance(job, (str, os.PathLike)):
             from windrow.spec import load_job
 
-            job = load_job(job, sets, embedded=master.embedded)
+            job = load_job(job, sets, embedded=master.embedded, assets=self.asset_lookup)
         elif sets:
             raise UsageError("`sets` change a job file while it is loaded; give them to load_job.")
         data_paths = None
@@ -176,8 +191,7 @@ class Client:
             from windrow.upload import upload_data
 
             data_paths = upload_data(self.connection, job, master.datastores, on_upload)
-        effective = self.upload_code(job, data_paths=data_paths, name=name, priority=priority, weight=weight)
-        return self.submit_effective(effective)
+        return self.upload_code(job, data_paths=data_paths, name=name, priority=priority, weight=weight)
 
     def upload_code(
         self,
@@ -221,6 +235,30 @@ class Client:
         request = pb.SubmitJobRequest(request_id=request_id or os.urandom(16).hex(), document=job.to_json().encode())
         return job_from_message(self.connection.call(self._stub.SubmitJob, request).job)
 
+    def retry(
+        self,
+        job_id: str,
+        job: str | os.PathLike[str] | LoadedJob | None = None,
+        *,
+        sets: Sequence[str] = (),
+        on_upload: Callable[[UploadMoment], None] = lambda moment: None,
+    ) -> Job:
+        """Run what is not done of a job that has ended, into the same outputs; return the job, at work again.
+
+        Items with a result keep it. `job`: the repaired job file, or what `windrow.spec.load_job` made of it, whose
+        code, arguments, limits and retries count from now on; None: as the job was. Raises NotFound, RequestRefused
+        (JOB_NOT_ENDED, NOTHING_TO_RETRY, JOB_INVALID), and what `submit` raises.
+        """
+        generation = self.get(job_id).generation
+        document = b""
+        if job is not None:
+            effective = self._prepared(job, sets, None, 0, 1, on_upload)
+            document = effective._replace(name=job_id).to_json().encode()
+        elif sets:
+            raise UsageError("`sets` change a job file; give that, too.")
+        request = pb.RetryJobRequest(job_id=job_id, generation=generation, document=document)
+        return job_from_message(self.connection.call(self._stub.RetryJob, request).job)
+
     def get(self, job_id: str) -> Job:
         """A job as it stands. Raises NotFound."""
         return job_from_message(self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=job_id)).job)
@@ -230,6 +268,16 @@ class Client:
         answer = self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=job_id))
         document: dict[str, Any] = json.loads(answer.document)
         return document
+
+    def explain(self, job_id: str) -> list[StepReason]:
+        """Why each step of a job stands where it stands, in their order. Raises NotFound."""
+        answer = self.connection.call(self._stub.ExplainJob, pb.ExplainJobRequest(job_id=job_id))
+        return [StepReason(reason.step, reason.code, reason.message) for reason in answer.reasons]
+
+    def why_no_work(self, job_id: str) -> str:
+        """Why no node takes work of a job, and what to look at; "" where one does. Raises NotFound."""
+        waits = [reason for reason in self.explain(job_id) if reason.waits_for_node]
+        return " ".join(dict.fromkeys(reason.message for reason in waits))
 
     def list_jobs(self) -> Iterator[Job]:
         """All jobs, newest first, fetched a page at a time."""
@@ -311,12 +359,20 @@ class Client:
             pass
         return job if job is not None else self.get(job_id)
 
-    def logs(self, job_id: str) -> list[LogFile]:
-        """Names of a job's log files, by path. Raises NotFound."""
+    def logs(self, job_id: str, *, step: str = "", node: str = "", mini_batch: int | None = None) -> list[LogFile]:
+        """Names of a job's log files, by path; of those chosen only.
+
+        `mini_batch`: of the workers that it was given to. Raises NotFound.
+        """
+        if mini_batch is not None and not 0 <= mini_batch < 1 << 63:
+            return []  # no number of a mini-batch
         found: list[LogFile] = []
         token = ""
         while True:
-            page = self.connection.call(self._stub.ListLogs, pb.ListLogsRequest(job_id=job_id, page_token=token))
+            request = pb.ListLogsRequest(
+                job_id=job_id, page_token=token, step_name=step, node_id=node, mini_batch_index=mini_batch
+            )
+            page = self.connection.call(self._stub.ListLogs, request)
             found += [LogFile(file.path, file.length) for file in page.files]
             token = page.next_page_token
             if not token:

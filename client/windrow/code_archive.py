@@ -53,19 +53,15 @@ def pack(
 ) -> CodeArchive:
     """Packs a code folder into `archive`, a file that is open for writing and empty, and returns its digest.
 
+    "" as folder packs nothing: the code of a command that brings none.
+
     `required` are paths relative to the folder (the entry script) that must not be left out. Links to files inside the
     folder are packed as the files they lead to. Raises ArchiveError for links that lead elsewhere, special files,
     missing required files and folders beyond the limits; OSError for what cannot be read.
     """
     root = Path(folder)
-    files = list(_files(root, limits))
-    names = {name for name, _ in files}
-    for name in required:
-        if name not in names:
-            raise ArchiveError(
-                f"{root / name} is left out of the code archive, but the job needs it; check "
-                f"{' and '.join(IGNORE_FILES)} in {root}."
-            )
+    files = list(_files(root, limits)) if os.fspath(folder) else []
+    _need(required, files, root)
     content_bytes = 0
     out = _Hashing(archive)
     with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
@@ -77,6 +73,22 @@ def pack(
     return CodeArchive(out.digest.hexdigest(), out.length, len(files), content_bytes)
 
 
+def measure(
+    folder: str | os.PathLike[str], *, required: Sequence[str] = (), limits: ArchiveLimits = DEFAULT_LIMITS
+) -> tuple[int, int]:
+    """How many files `pack` would take of a code folder, and how many bytes they hold. Reads none of them.
+
+    Raises ArchiveError where `pack` would; OSError for what cannot be looked at.
+    """
+    root = Path(folder)
+    files = list(_files(root, limits))
+    _need(required, files, root)
+    content_bytes = sum(path.stat().st_size for _, path in files)
+    if content_bytes > limits.bytes_max:
+        raise ArchiveError(_too_large(root, limits))
+    return len(files), content_bytes
+
+
 def unpack(
     archive: str | os.PathLike[str], folder: str | os.PathLike[str], limits: ArchiveLimits = DEFAULT_LIMITS
 ) -> None:
@@ -85,6 +97,17 @@ def unpack(
     Raises ArchiveError, OSError.
     """
     archives.unpack(archive, folder, limits, what="code archive")
+
+
+def _need(required: Sequence[str], files: Sequence[tuple[str, Path]], root: Path) -> None:
+    """Raises ArchiveError where a file that the job needs would be left out."""
+    names = {name for name, _ in files}
+    for name in required:
+        if name not in names:
+            raise ArchiveError(
+                f"{root / name} is left out of the code archive, but the job needs it; check "
+                f"{' and '.join(IGNORE_FILES)} in {root}."
+            )
 
 
 def _files(root: Path, limits: ArchiveLimits) -> Iterator[tuple[str, Path]]:

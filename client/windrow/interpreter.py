@@ -39,12 +39,13 @@ def find_interpreter(configured: str | None, environment: Mapping[str, str], own
     return own
 
 
-def check_interpreter(python: str, loaded: LoadedJob | None = None) -> None:
+def check_interpreter(python: str, loaded: LoadedJob | None = None, *, builds: bool = False) -> None:
     """Run it for a moment: is it a Python, new enough, and with the libraries that the tables of a job need?
 
-    Raises NoInterpreter.
+    `builds`: steps that ask for an environment get one, and do not run in this Python. Raises NoInterpreter.
     """
-    steps = [step for step in loaded.job.steps if loaded.libraries.get(step.name)] if loaded is not None else []
+    steps = [] if loaded is None else [step for step in loaded.job.steps if loaded.libraries.get(step.name)]
+    steps = [step for step in steps if not builds or step.environment is None]
     for step in steps:
         assert loaded is not None
         version, missing = _look(python, step, loaded.code_folders[step.name], loaded.libraries[step.name])

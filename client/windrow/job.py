@@ -62,7 +62,7 @@ _JOB_STATES = (
     JobState.CANCELLED,
 )
 _STEP_STATES = ("unknown", "waiting", "running", "concatenating", "completed", "failed", "cancelled")
-_CAUSES = (
+CAUSES = (
     "unspecified",
     "exception",
     "timeout",
@@ -137,6 +137,20 @@ class FailureExample(NamedTuple):
     """`UserError`, `SystemError` or `DependencyError`."""
 
 
+class StepReason(NamedTuple):
+    """Why a step stands where it stands. `code`: a word for programs, such as `NO_NODE`; `message`: what, why, and what
+    to do."""
+
+    step: str
+    code: str
+    message: str
+
+    @property
+    def waits_for_node(self) -> bool:
+        """No node takes work of the step, and nothing happens until one does."""
+        return self.code in ("NO_NODE", "NO_NODE_IN_POOL", "NODES_SET_ASIDE")
+
+
 class Output(NamedTuple):
     """Where an output is, as a path on the master's machine. `append_row`: it holds the rows."""
 
@@ -147,7 +161,7 @@ class Output(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One parallel step of a job."""
+    """One step of a job."""
 
     name: str
     state: str
@@ -167,6 +181,10 @@ class Step(NamedTuple):
     failure_examples: tuple[FailureExample, ...] = ()
     error_category: str = ""
     """What kind of error it failed by: `UserError`, `SystemError` or `DependencyError`; empty while it has not."""
+    is_command: bool = False
+    """It runs a command, once: its one mini-batch holds no items."""
+    step_id: int = 0
+    """Its number, unique for ever over one master's state."""
 
     @property
     def failed_items_file(self) -> str:
@@ -194,6 +212,16 @@ class Job(NamedTuple):
     run_digest: str = ""
     warnings: tuple[str, ...] = ()
     experiment_name: str = ""
+
+    @property
+    def parallel(self) -> Job:
+        """The job with its parallel steps alone: what figures of items and mini-batches are about."""
+        return self._replace(steps=tuple(step for step in self.steps if not step.is_command))
+
+    @property
+    def commands(self) -> MiniBatchCounts:
+        """Its command steps, as the mini-batch that each of them is."""
+        return self._replace(steps=tuple(step for step in self.steps if step.is_command)).mini_batches
 
     @property
     def items(self) -> ItemCounts:
@@ -273,11 +301,13 @@ def _step(message: job_pb2.Step) -> Step:
             for example in message.failure_examples
         ),
         error_category=message.error_category,
+        is_command=message.is_command,
+        step_id=message.step_id,
     )
 
 
 def _cause(number: int) -> str:
-    return _CAUSES[number] if number < len(_CAUSES) else f"cause_{number}"
+    return CAUSES[number] if number < len(CAUSES) else f"cause_{number}"
 
 
 def _time(message: job_pb2.Job | job_pb2.Step, name: str) -> datetime | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +10,9 @@ if TYPE_CHECKING:
     from windrow.rpc.v1 import node_pb2
 
 _STATES = ("unknown", "ready", "disconnected", "draining", "quarantined", "lost")
+
+_BUILDING = 9
+"""WORKER_PHASE_BUILDING."""
 
 
 class Node(NamedTuple):
@@ -37,29 +39,25 @@ class Node(NamedTuple):
     labels: Mapping[str, str] = MappingProxyType({})
     cordoned: bool = False
     """It gets nothing new, whatever its state, until somebody takes that back."""
+    builds: Mapping[int, float] = MappingProxyType({})
+    """Steps, by number, whose environment it builds, and for how many seconds already."""
     node_incarnation: str = ""
     """The process of its agent: another one under the same name has another."""
 
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The names of `compute` that it works for; none: for any. From its label `pool`."""
+        return tuple(name for name in self.labels.get("pool", "").split(",") if name)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        return {**self._asdict(), "labels": dict(self.labels)}
-
-
-def why_no_work(nodes: Sequence[Node]) -> str:
-    """Why no job can go on for want of nodes, and what to look at; "" where some node takes work."""
-    if any(node.state == "ready" and not node.cordoned for node in nodes):
-        return ""
-    counts = Counter("cordoned" if node.cordoned else node.state for node in nodes)
-    what = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-    here = f"No node takes work ({what})" if nodes else "No node is here"
-    set_aside = next((node for node in nodes if node.state == "quarantined" and node.message), None)
-    why = f"{set_aside.node_id}: {set_aside.message.rstrip('.')}. " if set_aside else ""
-    return f"{here}: the job waits for one. {why}`windrow node list` tells more"
+        return {**self._asdict(), "labels": dict(self.labels), "builds": dict(self.builds)}
 
 
 def node_from_message(message: node_pb2.Node) -> Node:
     """From the protocol."""
     heard = message.HasField("usage")
+    builds = {worker.step_id: worker.phase_ms / 1000 for worker in message.workers if worker.phase == _BUILDING}
     return Node(
         node_id=message.node_id,
         state=_STATES[message.state] if message.state < len(_STATES) else "unknown",
@@ -71,7 +69,8 @@ def node_from_message(message: node_pb2.Node) -> Node:
         cpu_percent=message.usage.cpu_percent if heard else None,
         memory_used_bytes=message.usage.memory_used_bytes if heard else None,
         disk_free_bytes=message.usage.disk_free_bytes if heard else None,
-        workers=len(message.workers) if heard else None,
+        workers=len(message.workers) - len(builds) if heard else None,
+        builds=builds,
         leases=message.lease_count,
         silent_s=message.silent_ms / 1000 if heard else None,
         windrow_version=message.windrow_version,

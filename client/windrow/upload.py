@@ -77,6 +77,29 @@ def upload_data(
     return found
 
 
+def upload_path(
+    connection: Connection, key: str, given: DataInput, datastores: dict[str, str], on_upload: OnUpload
+) -> str:
+    """Bring data of this machine to a served master, as an input's; return where it is there. `key`: what it is called
+    in messages. Raises as `upload_data`."""
+    return _Uploads(connection, datastores, on_upload).bring(key, given)
+
+
+def refuse_before_uploads(connection: Connection, loaded: LoadedJob, datastores: dict[str, str]) -> None:
+    """Refuse what a master would refuse of a job's places, without uploading anything. Raises WindrowError."""
+    master = _Uploads(connection, datastores, lambda moment: None)
+    _refuse_own_outputs(master, loaded)
+    _refuse_before_uploads(master, loaded)
+
+
+def to_be_uploaded(connection: Connection, loaded: LoadedJob, datastores: dict[str, str]) -> set[tuple[str, str]]:
+    """The inputs, by step and name, whose data the master does not see where it is. Raises WindrowError."""
+    master = _Uploads(connection, datastores, lambda moment: None)
+    inputs = {(step.name, name): given for step in loaded.job.steps for name, given in step.inputs.items()}
+    own = {key: given for key in loaded.own_inputs if isinstance(given := inputs.get(key), DataInput)}
+    return {key for key, given in own.items() if not master.sees(given.path)}
+
+
 def _refuse_own_outputs(master: _Uploads, loaded: LoadedJob) -> None:
     """A path on the client is no place to write to, unless the master sees it as well. Raises UsageError."""
     for step in loaded.job.steps:
@@ -104,6 +127,8 @@ def _refuse_before_uploads(master: _Uploads, loaded: LoadedJob) -> None:
         for name, given in step.inputs.items():
             if not isinstance(given, DataInput) or (step.name, name) in loaded.own_inputs or is_elsewhere(given.path):
                 continue
+            if given.asset is not None:
+                continue  # it was looked at when it was registered, and may lie among the master's own outputs
             if not master.look(given.path).exists:
                 raise UsageError(
                     f"Step {step.name!r}, input {name!r}: {given.path} does not exist on the machine of the master "

@@ -15,6 +15,7 @@ from windrow.storage.urls import is_remote
 from windrow_master.datastores import Datastores
 
 PR_SET_DUMPABLE = 4
+JOB_LOGS_MAX = 4 << 30
 _LISTEN = re.compile(r"unix:.+|.*:[0-9]{1,5}", re.DOTALL)
 
 
@@ -31,6 +32,8 @@ class MasterConfig:
     join_token_file: Path | None = None
     client_token_file: Path | None = None
     tls_file: Path | None = None
+    job_logs_max: int = JOB_LOGS_MAX
+    """Bytes that are kept of the logs of one job."""
 
     @property
     def places(self) -> Datastores:
@@ -94,7 +97,16 @@ def parse(arguments: list[str]) -> MasterConfig:
     parser.add_argument("--join-token-file", type=Path, help="agents must bring what this file holds")
     parser.add_argument("--client-token-file", type=Path, help="clients must bring what this file holds")
     parser.add_argument("--tls-file", type=Path, help="serve over TLS only: PEM file of key and certificate")
+    parser.add_argument(
+        "--job-logs-max",
+        type=int,
+        default=JOB_LOGS_MAX,
+        metavar="BYTES",
+        help="most bytes kept of what workers and agents log for one job [%(default)s]",
+    )
     given = parser.parse_args(arguments)
+    if given.job_logs_max < 0:
+        parser.error(f"--job-logs-max {given.job_logs_max}: say a number of bytes; 0 keeps none")
     if not _LISTEN.fullmatch(given.listen):
         parser.error(f"--listen {given.listen}: say HOST:PORT (as in 127.0.0.1:8470) or unix:/PATH")
     try:
@@ -118,6 +130,7 @@ def parse(arguments: list[str]) -> MasterConfig:
         given.join_token_file,
         given.client_token_file,
         given.tls_file,
+        given.job_logs_max,
     )
 
 

@@ -38,6 +38,8 @@ POINTS = frozenset(
         "concatenate.recorded",
         "concatenate.renamed",
         "concatenate.folder_synced",
+        # The outputs of a step, in the registry of assets.
+        "assets.registered",
         # The upload of an output to a store, in this order.
         "upload.recorded",
         "upload.uploaded",

@@ -15,6 +15,11 @@ class Jobs:
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
 
+    @property
+    def reader(self) -> StoreReader:
+        """What they are read from, for all that is below a step."""
+        return self._reader
+
     def find(self, job_id: str) -> tuple[JobRow, list[StepRow]] | None:
         """A job and its steps, or None."""
         row = self._reader.job_by_id(job_id)
@@ -35,6 +40,11 @@ class Jobs:
     def page(self, size: int, before: int | None) -> list[tuple[JobRow, list[StepRow]]]:
         """Jobs, newest first, older than the job with key `before`."""
         return [(row, self._reader.steps_of(row.job_key)) for row in self._reader.jobs_newest_first(size, before)]
+
+    def workers_of(self, step: StepRow, mini_batch: int) -> set[tuple[str, str, int]]:
+        """(node id, node incarnation, process number) of all that a mini-batch was given to."""
+        attempts = self._reader.attempts_of_mini_batch(step.step_id, mini_batch)
+        return {(attempt.node_id, attempt.node_incarnation, attempt.process_number) for attempt in attempts}
 
     def pipeline_outputs(self, job: JobRow) -> dict[str, tuple[str, str]]:
         """Names of the pipeline's outputs -> (step, output)."""

@@ -15,12 +15,19 @@ from typing import Any
 
 import grpc
 from windrow.journal import say
-from windrow.rpc.v1 import agent_service_pb2_grpc, artifact_service_pb2_grpc, job_service_pb2_grpc
+from windrow.rpc.v1 import (
+    agent_service_pb2_grpc,
+    artifact_service_pb2_grpc,
+    asset_service_pb2_grpc,
+    job_service_pb2_grpc,
+)
 
 from windrow_master.artifacts import ArtifactFolder
+from windrow_master.assets import Assets
 from windrow_master.config import MasterConfig
 from windrow_master.core.commands import Tick
 from windrow_master.core.core import Core
+from windrow_master.core.state import ENDED_JOBS
 from windrow_master.jobs import Jobs
 from windrow_master.output.segments import SegmentWriter
 from windrow_master.placed_data import UPLOADS, PlacedData
@@ -28,6 +35,7 @@ from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.roots import Roots
 from windrow_master.rpc.agent_service import AgentService
 from windrow_master.rpc.artifact_service import ArtifactService
+from windrow_master.rpc.asset_service import AssetService
 from windrow_master.rpc.authorization import Authorization
 from windrow_master.rpc.job_service import JobService
 from windrow_master.rpc.refusal_log import RefusalLog
@@ -36,6 +44,8 @@ from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.committer import Committer
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.preparation import step_folder
+from windrow_master.shell.reporting import Reporter
+from windrow_master.shell.retrying import Retries
 from windrow_master.shell.writer import Writer, moment
 from windrow_master.store.sqlite import SqliteStore
 from windrow_master.submission import Submissions, settings_of
@@ -92,13 +102,15 @@ class MasterService:
             return step_folder(config.state, state.jobs[step.job_key].job_id, step_id) / "segments"
 
         segments = SegmentWriter(store.incarnation, segments_of)
-        finisher = Finisher(store.reader(), store.record_output, store.incarnation)
         places = config.places
         datastores = Roots(places.places.values())
         # What the steps of a job read may be an output of another one, too.
         readable = None if config.embedded else Roots([*places.places.values(), config.outputs])
+        assets = Assets(store.reader(), store.record_asset, places, readable)
+        finisher = Finisher(store.reader(), store.record_output, store.incarnation, assets.register)
         default = config.datastores.get("default")
-        carrier = Carrier(core, config.state, config.outputs, places, readable, finisher, watchers, default)
+        reporter = Reporter(store.reader(), store.incarnation, config.state, embedded=config.embedded)
+        carrier = Carrier(core, config.state, config.outputs, places, readable, finisher, watchers, default, reporter)
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
@@ -111,9 +123,13 @@ class MasterService:
             places,
             None if config.embedded else datastores,
             None if default is None else default / UPLOADS,
+            assets,
         )
+        retries = Retries(jobs, store, writer, submissions, carrier.sorted_rows)
         named: list[str] = []
-        agents = AgentService(writer, carrier, WorkerLogs(carrier.logs_of), named, embedded=config.embedded)
+        agents = AgentService(
+            writer, carrier, WorkerLogs(carrier.logs_of, config.job_logs_max), named, embedded=config.embedded
+        )
         guards: list[grpc.aio.ServerInterceptor[Any, Any]] = []
         if not config.embedded:
             guards += [Authorization(join_token, client_token, agents.is_credential), RefusalLog()]
@@ -124,16 +140,19 @@ class MasterService:
             named.append(address)
         agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
         artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(uploads, server)
+        asset_service_pb2_grpc.add_AssetServiceServicer_to_server(AssetService(assets), server)
         job_service_pb2_grpc.add_JobServiceServicer_to_server(
             JobService(
                 writer,
                 jobs,
                 submissions,
+                retries,
                 watchers,
                 agents,
                 config.state,
                 embedded=config.embedded,
                 datastores=places.places,
+                reporter=reporter,
             ),
             server,
         )
@@ -150,6 +169,7 @@ class MasterService:
         print(json.dumps({"ready": True, "address": address, "incarnation": store.incarnation}), flush=True)
         self._handle_signals()
         ticker = asyncio.create_task(self._tick(writer))
+        reporter.start(lambda: [job.job_key for job in state.jobs.values() if job.state not in ENDED_JOBS])
         await self._stop.wait()
         say(logging.INFO, "master stops")
         ticker.cancel()
@@ -157,6 +177,7 @@ class MasterService:
         await uploads.close()
         await carrier.close()
         finisher.close()
+        await reporter.close()
         if self._fatal is None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(writer.drain(), STOP_GRACE_S)
@@ -189,13 +210,14 @@ class MasterService:
         from grpc_health.v1 import health_pb2, health_pb2_grpc
         from grpc_reflection.v1alpha import reflection
         from windrow.rpc.health import Health
-        from windrow.rpc.v1 import agent_service_pb2, artifact_service_pb2, job_service_pb2
+        from windrow.rpc.v1 import agent_service_pb2, artifact_service_pb2, asset_service_pb2, job_service_pb2
 
         names = [
             module.DESCRIPTOR.services_by_name[name].full_name
             for module, name in (
                 (job_service_pb2, "JobService"),
                 (artifact_service_pb2, "ArtifactService"),
+                (asset_service_pb2, "AssetService"),
                 (agent_service_pb2, "AgentService"),
             )
         ]

@@ -21,9 +21,10 @@ from windrow.spec.effective_json import DocumentError
 from windrow.storage.urls import is_remote
 
 from windrow_master.artifacts import ArtifactFolder
+from windrow_master.assets import AssetRefused, Assets
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
-from windrow_master.core.settings import StepSettings
+from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.jobs import Jobs
 from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
@@ -54,14 +55,17 @@ class Submissions:
         places: Datastores,
         datastores: Roots | None = None,
         uploads: Path | None = None,
+        assets: Assets | None = None,
     ) -> None:
         """`outputs_root`: where outputs without a path go; `places`: what addresses of datastores mean;
         `datastores`: in these every path must lie, links followed; None: an embedded master, where all may be used.
-        `uploads`: data of clients, which no job writes to.
+        `uploads`: data of clients, which no job writes to. `assets`: those that are registered.
         """
+        self._assets = assets
         self._jobs = jobs
         self._artifacts = artifacts
         self._outputs_root = outputs_root
+        self._outputs = Roots([outputs_root])
         self._places = places
         self._datastores = datastores
         self._uploads = None if uploads is None else Roots([uploads])
@@ -73,6 +77,31 @@ class Submissions:
         known = self._jobs.find_request(request_id)
         if known is not None:
             return known
+        job = await self.check(document)
+        if self._assets is not None and any(out.asset_name for step in job.steps for out in step.outputs.values()):
+            try:
+                await in_thread(self._assets.refuse_taken, job.steps)
+            except AssetRefused as error:
+                raise SubmissionInvalid(error.reason, str(error)) from error
+        job_id = job.name or make_job_id(job)
+        if self._jobs.find(job_id) is not None:
+            raise SubmissionInvalid(
+                "JOB_EXISTS", f"A job named {job_id!r} exists already. Give this one another name, or none."
+            )
+        return commands.SubmitJob(
+            job_id=job_id,
+            request_id=request_id,
+            document=document,
+            run_digest=job.run_digest,
+            steps=tuple(map(step_settings, job.steps)),
+            priority=job.priority,
+            weight=job.weight,
+            warnings=tuple(job.warnings),
+            continue_on_step_failure=job.continue_on_step_failure,
+        )
+
+    async def check(self, document: bytes) -> EffectiveJob:
+        """The job of a document, if it can be accepted. Raises SubmissionInvalid."""
         if len(document) > DOCUMENT_BYTES_MAX:
             raise SubmissionInvalid(
                 "JOB_INVALID", f"The job document has {len(document)} bytes; at most {DOCUMENT_BYTES_MAX} are accepted."
@@ -92,21 +121,7 @@ class Submissions:
         if self._datastores is not None:
             # In a thread: a datastore may be on a share that is slow to answer.
             await in_thread(self._check_paths, job_places, self._datastores)
-        job_id = job.name or make_job_id(job)
-        if self._jobs.find(job_id) is not None:
-            raise SubmissionInvalid(
-                "JOB_EXISTS", f"A job named {job_id!r} exists already. Give this one another name, or none."
-            )
-        return commands.SubmitJob(
-            job_id=job_id,
-            request_id=request_id,
-            document=document,
-            run_digest=job.run_digest,
-            steps=tuple(map(step_settings, job.steps)),
-            priority=job.priority,
-            weight=job.weight,
-            warnings=tuple(job.warnings),
-        )
+        return job
 
     def _resolved(self, job: EffectiveJob) -> EffectiveJob:
         """The job with what its addresses of datastores mean. Raises SubmissionInvalid."""
@@ -120,7 +135,8 @@ class Submissions:
         """Raises SubmissionInvalid. Links and tables may change later: planning looks again, at whatever it reads."""
         for step in job.steps:
             for what, path in _places(step, self._places):
-                if not datastores.hold(path):
+                # An output of an earlier job is data as any other, as a registered asset, say.
+                if not datastores.hold(path) and not (what.startswith("input") and self._outputs.hold(path)):
                     raise SubmissionInvalid(
                         "JOB_INVALID",
                         f"Step {step.name!r}, {what}: {path} is outside the datastores of this master ({datastores}). "
@@ -223,6 +239,9 @@ def step_settings(step: EffectiveStep) -> StepSettings:
         row_format=step.rows.format,
         ends_workers_first=step.may_shut_down or bool(outputs_elsewhere(step)),
         without_input=step.rank_mini_batch_count > 0,
+        is_command=step.command is not None,
+        compute=step.compute,
+        instance_count=None if step.instance_count < 0 else step.instance_count,
         error_threshold=step.error_threshold,
         mini_batch_error_threshold=step.mini_batch_error_threshold,
         allowed_failed_percent=step.allowed_failed_percent,
@@ -233,13 +252,18 @@ def step_settings(step: EffectiveStep) -> StepSettings:
     )
 
 
-def settings_of(document: bytes) -> tuple[StepSettings, ...]:
-    """The settings of all steps of a stored document."""
-    return tuple(step_settings(step) for step in EffectiveJob.from_json(document).steps)
+def settings_of(document: bytes) -> JobSettings:
+    """The settings of a stored document."""
+    job = EffectiveJob.from_json(document)
+    return JobSettings(tuple(map(step_settings, job.steps)), job.continue_on_step_failure)
+
+
+def name_stem(job: EffectiveJob) -> str:
+    """What the name of a job begins with that brings none."""
+    stem = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in job.experiment_name)
+    return stem.strip("-_")[:30] or "job"
 
 
 def make_job_id(job: EffectiveJob) -> str:
     """A name for a job that brings none: what it is, when it came, and four random characters."""
-    stem = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in job.experiment_name)
-    stem = stem.strip("-_")[:30] or "job"
-    return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    return f"{name_stem(job)}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"

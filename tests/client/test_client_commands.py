@@ -287,3 +287,37 @@ def test_the_agent_hides_nothing_in_its_arguments(fleet: Fleet) -> None:
     agents = [line for line in lines if "windrow_agent" in line]
     assert agents
     assert all(line[-2:] == ["--config", "-"] for line in agents)
+
+
+def test_the_doctor_looks_at_a_served_master_and_its_nodes(fleet: Fleet) -> None:
+    done = command(fleet, "doctor", "-o", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {f["name"]: f for f in json.loads(done.stdout)["findings"] if f["area"] == "Master"}
+    assert {name: f["level"] for name, f in found.items()} == dict.fromkeys(
+        ("address", "TLS", "token", "version", "disk", "datastores", "nodes"), "ok"
+    )
+    assert found["nodes"]["seen"] == "1 ready; 2 workers at a time"
+    assert f"default={fleet.workspace.folder}" in found["datastores"]["seen"]
+
+
+def test_a_dry_run_against_a_master_submits_nothing(fleet: Fleet, job_id: str) -> None:
+    def names() -> list[str]:
+        with windrow.Client(fleet.address) as client:
+            return [job.job_id for job in client.list_jobs()]
+
+    before = names()
+    done = command(fleet, "job", "create", "job.yml", "--dry-run", "--name", "planned", "-o", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    (step,) = document["steps"]
+    assert document["job_id"] == "planned"
+    assert step["division"]["mini_batches"] == len(CONTENTS)
+    # The master sees this folder: the data stays where it is.
+    assert step["inputs"]["data"]["place"] == str(fleet.workspace.folder / "data")
+    absolute = f"inputs.data.path={fleet.workspace.folder / 'data'}"
+    done = command(fleet, "job", "create", "job.yml", "--dry-run", "--set", absolute)
+    assert done.returncode == 0 and "the master divides it" in done.stdout
+    assert "would wait" not in done.stdout
+    done = command(fleet, "job", "create", "job.yml", "--dry-run", "--set", "inputs.data.path=/nowhere")
+    assert done.returncode == 2 and "/nowhere" in done.stderr
+    assert names() == before

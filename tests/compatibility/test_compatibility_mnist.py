@@ -65,6 +65,39 @@ MNIST = """
         environment: azureml://registries/azureml/environments/sklearn-1.5/labels/latest
 """
 
+PREPARE = """
+    $schema: https://azuremlschemas.azureedge.net/latest/commandComponent.schema.json
+    type: command
+    name: prepare_data
+    display_name: prepare-data
+    version: 1
+    outputs:
+      images:
+        type: {type}
+    code: .
+    environment: azureml://registries/azureml/environments/sklearn-1.5/labels/latest
+    command: >-
+      python prepare_data.py --output_folder ${{{{outputs.images}}}}
+"""
+
+PREPARE_SCRIPT = """
+    import argparse
+    import os
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output_folder", type=str, default=0)
+    args, _ = parser.parse_known_args()
+    folder = os.path.join(args.output_folder, "mnist")
+    os.makedirs(folder)
+    for number in range(12):
+        with open(os.path.join(folder, f"{{number}}.png"), "w") as file:
+            file.write(str(number))
+    print("images are in", folder)
+    if "{type}" == "mltable":
+        with open(os.path.join(args.output_folder, "MLTable"), "w") as file:
+            file.write("paths: [{{pattern: ./mnist/*.png}}]")
+"""
+
 MNIST_SCRIPT = """
     import argparse
     import os
@@ -93,6 +126,9 @@ MNIST_SCRIPT = """
 def write_mnist(job: CompatibilityJob, *, input_type: str = "uri_folder", mode: str = "ro_mount") -> None:
     job.write("pipeline.yml", MNIST.format(type=input_type, mode=mode))
     job.write("script/digits.py", MNIST_SCRIPT)
+    job.write("script/prepare_data.yml", PREPARE.format(type=input_type))
+    job.write("script/prepare_data.py", PREPARE_SCRIPT.format(type=input_type))
+    job.write("script/environment_parallel.yml", "dependencies: [python=3.10, pip, {pip: [numpy]}]\n")
     job.write("models/scale.txt", "3")
     for number in range(12):
         # In a folder below the input, as the sample's preparing step writes them.
@@ -107,14 +143,20 @@ def expected_digits() -> str:
     return "".join(f"{name}.png: {int(name) * 3}\n" for name in sorted(map(str, range(12))))
 
 
-def test_steps_of_other_kinds_are_refused_by_name_with_the_way_around(job: CompatibilityJob) -> None:
+@pytest.mark.parametrize(("input_type", "mode"), [("uri_folder", "ro_mount"), ("mltable", "eval_mount")])
+def test_the_whole_sample_runs_from_preparing_to_the_view_of_the_result(
+    job: CompatibilityJob, input_type: str, mode: str
+) -> None:
+    write_mnist(job, input_type=input_type, mode=mode)
+    printed = job.completed(file="pipeline.yml")
+    (viewed,) = job.state.glob("jobs/*/logs/view_prediction_result/user/stdout/*/process000.stdout.txt")
+    assert viewed.read_text() == expected_digits(), printed
+    (prepared,) = job.state.glob("jobs/*/logs/prepare_data/user/stdout/*/process000.stdout.txt")
+    assert "images are in" in prepared.read_text()
+
+
+def test_a_step_that_is_left_out_is_missed_where_it_is_read(job: CompatibilityJob) -> None:
     write_mnist(job)
-    code, text = job.run(file="pipeline.yml")
-    assert code == 2
-    for step in ("prepare_data", "view_prediction_result"):
-        assert f"jobs.{step}.type" in text
-        assert f"--set jobs.{step}=null" in text
-    assert "command" in text
     code, text = job.run(*ALONE, file="pipeline.yml")
     assert code == 2
     assert 'jobs.predict_digits.inputs.job_data_path: is "${{parent.jobs.prepare_data.outputs.images}}"' in text

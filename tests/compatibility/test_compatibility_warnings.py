@@ -23,14 +23,14 @@ def test_values_that_do_not_fit_are_told_once_with_their_number(job: Compatibili
     rows = "".join(f"{number},x\n" for number in range(200))
     job.write("data/a.csv", f"a,b\n{rows}1.5,x\n7,x,more\n")
     job.write("data/b.csv", "a,b\noops,x\n")
-    job.write_job("mltable", "./data", settings="mini_batch_size: 1kb\ncompute: azureml:cpu-cluster")
+    job.write_job("mltable", "./data", settings="mini_batch_size: 1kb\nresources: {instance_type: Standard_D3}")
     told = notices(job.completed("-o", "json"))
     (column,) = (notice for notice in told if '"a"' in notice)
     assert "out): 2." in column and "is no int" in column
     (width,) = (notice for notice in told if '"Column3"' in notice)
     assert "out): 1." in width and "line 203" in width
-    (compute,) = (notice for notice in told if "azureml:cpu-cluster" in notice)
-    assert "no effect" in compute
+    (machines,) = (notice for notice in told if "Standard_D3" in notice)
+    assert "no effect" in machines
 
 
 def test_what_the_planner_met_is_told(job: CompatibilityJob) -> None:

@@ -26,7 +26,9 @@ def version_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     newest = max(SCHEMA.glob("*.sql"))
     if shutil.which("git") is None or not (REPOSITORY / ".git").exists():
         pytest.skip("needs the history of this repository")
-    added = git("log", "-n", "1", "--diff-filter=A", "--format=%H", "--", str(newest)).decode().strip()
+    # As the main line has it, also where a merge brought it there.
+    mainline = ("log", "-n", "1", "--first-parent", "-m", "--diff-filter=A", "--format=%H")
+    added = git(*mainline, "--", str(newest)).decode().strip()
     folder = tmp_path_factory.mktemp("before")
     source = folder / "source"
     source.mkdir()

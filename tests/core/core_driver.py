@@ -15,12 +15,14 @@ from windrow_master.core import commands, invariants
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import HeldLease, Moment
 from windrow_master.core.core import Core
+from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import Job, Node, Step, Timing
-from windrow_master.core.states import Cause, Verdict
+from windrow_master.core.states import Cause, StepState, Verdict
+from windrow_master.store.reopening import ReopenedJob, Reopening
 
 WALL_S = 1_700_000_000.0
 
@@ -107,10 +109,28 @@ class CoreDriver:
 
     # Jobs
 
-    def submit(self, *settings: StepSettings, job_id: str = "job", request_id: str = "r", priority: int = 0) -> JobKey:
+    def submit(
+        self,
+        *settings: StepSettings,
+        job_id: str = "job",
+        request_id: str = "r",
+        priority: int = 0,
+        continue_on_step_failure: bool = False,
+    ) -> JobKey:
         """Submit a job; one plain step if none is given."""
         steps = settings or (StepSettings("step"),)
-        key = self.do(commands.SubmitJob(job_id, request_id, document_of(steps), "digest", steps, priority))
+        document = document_of(steps, continue_on_step_failure=continue_on_step_failure)
+        key = self.do(
+            commands.SubmitJob(
+                job_id,
+                request_id,
+                document,
+                "digest",
+                steps,
+                priority,
+                continue_on_step_failure=continue_on_step_failure,
+            )
+        )
         assert isinstance(key, int)
         return JobKey(key)
 
@@ -141,6 +161,17 @@ class CoreDriver:
         assert self.plan(step_id, item_counts)
         return self.step(step_id)
 
+    def retry(self, **hows: Reopening) -> None:
+        """Open the one job again; `hows` by step name, the others as a retry without another file would."""
+        job = next(iter(self.tables.jobs.values()))
+        steps = {}
+        for row in (row for row in self.tables.steps.values() if row.job_key == job.job_key):
+            done = row.state == StepState.COMPLETED and not Counters.from_json(row.counters).items_failed
+            steps[row.step_id] = hows.get(row.name, Reopening.KEPT if done else Reopening.RESUMED)
+        wanted = ReopenedJob(job.job_key, job.generation, job.document, job.run_digest, steps)
+        snapshot = self.tables.reopen(wanted)
+        assert self.do(commands.AdoptJob(snapshot, settings_of(job.document))) == job.job_key
+
     def finish_step(self, step_id: int = 1, message: str = "") -> None:
         """The output of a step stands."""
         generation = self.job(self.step(step_id).job_key).generation
@@ -157,9 +188,10 @@ class CoreDriver:
         state = self.core.state
         return state.nodes.get(NodeId(name)) or state.absent.get(NodeId(name))
 
-    def register(self, name: str = "n1", incarnation: str = "a", replaced: str = "") -> Any:
+    def register(self, name: str = "n1", incarnation: str = "a", replaced: str = "", pool: str = "") -> Any:
         """Register a node; return the reply."""
-        return self.do(commands.RegisterNode(NodeId(name), incarnation, replaced, b"{}", b"{}"))
+        labels = json.dumps({"pool": pool} if pool else {}).encode()
+        return self.do(commands.RegisterNode(NodeId(name), incarnation, replaced, b"{}", labels))
 
     def open(
         self,
@@ -186,9 +218,11 @@ class CoreDriver:
         for number in range(times):
             self.do(commands.ReportWorkerFailure(NodeId(name), StepId(1), Cause.INIT_FAILED, "no model", "", number))
 
-    def join(self, name: str = "n1", leases_max: int = 1000, incarnation: str = "a", step_id: int = 1) -> Node:
+    def join(
+        self, name: str = "n1", leases_max: int = 1000, incarnation: str = "a", step_id: int = 1, pool: str = ""
+    ) -> Node:
         """A node registers, connects, and takes work."""
-        assert self.register(name, incarnation) is None
+        assert self.register(name, incarnation, pool=pool) is None
         assert self.open(name, incarnation) is None
         self.capacity(name, leases_max, step_id=step_id)
         return self.node(name)

@@ -25,6 +25,8 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     result = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
+        # What the examples' lists of packages would bring is here already.
+        env={**os.environ, "WINDROW_ENVIRONMENTS": "own"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -42,8 +42,11 @@ def served(tmp_path: Path) -> Iterator[Served]:
     processes.close()
 
 
-# Clients bring no data to an embedded master (test_integration_uploads.py), and rows go to no store (tests/storage).
-@pytest.mark.parametrize("point", sorted(point for point in POINTS if not point.startswith(("place.", "upload."))))
+# Clients bring no data to an embedded master (test_integration_uploads.py), rows go to no store (tests/storage), and
+# outputs have no names (test_integration_assets.py).
+@pytest.mark.parametrize(
+    "point", sorted(point for point in POINTS if not point.startswith(("place.", "upload.", "assets.")))
+)
 def test_killed_at_a_named_point(served: Served, tmp_path: Path, point: str) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "entry.py").write_text(SCRIPT)

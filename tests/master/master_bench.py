@@ -33,6 +33,8 @@ from windrow_master.rpc.artifact_service import ArtifactService
 from windrow_master.rpc.job_service import JobService
 from windrow_master.rpc.work_session import WorkSession
 from windrow_master.shell.committer import Committer
+from windrow_master.shell.retrying import Retries
+from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.shell.writer import Writer
 from windrow_master.store.sqlite import SqliteStore
 from windrow_master.submission import Submissions
@@ -100,11 +102,14 @@ class MasterBench:
         self.server = grpc.aio.server()
         agents = AgentService(self.writer, NoStreams(), WorkerLogs(lambda step_id: folder / "logs"), [], embedded=True)
         jobs = Jobs(self.store.reader())
+        submissions = Submissions(jobs, self.artifacts, self.state / "outputs", Datastores({}))
+        sorted_rows = SortedRows(self.state, None, embedded=True)
         job_service_pb2_grpc.add_JobServiceServicer_to_server(
             JobService(
                 self.writer,
                 jobs,
-                Submissions(jobs, self.artifacts, self.state / "outputs", Datastores({})),
+                submissions,
+                Retries(jobs, self.store, self.writer, submissions, sorted_rows),
                 self.watchers,
                 agents,
                 self.state,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from windrow.rpc.v1 import agent_service_pb2 as pb
+from windrow_agent.log_places import place_of
 from windrow_master.reports.worker_logs import WorkerLogs
 
 NODE, FIRST, SECOND = "node-1", "aaaa", "bbbb"
@@ -44,3 +45,46 @@ def test_a_damaged_list_of_nodes_stops_no_logs(tmp_path: Path, content: str) -> 
     (tmp_path / "nodes.json").write_text(content)
     logs(tmp_path).append(NODE, FIRST, [chunk(0, b"one\n")])
     assert (tmp_path / "user/stdout/node-1/process000.stdout.txt").read_bytes() == b"one\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "place"),
+    [
+        (pb.LOG_KIND_PROCESS, 7, "sys/node/node-1/process007.txt"),
+        (pb.LOG_KIND_RUNTIME_ERROR, 7, "sys/error/node-1/process007.txt"),
+        (pb.LOG_KIND_PROFILE, 1234, "sys/node/node-1/process1234.profile"),
+        (pb.LOG_KIND_NODE_RESOURCES, 0, "sys/perf/node-1/node_resource_usage.csv"),
+        (pb.LOG_KIND_NODE_DISKS, 0, "sys/perf/node-1/node_disk_usage.csv"),
+        (pb.LOG_KIND_PROCESS_RESOURCES, 0, "sys/perf/node-1/processes_resource_usage.csv"),
+        (pb.LOG_KIND_PROCESS_LIST, 29_616_666, "sys/perf/node-1/os/2026042403/processes_06"),
+    ],
+)
+def test_each_kind_of_log_has_its_place(tmp_path: Path, kind: pb.LogKind.ValueType, number: int, place: str) -> None:
+    logs(tmp_path).append(NODE, FIRST, [pb.LogChunk(step_id=1, kind=kind, process_number=number, content=b"text")])
+    assert (tmp_path / place).read_bytes() == b"text"
+    # The node keeps it where the master does.
+    assert str(place_of(kind, NODE, number)) == place
+
+
+def test_logs_beyond_a_job_s_bound_are_left_out_with_a_notice(tmp_path: Path) -> None:
+    step = tmp_path / "logs" / "score"
+
+    def master() -> WorkerLogs:
+        return WorkerLogs(lambda step_id: step, budget=100)
+
+    written = master()
+    written.append(NODE, FIRST, [chunk(0, b"x" * 40)])
+    stdout = step / "user" / "stdout" / "node-1" / "process000.stdout.txt"
+    assert stdout.read_bytes() == b"x" * 40
+    # nodes.json counts as well: it is one of the job's logs.
+    written.append(NODE, FIRST, [chunk(40, b"y" * 40), chunk(80, b"z" * 40)])
+    first = stdout.read_bytes()
+    assert first.startswith(b"x" * 40) and b"z" not in first
+    assert first.endswith(b"what came later is left out]\n") and b"100 bytes" in first
+    # Neither a repetition, nor more of it, nor a later master says so again.
+    written.append(NODE, FIRST, [chunk(80, b"z" * 40), chunk(120, b"z" * 400)])
+    master().append(NODE, FIRST, [chunk(520, b"z" * 400)])
+    assert stdout.read_bytes() == first
+    # What the master has already may come again.
+    written.append(NODE, FIRST, [chunk(0, b"x" * 40)])
+    assert stdout.read_bytes() == first

@@ -72,6 +72,8 @@ class Checkers:
         self._cordons: dict[int, set[NodeId]] = {}
         """Master incarnation -> the names that must be cordoned."""
         self._quiet = 0
+        self.adopting = 0
+        """Jobs that the store has opened again, and the master has not taken over yet."""
 
     # Handling
 
@@ -100,6 +102,8 @@ class Checkers:
         elif isinstance(command, SIGNS_OF_LIFE) and not isinstance(reply, commands.Refused):
             self._heard[state.incarnation, command.node_id] = world.now_s
         self._check_cordons(core, command, reply)
+        if isinstance(command, commands.AdoptJob):
+            self.adopting -= 1
         if isinstance(command, (commands.RegisterNode, commands.OpenWork)):
             node = state.nodes.get(command.node_id)
             if node is not None and node.stream:
@@ -198,17 +202,23 @@ class Checkers:
 
     def on_acknowledged(self, verdict: Verdict, lease_id: int) -> None:
         """An agent hears the answer to a completion."""
-        if verdict == Verdict.ACCEPTED:
+        if verdict == Verdict.ACCEPTED and not self._is_of_the_past(lease_id):
             row = self._sim.disk.tables.attempts.get(lease_id)
             durable = row is not None and row.state in (AttemptState.SUCCEEDED, AttemptState.FAILED)
             require(durable, 7, f"lease {lease_id:#x} was accepted, stored is {row}")
+
+    def _is_of_the_past(self, lease_id: int) -> bool:
+        """The job has been retried since: what was durable of a step that began anew is forgotten."""
+        tables = self._sim.disk.tables
+        step_id, _, generation = self.leases[lease_id]
+        return generation < tables.jobs[tables.steps[step_id].job_key].generation
 
     # States
 
     def on_quiet(self, core: Core) -> None:
         """Nothing is dirty, nothing on its way to disk."""
         tables = self._sim.disk.tables
-        if core.state.incarnation != tables.incarnation:
+        if core.state.incarnation != tables.incarnation or self.adopting:
             return
         self._quiet += 1
         if self._quiet % 40 == 1:
@@ -217,6 +227,7 @@ class Checkers:
 
     def on_restart(self) -> None:
         """A master starts over what the last one left."""
+        self.adopting = 0
         self._check_ranges()
         self._sim.disk.tables.check()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from windrow_master.core.settings import StepSettings
@@ -21,8 +21,9 @@ class JobPlan:
     """Steps whose item counts only loading tells."""
     submit_s: float
     cancel_s: float | None
-    patch_s: float | None
-    """When its generation rises."""
+    continue_on_step_failure: bool = False
+    retries: int = 0
+    """How often it is retried when it has ended otherwise than well."""
 
 
 @dataclass
@@ -72,8 +73,11 @@ class Config:
     @property
     def ends_by_s(self) -> float:
         """Seconds after the last fault in which every job must end: several times the work, and all graces."""
-        mini_batches = sum(len(counts) for job in self.jobs for counts in job.counts)
-        return 300.0 + 10 * mini_batches * self.run_s / (self.agents * self.slots)
+        runs = 0.0
+        for job in self.jobs:
+            for step, counts in zip(job.settings, job.counts, strict=True):
+                runs += (1 + job.retries) * len(counts) / min(step.instance_count or self.agents, self.agents)
+        return 300.0 * (1 + max(job.retries for job in self.jobs)) + 10 * runs * self.run_s / self.slots
 
 
 RETRIED = (Cause.EXCEPTION, Cause.TIMEOUT, Cause.BAD_RETURN, Cause.LOAD_FAILED, Cause.CRASH, Cause.OOM)
@@ -112,7 +116,17 @@ def draw_config(rng: Random) -> Config:
     config.jobs = [_draw_job(rng, number, config.faults_until_s) for number in range(rng.choice([1, 1, 2]))]
     config.cordons = rough * rng.choice([0.0, 0.1, 0.5])
     config.removals = rough * rng.choice([0.0, 0.2])
+    for job in config.jobs:
+        _bound(rng, job)
     return config
+
+
+def _bound(rng: Random, job: JobPlan) -> None:
+    """Some steps run on few nodes only, and some jobs go on when a step has failed."""
+    counts = [rng.choice([None, None, None, 1, 2]) for _ in job.settings]
+    job.settings = tuple(replace(step, instance_count=count) for step, count in zip(job.settings, counts, strict=True))
+    job.continue_on_step_failure = rng.random() < 0.3
+    job.retries = rng.choice([0, 1, 2])
 
 
 def _draw_job(rng: Random, number: int, faults_until_s: float) -> JobPlan:
@@ -141,5 +155,4 @@ def _draw_job(rng: Random, number: int, faults_until_s: float) -> JobPlan:
         tuple(rng.random() < 0.25 for _ in names),
         0.5 + rng.random() * 3,
         rng.random() * faults_until_s if rng.random() < 0.15 else None,
-        rng.random() * faults_until_s if rng.random() < 0.2 else None,
     )

@@ -83,16 +83,17 @@ def no_fence_on_commit() -> Iterator[None]:
 
 @fault
 def no_generation_check() -> Iterator[None]:
-    """Results of earlier code are accepted."""
+    """Leases of earlier code are adopted, and their results accepted."""
 
-    def complete(state: CoreState, command: commands.CompleteAttempts, now: Moment) -> Any:
-        for result in command.results:
-            lease = state.leases.get(result.lease_id)  # type: ignore[call-overload]
-            if lease is not None:
-                lease.generation = state.jobs[state.steps[lease.step_id].job_key].generation
-        return attempts.on_complete_attempts(state, command, now)
+    def open_work(state: CoreState, command: commands.OpenWork, now: Moment) -> Any:
+        held = []
+        for lease in command.held:
+            step = state.steps.get(lease.step_id)
+            generation = lease.generation if step is None else state.jobs[step.job_key].generation
+            held.append(lease._replace(generation=generation))
+        return nodes.on_open_work(state, command._replace(held=tuple(held)), now)
 
-    with handler(commands.CompleteAttempts, complete):
+    with handler(commands.OpenWork, open_work):
         yield
 
 

@@ -16,14 +16,16 @@ from sim_network import call
 from sim_tables import MemoryTables
 from sim_view import document_of, settings_of
 from sim_world import Process, World
-from sim_writer import PatchJob
 from windrow.rpc.v1 import work_pb2
 from windrow_master.core import commands
 from windrow_master.core.commands import HeldLease
+from windrow_master.core.counters import Counters
 from windrow_master.core.ids import NodeId
+from windrow_master.core.records import StepRow
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import Cause, JobState
+from windrow_master.core.states import Cause, JobState, StepState
+from windrow_master.store.reopening import ReopenedJob, Reopening
 
 
 class SimulationFailed(AssertionError):
@@ -106,7 +108,7 @@ class Simulation:
     def settings_of(self, step_id: int) -> StepSettings:
         """The settings of a stored step."""
         step = self.disk.tables.steps[step_id]
-        return settings_of(self.disk.tables.jobs[step.job_key].document)[step.ordinal]
+        return settings_of(self.disk.tables.jobs[step.job_key].document).steps[step.ordinal]
 
     # The master
 
@@ -203,8 +205,11 @@ class Simulation:
              lambda: self._client.after(0.3, lambda: None if done() else self._ask(command, done)))  # fmt: skip
 
     def _submit(self, job: JobPlan) -> None:
-        document = document_of(job.settings)
-        command = commands.SubmitJob(job.job_id, f"request-{job.job_id}", document, "digest", job.settings)
+        goes_on = job.continue_on_step_failure
+        document = document_of(job.settings, continue_on_step_failure=goes_on)
+        command = commands.SubmitJob(
+            job.job_id, f"request-{job.job_id}", document, "digest", job.settings, continue_on_step_failure=goes_on
+        )
         self._ask(command, lambda: self._stored_state(job.job_id) is not None)
 
     def _cancel(self, job: JobPlan) -> None:
@@ -214,9 +219,39 @@ class Simulation:
         elif state not in ENDED_JOBS:
             self._ask(commands.CancelJob(job.job_id), lambda: self._stored_state(job.job_id) in ENDED_JOBS)
 
-    def _patch(self, job: JobPlan) -> None:
-        if self.master is not None:
-            self.master.submit(PatchJob(job.job_id))
+    def _retry(self, job: JobPlan) -> None:
+        """Again, when it has ended otherwise than well, for as long as somebody cares. The store opens it again at
+        once; the master may die before it takes it over."""
+        if self._stored_state(job.job_id) == JobState.COMPLETED:
+            return
+        if self.master is not None and self._stored_state(job.job_id) in ENDED_JOBS:
+            master = self.master
+            master.submit(commands.Settle(), lambda _: self._reopen(job) if master is self.master else None)
+        if job.retries:
+            self._client.after(self.world.around(0.3), lambda: self._retry(job))
+
+    def _reopen(self, job: JobPlan) -> None:
+        if job.retries and self.master is not None and self._stored_state(job.job_id) in ENDED_JOBS:
+            tables, rng = self.disk.tables, self.world.rng
+            stored = next(row for row in tables.jobs.values() if row.job_id == job.job_id)
+            steps = {
+                row.step_id: Reopening.KEPT if self._is_done(row) else rng.choice([Reopening.RESUMED, Reopening.ANEW])
+                for row in tables.steps.values()
+                if row.job_key == stored.job_key
+            }
+            job.retries -= 1
+            wanted = ReopenedJob(stored.job_key, stored.generation, stored.document, stored.run_digest, steps)
+            snapshot = tables.reopen(wanted)
+            self.world.trace("job retried", job.job_id, stored.generation + 1)
+            self.checkers.adopting += 1
+            if self.world.faulty and rng.random() < 0.3:
+                self._end_master()
+            else:
+                self.master.submit(commands.AdoptJob(snapshot, settings_of(stored.document)))
+
+    def _is_done(self, step: StepRow) -> bool:
+        counters = Counters.from_json(step.counters)
+        return step.state == StepState.COMPLETED and not counters.failed and not counters.items_failed
 
     def _stored_state(self, job_id: str) -> JobState | None:
         found = (JobState(job.state) for job in self.disk.tables.jobs.values() if job.job_id == job_id)
@@ -270,7 +305,10 @@ class Simulation:
 
     def _done(self) -> bool:
         jobs = self.disk.tables.jobs.values()
-        return len(jobs) == len(self._jobs) and all(job.state in ENDED_JOBS for job in jobs)
+        return len(jobs) == len(self._jobs) and all(
+            job.state in ENDED_JOBS and (job.state == JobState.COMPLETED or not self._jobs[job.job_id].retries)
+            for job in jobs
+        )
 
     def _serving(self) -> list[str]:
         """What agents still serve."""
@@ -291,8 +329,8 @@ class Simulation:
                 world.after(job.submit_s, lambda job=job: self._submit(job))  # type: ignore[misc]
                 if job.cancel_s is not None:
                     world.after(job.submit_s + job.cancel_s, lambda job=job: self._cancel(job))  # type: ignore[misc]
-                if job.patch_s is not None:
-                    world.after(job.submit_s + job.patch_s, lambda job=job: self._patch(job))  # type: ignore[misc]
+                if job.retries:
+                    world.after(job.submit_s, lambda job=job: self._retry(job))  # type: ignore[misc]
             ends_by_s = world.faults_until_s + config.ends_by_s
             ended = world.run(self._done, ends_by_s)
             if not ended:

@@ -7,6 +7,7 @@ from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import Dirty, Snapshot
 from windrow_master.store.connections import MemoryDatabase
 from windrow_master.store.errors import OwnershipLost
+from windrow_master.store.reopening import ReopenedJob
 from windrow_master.store.rows import RowRange, SegmentRow, SegmentState
 from windrow_master.store.sqlite import SqliteStore
 
@@ -46,9 +47,15 @@ class SqliteTables(MemoryTables):
             places.append(RowRange(number, at.offset, at.length, at.crc32))
         self._stores[incarnation].commit(dirty, places, list(segments.values()))
 
+    def reopen(self, job: ReopenedJob) -> Snapshot:
+        """Open a job again in both."""
+        return self._same(super().reopen(job), self._stores[max(self._stores)].reopen(job))
+
     def load(self) -> Snapshot:
         """What the store gives, after it was found to be what the plain tables give."""
-        mine, theirs = super().load(), self._stores[max(self._stores)].load()
+        return self._same(super().load(), self._stores[max(self._stores)].load())
+
+    def _same(self, mine: Snapshot, theirs: Snapshot) -> Snapshot:
         assert mine.jobs == theirs.jobs, f"jobs: {mine.jobs} {theirs.jobs}"
         assert sorted(mine.nodes) == sorted(theirs.nodes), f"nodes: {mine.nodes} {theirs.nodes}"
         assert (mine.job_key_last, mine.step_id_last) == (theirs.job_key_last, theirs.step_id_last)

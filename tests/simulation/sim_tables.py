@@ -28,6 +28,7 @@ from windrow_master.core.records import (
 )
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
+from windrow_master.store.reopening import NotReopened, ReopenedJob, Reopening
 
 FINAL = (MiniBatchState.SUCCEEDED, MiniBatchState.FAILED)
 
@@ -65,6 +66,7 @@ class MiniBatchRow:
     lease_id: int = 0
     row_count: int = 0
     range: SegmentRange | None = None
+    tries_since: int = 0
 
 
 @dataclass
@@ -95,6 +97,7 @@ class MemoryTables:
             (at.lease_id, Cause(at.cause))
             for at in self.attempts.values()
             if (at.step_id, at.mini_batch, at.state) == (step_id, mini_batch, AttemptState.FAILED)
+            and at.generation >= row.tries_since
         )
         return LostRows(
             mini_batch,
@@ -156,6 +159,61 @@ class MemoryTables:
             self.nodes[node.node_id] = node
         self.events.extend(dirty.events)
 
+    def reopen(self, job: ReopenedJob) -> Snapshot:
+        """Open a job that has ended again, and load it. Raises NotReopened."""
+        row = self.jobs[job.job_key]
+        if row.state not in ENDED_JOBS or row.generation != job.generation:
+            raise NotReopened(row.job_id)
+        self.jobs[job.job_key] = row._replace(
+            state=JobState.RUNNING, generation=row.generation + 1, seq=row.seq + 1, message="", end_time=None,
+            run_digest=job.run_digest, document=job.document,
+        )  # fmt: skip
+        for step_id, how in job.steps.items():
+            if how == Reopening.RESUMED:
+                self._resume(step_id, row.generation + 1)
+            elif how == Reopening.ANEW:
+                self._forget(step_id)
+        loaded = MemoryTables.load(self)
+        of_job = [step for step in loaded.steps if step.step.job_key == job.job_key]
+        return Snapshot(loaded.job_key_last, loaded.step_id_last, [self.jobs[job.job_key]], of_job)
+
+    def _resume(self, step_id: StepId, generation: int) -> None:
+        for at, row in enumerate(self.mini_batches[step_id]):
+            if row.state == MiniBatchState.SUCCEEDED and row.ok_count == row.items_counted:
+                continue
+            lease_id = self.succeeded.pop((step_id, at), None)
+            if lease_id is not None:
+                self.attempts[lease_id] = self.attempts[lease_id]._replace(state=AttemptState.ABANDONED)
+            row.state, row.generation, row.lease_id = MiniBatchState.QUEUED, generation, 0
+            row.tries_since = generation
+            row.items_counted = row.ok_count = row.row_count = 0
+            row.range = None
+            self.item_outcomes.pop((step_id, at), None)
+        rows = self.mini_batches[step_id]
+        kept = [row for row in rows if row.state == MiniBatchState.SUCCEEDED]
+        counters = Counters(
+            planned=len(rows), succeeded=len(kept), items_ok=sum(row.ok_count for row in kept),
+            items_total=sum(row.item_count or row.items_counted for row in rows),
+            rows=sum(row.row_count for row in kept),
+            output_bytes=sum(row.range.length for row in kept if row.range is not None),
+        )  # fmt: skip
+        step = self.steps[step_id]
+        self.steps[step_id] = step._replace(
+            state=StepState.RUNNING, message="", end_time=None, error_category="", counters=counters.to_json(),
+            header=step.header if counters.rows else None,
+        )  # fmt: skip
+
+    def _forget(self, step_id: StepId) -> None:
+        self.mini_batches[step_id] = []
+        self.attempts = {key: row for key, row in self.attempts.items() if row.step_id != step_id}
+        for table in (self.succeeded, self.item_outcomes):
+            for key in [key for key in table if key[0] == step_id]:
+                del table[key]  # type: ignore[attr-defined]
+        self.steps[step_id] = self.steps[step_id]._replace(
+            state=StepState.WAITING, message="", end_time=None, error_category="", counters=Counters().to_json(),
+            paths=b"{}", reader=None, header=None, checkpoint=None, start_time=None,
+        )  # fmt: skip
+
     def _put_attempt(self, attempt: AttemptRow) -> None:
         key = (attempt.step_id, attempt.mini_batch)
         known = self.attempts.get(attempt.lease_id)
@@ -202,8 +260,8 @@ class MemoryTables:
         """Attempts of QUEUED mini-batches, by step, by lease id: in any order as far as incarnations go."""
         found: dict[int, list[tuple[int, LeaseId, int, int, str]]] = {}
         for _, attempt in sorted(self.attempts.items()):
-            table = self.mini_batches[attempt.step_id]
-            if table[attempt.mini_batch].state == MiniBatchState.QUEUED:
+            row = self.mini_batches[attempt.step_id][attempt.mini_batch]
+            if row.state == MiniBatchState.QUEUED and attempt.generation >= row.tries_since:
                 found.setdefault(attempt.step_id, []).append(
                     (attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id)
                 )

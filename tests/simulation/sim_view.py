@@ -10,7 +10,7 @@ from sim_tables import MemoryTables
 from windrow_master.core.commands import Moment
 from windrow_master.core.core import Core
 from windrow_master.core.records import Snapshot
-from windrow_master.core.settings import StepSettings
+from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.core.state import ENDED_JOBS, CoreState, Step
 from windrow_master.core.states import MiniBatchState, NodeState
 
@@ -19,14 +19,17 @@ VOLATILE_COUNTERS = ("leased",)
 """They count leases, of which the youngest do not survive a restart."""
 
 
-def document_of(settings: tuple[StepSettings, ...]) -> bytes:
-    """A job document that holds nothing but the settings of its steps."""
-    return json.dumps([asdict(step) for step in settings]).encode()
+def document_of(settings: tuple[StepSettings, ...], *, continue_on_step_failure: bool = False) -> bytes:
+    """A job document that holds nothing but settings."""
+    return json.dumps([continue_on_step_failure, [asdict(step) for step in settings]]).encode()
 
 
-def settings_of(document: bytes) -> tuple[StepSettings, ...]:
+def settings_of(document: bytes) -> JobSettings:
     """The inverse of `document_of`."""
-    return tuple(StepSettings(**{**step, "depends_on": tuple(step["depends_on"])}) for step in json.loads(document))
+    goes_on, steps = json.loads(document)
+    return JobSettings(
+        tuple(StepSettings(**{**step, "depends_on": tuple(step["depends_on"])}) for step in steps), goes_on
+    )
 
 
 def durable_view(state: CoreState) -> dict[str, Any]:
@@ -37,13 +40,14 @@ def durable_view(state: CoreState) -> dict[str, Any]:
     jobs = {key: job for key, job in state.jobs.items() if job.state not in ENDED_JOBS}
     return {
         "last": (state.job_key_last, state.step_id_last),
-        "jobs": {key: job.row() for key, job in jobs.items()},
+        "jobs": {key: (job.row(), job.continue_on_step_failure) for key, job in jobs.items()},
         "steps": {step_id: _step_view(step) for step_id, step in state.steps.items() if step.job_key in jobs},
         "nodes": {
             node_id: (
                 node.node_incarnation,
                 node.resources,
                 node.labels,
+                node.pools,
                 node.state == NodeState.DRAINING,
                 node.cordoned,
             )

@@ -7,7 +7,6 @@ master can die between any two of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -18,8 +17,6 @@ from windrow_master.core import invariants
 from windrow_master.core.core import Core
 from windrow_master.core.effects import AFTER_COMMIT, Effect
 from windrow_master.core.records import Dirty
-from windrow_master.core.state import ENDED_STEPS
-from windrow_master.core.states import StepState
 from windrow_master.shell.writer import VOLATILE
 
 if TYPE_CHECKING:
@@ -27,15 +24,7 @@ if TYPE_CHECKING:
     from sim_config import Config
 
 SEGMENT_BYTES_MAX = 2_000
-PATCHABLE = ENDED_STEPS | {StepState.WAITING, StepState.RUNNING}
 Reply = Callable[[Any], None]
-
-
-@dataclass(frozen=True)
-class PatchJob:
-    """The job's code changes: its generation rises. Stands for retry, patch and un-cancel, which are to come."""
-
-    job_id: str
 
 
 class SimSegments:
@@ -144,13 +133,6 @@ class SimWriter:
         self._commit_if_idle()
 
     def _handle(self, command: Any) -> Any:
-        state = self.core.state
-        if isinstance(command, PatchJob):
-            job = state.jobs.get(state.job_keys.get(command.job_id, 0))  # type: ignore[call-overload]
-            if job is not None and all(step.state in PATCHABLE for step in job.steps):
-                job.generation += 1
-                state.touch_job(job)
-            return None
         self._checkers.before(self.core, command)
         answer = self.core.handle(command, self._world.moment)
         self._checkers.after(self.core, command, answer)

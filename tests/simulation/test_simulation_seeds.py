@@ -31,14 +31,14 @@ def test_the_real_store_holds_the_same_as_the_plain_tables() -> None:
 
 
 def test_a_quiet_world_runs_every_mini_batch_once() -> None:
-    job = JobPlan("job", (StepSettings("a"),), ((3,) * 200,), (False,), 0.5, None, None)
+    job = JobPlan("job", (StepSettings("a"),), ((3,) * 200,), (False,), 0.5, None)
     simulation = Simulation(1, Config(jobs=[job], agents=4))
     report = simulation.play()
     assert (report.states, report.masters, len(simulation.rows)) == (("COMPLETED",), 1, 200)
 
 
 def test_hundreds_of_agents_and_a_master_that_dies() -> None:
-    job = JobPlan("job", (StepSettings("a"),), ((2,) * 1500,), (False,), 2.0, None, None)
+    job = JobPlan("job", (StepSettings("a"),), ((2,) * 1500,), (False,), 2.0, None)
     config = Config(jobs=[job], agents=300, run_s=1.0, master_kills=0.5, agent_kills=3.0, stream_breaks=5.0)
     report = Simulation(4, config).play()
     assert report.states == ("COMPLETED",) and report.masters > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spec_workspace import Workspace, unhurried
-from windrow.spec import EffectiveStep, LiteralInput, LoadedJob, Problem, resolve_arguments
+from windrow.spec import EffectiveJob, EffectiveStep, LiteralInput, LoadedJob, Problem, resolve_arguments
 from windrow.spec.arguments import EXACT_ONLY, RUNTIME_ARGUMENTS, find_runtime_arguments, full_name
 from windrow.spec.effective import Rows
 from windrow.spec.expressions import split_arguments
@@ -203,13 +204,12 @@ def test_a_bad_runtime_argument_is_an_error(workspace: Workspace, arguments: str
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--resource_monitor_interval 20", ["--resource_monitor_interval has no effect"]),
+        ("--resource_monitor_interval 20", []),
         ("--c mine", ["beginning of --copy_logs_to_parent"]),
-        ("--resource_monitor_interva 20", ["read as that", "no effect"]),
-        ("--copy_logs_to_parent True", ["no effect"]),
-        ("--copy_logs_to_parent False", []),
-        ("--push_metrics_to_parent True --metrics_name_prefix x", ["no effect", "no effect"]),
-        ("--profiling_module cProfile", ["no effect"]),
+        ("--resource_monitor_interva 20", ["read as that"]),
+        ("--copy_logs_to_parent True", []),
+        ("--push_metrics_to_parent True --metrics_name_prefix x", []),
+        ("--profiling_module cProfile", []),
         ("--output_action append_row", ["no effect"]),
         ("--resume_from job", ["no effect"]),
         ("--append_row_safe_output true", []),
@@ -325,3 +325,31 @@ def test_a_script_gets_the_settings_it_reads_from_its_arguments(
 ) -> None:
     workspace.write("src/score.py", script)
     assert workspace.step(changes).arguments == seen
+
+
+def test_arguments_about_logs_become_settings_of_the_step(workspace: Workspace) -> None:
+    given = (
+        "--copy_logs_to_parent True --resource_monitor_interval 0 --metrics_name_prefix mine_ "
+        "--push_metrics_to_parent true --profiling_module CPROFILE"
+    )
+    step = load(workspace, given).job.steps[0]
+    assert (step.copy_logs_to_parent, step.push_metrics_to_parent) == (True, True)
+    assert (step.resource_monitor_interval_s, step.metrics_name_prefix) == (0, "mine_")
+    assert step.profiling_module == "cProfile"
+    again = EffectiveJob.from_json(workspace.effective(load(workspace, given)).to_json()).steps[0]
+    assert again._replace(code_digest="") == step._replace(code_digest="")
+
+
+def test_arguments_about_logs_have_the_documented_defaults_and_leave_earlier_documents_alone(
+    workspace: Workspace,
+) -> None:
+    loaded = load(workspace, "--epochs 3")
+    step = loaded.job.steps[0]
+    assert (step.copy_logs_to_parent, step.resource_monitor_interval_s, step.profiling_module) == (False, 600, None)
+    document = json.loads(workspace.effective(loaded).to_json())
+    assert not {"resource_monitor_interval_s", "profiling_module", "copy_logs_to_parent"} & document["steps"][0].keys()
+
+
+def test_a_script_is_not_handed_what_is_about_logs_unasked(workspace: Workspace) -> None:
+    workspace.write("src/score.py", "parser.add_argument('--resource_monitor_interval')\ndef run(b): return b\n")
+    assert load(workspace, "--epochs 3").job.steps[0].arguments == ("--epochs", "3")

@@ -193,7 +193,7 @@ def test_inputs_that_refer_to_each_other_are_an_error(workspace: Workspace) -> N
 
 def test_what_is_bound_to_a_step_that_cannot_be_read_gives_no_further_errors(workspace: Workspace) -> None:
     bound = "inputs:\n  images: ${{parent.jobs.first.outputs.png}}"
-    (problem,) = workspace.problems(two(workspace, "type: command", bound))
+    (problem,) = workspace.problems(two(workspace, "type: sweep", bound))
     assert problem.key == "jobs.first.type"
 
 

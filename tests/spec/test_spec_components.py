@@ -117,9 +117,10 @@ def test_a_component_may_be_used_by_several_steps(workspace: Workspace) -> None:
         ("component: azureml:score@latest", "component", "no registry of components"),
         ("component: azureml://registries/x/components/y", "component", "no registry of components"),
         ("component: [a]", "component", "a list"),
-        ("component: {type: command}", "component.type", "not carried out yet"),
+        ("type: parallel\ncomponent: {type: command}", "type", 'its component is of type "command"'),
         ("inputs:", "inputs.images", "no value"),
-        ("type: command", "type", "not carried out yet"),
+        ("type: command", "type", 'its component is of type "parallel"'),
+        ("type:\ncomponent: {type: spark}", "type", "not carried out"),
     ],
 )
 def test_a_component_that_cannot_be_had_is_an_error(workspace: Workspace, changes: str, key: str, said: str) -> None:
@@ -255,7 +256,8 @@ def test_a_dumped_pipeline_means_what_the_original_meant(workspace: Workspace) -
     assert second.outputs == {"scores": StepOutput("uri_file", "rw_mount")}
     assert (second.mini_batch_size, second.depends_on) == (None, ("score",))
     keys = {warning.key for warning in loaded.warnings}
-    assert keys == {"jobs.score.compute", "jobs.score.task.environment", "jobs.score.outputs.scores"}
+    assert first.compute == "cpu"
+    assert keys == {"jobs.score.task.environment.image", "jobs.score.outputs.scores"}
 
 
 def test_a_pipeline_output_missing_from_a_hand_written_file_is_an_error(workspace: Workspace) -> None:

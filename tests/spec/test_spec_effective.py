@@ -15,6 +15,7 @@ from windrow.spec import (
     DocumentError,
     EffectiveJob,
     EffectiveStep,
+    Environment,
     LiteralInput,
     OutputInput,
     PipelineOutput,
@@ -34,6 +35,8 @@ plain = texts.filter(lambda text: "${{" not in text)
 thresholds = st.integers(-1, INT_MAX)
 seconds = st.integers(1, TIMEOUT_S_MAX)
 file_names = st.none() | st.sampled_from(["rows.csv", "${{name}}.csv"])
+asset_names = st.sampled_from([None, "scores", "a.b-c"])
+versions = st.sampled_from([None, "1", "2024-01.b"])
 data_types = st.sampled_from(["uri_folder", "uri_file", "mltable"])
 
 
@@ -43,13 +46,18 @@ def jobs(draw: st.DrawFn) -> EffectiveJob:
     for name in draw(st.lists(names, min_size=1, max_size=3, unique=True)):
         outputs = draw(
             st.dictionaries(
-                names, st.builds(StepOutput, data_types, st.just("rw_mount"), st.none() | paths, file_names), max_size=2
+                names,
+                st.builds(
+                    StepOutput, data_types, st.just("rw_mount"), st.none() | paths, file_names, asset_names, versions
+                ),
+                max_size=2,
             )
         )
         inputs: dict[str, LiteralInput | DataInput | OutputInput] = dict(
             draw(st.dictionaries(names, st.builds(LiteralInput, texts), max_size=2))
         )
-        inputs["major"] = DataInput(draw(data_types), "ro_mount", draw(paths))
+        asset = draw(st.sampled_from([None, "azureml:data:1"]))
+        inputs["major"] = DataInput(draw(data_types), "ro_mount", draw(paths), asset)
         if steps and steps[-1].outputs:
             inputs["bound"] = OutputInput(steps[-1].name, next(iter(steps[-1].outputs)), draw(data_types), "direct")
         arguments = draw(st.lists(plain, max_size=3)) + [f"--x=${{{{inputs.{given}}}}}" for given in inputs]
@@ -74,6 +82,9 @@ def jobs(draw: st.DrawFn) -> EffectiveJob:
                 max_retries=draw(st.integers(0, INT_MAX)),
                 run_invocation_timeout_s=draw(seconds),
                 progress_update_timeout_s=draw(st.none() | seconds),
+                environment=draw(
+                    st.sampled_from([None, Environment(), Environment("3.10", ("a",), ("b<2",), ("--pre",))])
+                ),
                 rows=Rows(
                     draw(st.dictionaries(st.just("sep") | st.just("quoting"), texts | st.integers(), max_size=2)),
                     draw(st.booleans()),

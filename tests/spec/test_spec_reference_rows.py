@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from spec_workspace import STEP as SMALLEST
 from spec_workspace import Workspace, changed
-from windrow.spec import JobFileError
+from windrow.spec import Environment, JobFileError
 from windrow.spec.arguments import RUNTIME_ARGUMENTS
 from windrow.spec.schema import INPUT, OUTPUT, RESOURCES, RETRY_SETTINGS, STEP, TASK
 
@@ -57,7 +57,16 @@ STEP_ROWS: Rows = {
         ("component: azureml:score:1", Refused("component", "no registry")),
         ("component: azureml:score@latest", Refused("component", "no registry")),
     ],
-    "compute": [("compute: azureml:cpu", TAKEN), ("compute: local", TAKEN)],
+    "compute": [
+        ("compute: azureml:cpu", Sets("compute", "cpu")),
+        ("compute: cpu", Sets("compute", "cpu")),
+        ("compute: /subscriptions/s/resourceGroups/g/providers/m/workspaces/w/computes/cpu", Sets("compute", "cpu")),
+        ("compute: local", Sets("compute", "")),
+        ("compute: azureml:serverless", Sets("compute", "")),
+        ("compute: azureml:my cpu", Refused("compute", "a pool of nodes")),
+    ],
+    "job_tier": [("job_tier: spot", TAKEN)],
+    "queue_settings": [("queue_settings: {job_tier: spot}", TAKEN)],
     "inputs": [("inputs: 3", Refused("inputs", "a mapping"))],
     "outputs": [("outputs: 3", Refused("outputs", "a mapping"))],
     "input_data": [
@@ -194,7 +203,16 @@ TASK_ROWS: Rows = {
     "environment": [
         (TASK_YAML + ", environment: azureml:e:1}", TAKEN),
         (TASK_YAML + ", environment: azureml:e@latest}", TAKEN),
-        (TASK_YAML + ", environment: {name: n, version: '1', image: i, conda_file: ./c.yml}}", TAKEN),
+        (
+            TASK_YAML + ", environment: {name: n, version: '1', image: i, conda_file: {dependencies: [pip]}}}",
+            Sets("environment", Environment(None, ("pip",))),
+        ),
+        (TASK_YAML + ", environment: {name: n, version: '1', image: i}}", Sets("environment", None)),
+        (
+            TASK_YAML + ", environment: {image: i, conda_file: ./c.yml}}",
+            Refused("task.environment.conda_file", "does not exist"),
+        ),
+        (TASK_YAML + ", environment: [a]}", Refused("task.environment", "is a list")),
     ],
 }
 

@@ -87,7 +87,7 @@ def test_elements_of_lists_go_by_number(workspace: Workspace) -> None:
 
 
 def test_null_leaves_a_step_out(workspace: Workspace) -> None:
-    text = workspace.job_of(more="") + "  prepare: {type: command, command: ls}\n"
+    text = workspace.job_of(more="") + "  prepare: {type: sweep}\n"
     (problem,) = workspace.problems(text)
     assert "--set jobs.prepare=null" in problem.message
     assert [step.name for step in workspace.job(text, "jobs.prepare=null").job.steps] == ["score"]

@@ -60,7 +60,7 @@ def test_defaults_are_those_of_the_reference(workspace: Workspace) -> None:
         input_data=("images",),
         append_row_to="scores",
         mini_batch_size=None,
-        instance_count=1,
+        instance_count=-1,
         max_concurrency_per_instance=None,
         logging_level="INFO",
         error_threshold=-1,
@@ -120,7 +120,7 @@ def test_defaults_are_those_of_the_reference(workspace: Workspace) -> None:
         ("task: {type: command, code: ./src, entry_script: score.py}", "task.type", ["run_function"]),
         ("task: {type: run_function, code: ./srcc, entry_script: score.py}", "task.code", ["srcc", "does not exist"]),
         ("task: {type: run_function, code: ./one.csv, entry_script: score.py}", "task.code", ["is a file"]),
-        ("task: {type: run_function, code: azureml:code:1, entry_script: a.py}", "task.code", ["registry"]),
+        ("task: {type: run_function, code: azureml:code:1, entry_script: a.py}", "task.code", ["registered asset"]),
         ("task: {type: run_function, code: ./src, entry_script: scor.py}", "task.entry_script",
              ['Did you mean "score.py"']),
         ("task: {type: run_function, code: ./src, entry_script: ../src/score.py}", "task.entry_script", ["inside"]),
@@ -130,12 +130,12 @@ def test_defaults_are_those_of_the_reference(workspace: Workspace) -> None:
         (TASK + "  append_row_to: scores", "task.append_row_to", ["${{outputs.x}}"]),
         (TASK + "  program_arguments: --a ${{inputs.nope}}", "task.program_arguments", ["nope"]),
         (TASK + "  program_arguments: --a ${{outputs.nope}}", "task.program_arguments", ["nope", "scores"]),
-        (TASK + "  program_arguments: --a ${{parent.inputs.x}}", "task.program_arguments", ["own step"]),
+        (TASK + "  program_arguments: --a ${{parent.inputs.x}}", "task.program_arguments", ["of the step itself"]),
         (TASK + "  program_arguments: --a 'open", "task.program_arguments", ["quote"]),
         (TASK + "  program_arguments: $[[ --a ${{inputs.images}}", "task.program_arguments", ["]]"]),
         (TASK + "  program_arguments: --a ${{inputs.images", "task.program_arguments", ["well-formed"]),
         (TASK + "  program_arguments: [--a]", "task.program_arguments", ["a list"]),
-        ("type: command", "type", ['"command"', "not carried out yet"]),
+        ("type: sweep", "type", ['"sweep"', "not carried out"]),
         ("type: paralel", "type", ['"paralel"', '"parallel"']),
         ("type:", "type", ["parallel"]),
     ],
@@ -183,16 +183,14 @@ def test_an_error_points_at_the_value(workspace: Workspace) -> None:
         ("retry_settings: {max_retry: 5}", "", "jobs.score.retry_settings.max_retry", 'Did you mean "max_retries"?'),
         ("", "descripton: x\n", "descripton", 'Did you mean "description"?'),
         ("", "settings: {default_compte: x}\n", "settings.default_compte", 'Did you mean "default_compute"?'),
-        ("", "settings: {default_compute: azureml:cpu}\n", "settings.default_compute", "azureml:cpu"),
-        ("", "settings: {default_datastore: azureml:x}\n", "settings.default_datastore", "not carried out yet"),
-        ("", "settings: {continue_on_step_failure: true}\n", "settings.continue_on_step_failure", "stops the pipeline"),
+        ("", "settings: {default_datastore: azureml:x}\n", "settings.default_datastore", "no datastore 'x'"),
         ("", "identity: {type: aml_token}\n", "identity", "not carried out yet"),
-        ("compute: azureml:gpu", "", "jobs.score.compute", "azureml:gpu"),
         ("identity: {type: managed}", "", "jobs.score.identity", "not carried out yet"),
-        ("resources: {instance_count: 3}", "", "jobs.score.resources.instance_count", "agents that are there"),
         ("resources: {instance_type: big}", "", "jobs.score.resources.instance_type", "big"),
         (TASK + "  environment: azureml:e:1", "", "jobs.score.task.environment", "--python"),
-        (TASK + "  environment: {image: x, conda_file: {a: 1}}", "", "jobs.score.task.environment", "--python"),
+        (TASK + "  environment: {image: x}", "", "jobs.score.task.environment.image", "--python"),
+        (TASK + "  environment: {image: x, conda_file: {dependencies: []}}", "", "jobs.score.task.environment.image",
+         "workers are no containers"),
         ("mini_batch_size: 10kb", "", "jobs.score.mini_batch_size", "10240 files"),
         ("output_data: ${{outputs.scores}}", "", "jobs.score.output_data", "append_row_to"),
         ("tags: {owner: me, preview: ''}", "", "jobs.score.tags", "use the pipeline's tags"),
@@ -213,7 +211,7 @@ def test_the_smallest_job_has_no_warning_and_false_settings_are_no_news(workspac
 
 
 def test_warnings_travel_with_the_job(workspace: Workspace) -> None:
-    loaded = workspace.loaded("compute: azureml:gpu")
+    loaded = workspace.loaded("identity: {type: managed}")
     assert loaded.job.warnings == (str(loaded.warnings[0]),)
 
 
@@ -226,6 +224,22 @@ def test_origins_tell_where_each_setting_comes_from(workspace: Workspace) -> Non
     assert kinds["run_invocation_timeout_s"] == "--set"
     assert kinds["max_retries"] == "default"
     assert "job.yml:" in loaded.origins["jobs.score.mini_batch_size"].where
+
+
+def test_origins_tell_where_data_code_and_fallbacks_are_named(workspace: Workspace) -> None:
+    loaded = workspace.loaded(more="settings: {default_compute: azureml:pool}\n")
+    lines = (workspace.folder / "job.yml").read_text().splitlines()
+
+    def line_of(key: str) -> str:
+        return lines[int(loaded.origins[key].where.rpartition(":")[2]) - 1]
+
+    assert "default_compute" in line_of("jobs.score.compute")
+    assert "code:" in line_of("jobs.score.code")
+    assert "entry_script:" in line_of("jobs.score.entry_script")
+    assert loaded.origins["jobs.score.inputs.images"].kind == "job"
+    (code,) = loaded.codes
+    assert (code.step, code.entry_script) == ("score", "score.py")
+    assert "code:" in lines[code.folder_place.line - 1]
 
 
 @pytest.mark.parametrize("script", ["score.py", "./score.py", "score", "pkg/main.py", "pkg.main", "pkg"])

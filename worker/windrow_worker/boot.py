@@ -1,4 +1,4 @@
-"""Way in of a worker process: ``<python> boot.py <config.json>``.
+"""Way in of a worker process: ``<python> boot.py <config.json>``, for a replay ``boot.py --replay <config.json>``.
 
 Our package is entered into ``sys.modules`` by its folder; none of ours stays on ``sys.path`` but the last one,
 ``children``. So a script's own ``worker.py``, ``frames.py`` or ``loading.py`` imports as the script's, whatever we call
@@ -35,9 +35,14 @@ def _leave_path():
 if __name__ == "__main__":
     _leave_path()
     _enter_package()
-    from windrow_worker.host import main
+    if sys.argv[1:2] == ["--replay"]:
+        from windrow_worker.replay import main
 
-    main(sys.argv)
+        main(sys.argv[2:])
+    else:
+        from windrow_worker.host import main
+
+        main(sys.argv)
 elif __name__ == "__mp_main__":
     _enter_package()
     from windrow_worker.spawned import serve_spawned_child

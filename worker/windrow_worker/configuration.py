@@ -20,6 +20,7 @@ class Configuration:
     __slots__ = (
         "arguments",
         "code_folder",
+        "command",
         "entry_script",
         "inline_rows_bytes_max",
         "install_hint",
@@ -32,6 +33,8 @@ class Configuration:
         "page_path",
         "process_name",
         "process_number",
+        "profile_path",
+        "profiling_module",
         "reader",
         "result_fd",
         "rows",
@@ -47,6 +50,7 @@ class Configuration:
         self.result_fd: int = take("result_fd", int)
         self.page_path: str = take("page_path", str)
         self.code_folder: str = os.path.abspath(take("code_folder", str))
+        self.command: str = take("command", str, "")
         self.entry_script: str = take("entry_script", str)
         self.arguments: List[str] = [str(argument) for argument in take("arguments", list)]
         self.logging_level: str = take("logging_level", str, "INFO")
@@ -61,6 +65,8 @@ class Configuration:
         self.scratch_folder: str = take("scratch_folder", str)
         self.inline_rows_bytes_max: int = take("inline_rows_bytes_max", int)
         self.install_hint: str = take("install_hint", str, "")
+        self.profiling_module: str = take("profiling_module", str, "")
+        self.profile_path: str = take("profile_path", str, "")
         self.reader: Dict[str, Any] = take("reader", dict)
         self.rows: Dict[str, Any] = take("rows", dict)
 

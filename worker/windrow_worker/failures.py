@@ -99,6 +99,11 @@ def _without_host(trace: Optional[TracebackType]) -> Optional[TracebackType]:
     return trace
 
 
+def script_traceback(error: BaseException) -> Optional[TracebackType]:
+    """The traceback from the script's first frame on; None where the script has no part in it."""
+    return _without_host(error.__traceback__)
+
+
 def _is_ours(path: str) -> bool:
     return path.startswith(_OURS) or path.startswith(_IMPORTING)
 

@@ -96,6 +96,11 @@ class Host:
         self._rows: RowWriter
         self._script: script.Script
         self._name = configuration.entry_script
+        self._profile: Any = None
+        if configuration.profiling_module:
+            from windrow_worker.profiling import make_profile
+
+            self._profile = make_profile(configuration)
 
     def _close_in_child(self) -> None:
         self._work.close_in_child()
@@ -120,7 +125,7 @@ class Host:
             self._row_index_exact = is_row_index_exact(configuration.reader)
             stage = _SCRIPT
             self._page.enter(page.INIT)
-            self._load_script()
+            self._profiled(self._load_script)
             stage = _INIT
             if self._script.init is not None:
                 self._call(self._script.init)
@@ -143,6 +148,11 @@ class Host:
         environment.setdefault("HostName", configuration.node_id)
         if configuration.output_path:
             environment.setdefault("AZUREML_BI_OUTPUT_PATH", configuration.output_path)
+        if configuration.command:
+            from windrow_worker.command import as_script
+
+            self._script = as_script(configuration.command)
+            return
         entry_script.install_root_handler()
         entry = script.locate(configuration.code_folder, configuration.entry_script)
         sys.argv = [entry.path or configuration.entry_script, *configuration.arguments]
@@ -191,6 +201,7 @@ class Host:
     def serve(self) -> NoReturn:
         """Takes packets and answers each, until SHUTDOWN. Raises AgentGone, ChannelClosed."""
         take, view, unpack, size = self._work.take, self._work.view, frames.PACKET.unpack_from, frames.PACKET.size
+        serve = self._serve_mini_batch if self._profile is None else self._serve_profiled
         while True:
             try:
                 length = take()
@@ -206,11 +217,14 @@ class Host:
                 )
             kind, flags, _, attempt, lease_id, index, item_first, item_count = unpack(view)
             if kind == frames.RUN:
-                self._serve_mini_batch(flags, attempt, lease_id, index, item_first, item_count, length)
+                serve(flags, attempt, lease_id, index, item_first, item_count, length)
             elif kind == frames.SHUTDOWN:
                 self._stop()
             else:
                 process.leave(exits.HOST_FAULT, f"The agent has sent a packet of the unknown type {kind}.")
+
+    def _serve_profiled(self, *packet: int) -> None:
+        self._profile.call(self._serve_mini_batch, *packet)
 
     def _serve_mini_batch(
         self, flags: int, attempt: int, lease_id: int, index: int, item_first: int, item_count: int, length: int
@@ -251,9 +265,7 @@ class Host:
             self._leave_if_forked(error)
             report.run_us = (run_ended - run_started) // 1000
             enter(page.RETURNING, lease_id, index, items)
-            self._send_failure(
-                started, failures.EXCEPTION, f"run() raised {failures.describe(error)}", failures.traceback_of(error)
-            )
+            self._send_failure(started, failures.EXCEPTION, *self._run_failure(error))
             return
         if _getpid() != self._pid:
             self._leave_if_forked(None)
@@ -268,6 +280,13 @@ class Host:
             return
         result = None
         self._send_done(started, rows, misfits)
+
+    def _run_failure(self, error: BaseException) -> Tuple[str, str]:
+        """Message and detail."""
+        if self._configuration.command:
+            detail = getattr(error, "detail", None)
+            return str(error), failures.traceback_of(error) if detail is None else detail
+        return f"run() raised {failures.describe(error)}", failures.traceback_of(error)
 
     def _send_done(self, started: int, rows: Rows, misfits: Sequence[Tuple[str, int, str]]) -> None:
         side = failures.encode_misfits(misfits) if misfits else b""
@@ -314,6 +333,12 @@ class Host:
 
     def _stop(self) -> NoReturn:
         """Calls ``shutdown()``, lets the process end in good order, says so, leaves."""
+        side = self._shut_down()
+        self._results.send(frames.encode_frame(frames.STOPPED, self._report, side=side))
+        process.leave(0)
+
+    def _shut_down(self) -> bytes:
+        """Calls ``shutdown()`` and lets the process end in good order; the side document of the STOPPED frame."""
         self._page.enter(page.STOPPING)
         self._report.clear(0, 0)
         self._report.start_unix_us = time_ns() // 1000
@@ -328,16 +353,23 @@ class Host:
                 failures.EXCEPTION, f"shutdown() raised {failures.describe(error)}", failures.traceback_of(error)
             )
         process.finish_process()
+        if self._profile is not None:
+            self._profile.write()
         self._leave_if_forked(None)
         self._finish_report(started)
-        self._results.send(frames.encode_frame(frames.STOPPED, self._report, side=side))
-        process.leave(0)
+        return side
 
     # Forks -----------------------------------------------------------------------------------------------------------
 
     def _call(self, function: Callable[[], Any]) -> None:
-        function()
+        self._profiled(function)
         self._leave_if_forked(None)
+
+    def _profiled(self, function: Callable[[], Any]) -> None:
+        if self._profile is None:
+            function()
+        else:
+            self._profile.call(function)
 
     def _leave_if_forked(self, error: Any) -> None:
         """In a child that came back from the script: leaves, as a script of its own would have ended."""

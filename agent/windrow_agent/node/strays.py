@@ -117,6 +117,10 @@ def _find(groups: set[int], incarnation: str) -> dict[int, int]:
     return found
 
 
+AWAITED: set[int] = set()
+"""Processes of the agent's own, for whose end somebody waits."""
+
+
 def _carries(pid: int, prefix: bytes) -> bool:
     try:
         return any(entry.startswith(prefix) for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
@@ -134,7 +138,7 @@ def end_orphans(node_incarnation: str, workers: Mapping[int, int]) -> int:
     alive = set(workers.values())
     killed = 0
     for pid in children():
-        if pid in alive:
+        if pid in alive or pid in AWAITED:
             continue
         try:
             if os.waitpid(pid, os.WNOHANG)[0] == pid:

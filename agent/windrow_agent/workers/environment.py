@@ -4,6 +4,7 @@ chance.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 
 PASSED = frozenset(
@@ -54,6 +55,8 @@ PASSED = frozenset(
 )
 """Names that pass from the agent's environment, besides LC_*."""
 
+_OF_OWN_PYTHON = ("PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_SHLVL")
+
 MARK = "WINDROW_WORKER"
 """Tells the agent, or a later incarnation of it, which worker a process descends from."""
 
@@ -70,6 +73,7 @@ def worker_environment(
     step: Mapping[str, str],
     *,
     passed: Iterable[str] = (),
+    built: str | None = None,
     job_id: str,
     node_id: str,
     node_rank: int,
@@ -80,11 +84,17 @@ def worker_environment(
 ) -> dict[str, str]:
     """The whole environment of one worker (reference 3.5, 3.7).
 
-    ``passed``: further names that the node's owner lets through. ``gpu_device``: value of CUDA_VISIBLE_DEVICES; None:
-    no variable at all. A step's own variables win over ours, except the mark.
+    ``passed``: further names that the node's owner lets through. ``built``: folder of the virtual environment that was
+    built for the step, which nothing of the agent's own Python shines through. ``gpu_device``: value of
+    CUDA_VISIBLE_DEVICES; None: no variable at all. A step's own variables win over ours, except the mark.
     """
     allowed = PASSED.union(passed)
     environment = {name: value for name, value in agent.items() if name in allowed or name.startswith("LC_")}
+    if built is not None:
+        for name in _OF_OWN_PYTHON:
+            environment.pop(name, None)
+        environment["VIRTUAL_ENV"] = built
+        environment["PATH"] = os.pathsep.join(filter(None, [f"{built}/bin", environment.get("PATH", "")]))
     environment |= {
         "AZUREML_RUN_ID": job_id,
         "AZUREML_CR_NODE_RANK": str(node_rank),

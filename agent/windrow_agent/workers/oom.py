@@ -44,6 +44,11 @@ class OomCounter:
         self._path = next((path for path in paths if self._read(path) is not None), None)
         self._seen = self._now()
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the system counts such kills where this process sees it."""
+        return self._path is not None
+
     @staticmethod
     def _read(path: Path) -> int | None:
         try:

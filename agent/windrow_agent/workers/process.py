@@ -19,6 +19,7 @@ from windrow_agent.workers.death import Exit
 from windrow_agent.workers.frames import BadFrame, FrameReader, Result, shutdown_packet
 from windrow_agent.workers.oom import make_likely_victim
 from windrow_agent.workers.page import NOTHING, Look, Page
+from windrow_agent.workers.process_log import ProcessLog
 
 _READ_BYTES = 1 << 18
 _PACKET_BYTES = 1 << 17
@@ -76,6 +77,7 @@ class WorkerProcess:
     stdout: CapturedFile
     stderr: CapturedFile
     scratch: Path
+    log: ProcessLog
     outputs: OutputFolder | None = None
     pid: int = 0
     pidfd: int = -1

@@ -6,8 +6,10 @@ Where to look:
 - ``run_options``, ``early``  `windrow run`: reads its options without typer, and starts master and agent before
   anything is imported.
 - ``run``        `windrow run` itself.
-- ``app``        everything else, and all help texts: the typer application; ``job`` and ``node`` hold its groups.
+- ``app``        everything else, and all help texts: the typer application; ``job``, ``mini_batches`` and
+  ``node`` hold its groups; ``replaying`` and ``job_report`` look closer.
 - ``display``    progress as a live display, as plain lines, or as JSON lines.
+- ``validate``, ``dry_run``, ``doctor``  what is looked at before a run; the work is done in packages of these names.
 - ``tables``, ``messages``, ``completion``: lists, errors and names for people.
 """
 

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from windrow.cli.options import guarded
+from windrow.cli.options import Environments, EnvironmentsChoice, guarded
 from windrow.contexts import check_certificates, read_text
 from windrow.errors import UsageError
 from windrow.interpreter import check_interpreter, find_interpreter
+from windrow.spec.names import NAME
 from windrow.users import become_user
 
 
@@ -43,11 +44,30 @@ def agent(
             metavar="PATH", help="Interpreter for user scripts [default: the active environment's, else our own]."
         ),
     ] = None,
+    environments: EnvironmentsChoice = Environments.BUILD,
+    environments_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--environments-folder",
+            envvar="WINDROW_ENVIRONMENTS_FOLDER",
+            metavar="DIR",
+            readable=False,
+            help="Where built environments are kept [default: the user's cache, else in the agent's folder].",
+        ),
+    ] = None,
     node_id: Annotated[
         str | None, typer.Option("--node-id", metavar="NAME", help="Name of this node [default: the host's].")
     ] = None,
     label: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Label of this node. Repeatable.")
+    ] = None,
+    pool: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="WINDROW_POOL",
+            metavar="NAME",
+            help="Work only for steps whose compute is NAME, or that name none [default: for all]. Repeatable.",
+        ),
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=0, help="GPUs to hand out [default: those that are there].")] = None,
     join_token_file: Annotated[
@@ -107,11 +127,15 @@ def agent(
     interpreter = find_interpreter(python, os.environ)
     check_interpreter(interpreter)
     labels = dict(_label(text) for text in label or ())
+    if pool:
+        labels["pool"] = ",".join(map(_pool, pool))
     document: dict[str, Any] = {
         "folder": str(folder.absolute()),
         "master_addresses": [grpc_target(address) for text in master for address in text.split(",")],
         "slots": slots,
         "python": interpreter if python else None,
+        "environments": environments.value,
+        "environments_folder": str(environments_folder.absolute()) if environments_folder else None,
         "node_id": node_id,
         "labels": labels,
         "gpu_count": gpus,
@@ -141,6 +165,16 @@ def _check_folder(folder: Path) -> None:
             f"agent runs, cannot write there. Give it to that user, or name another with --folder (with Compose, "
             f"agents get new ones by: docker compose up -d --renew-anon-volumes)."
         )
+
+
+def _pool(name: str) -> str:
+    name = name.strip().removeprefix("azureml:")
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"--pool {name}: a pool's name is what job files give as compute: at most 64 letters, digits, _ and - of "
+            "ASCII."
+        )
+    return name
 
 
 def _label(text: str) -> tuple[str, str]:

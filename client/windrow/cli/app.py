@@ -9,9 +9,22 @@ from typing import Annotated
 import typer
 
 import windrow
-from windrow.cli import agent, become, context, early, health, job, node
+from windrow.cli import (
+    agent,
+    asset,
+    become,
+    context,
+    doctor,
+    early,
+    health,
+    job,
+    job_report,
+    mini_batches,
+    node,
+    validate,
+)
 from windrow.cli.messages import report
-from windrow.cli.options import OutputForm, Sets, guarded
+from windrow.cli.options import Environments, EnvironmentsChoice, OutputForm, Sets, guarded
 from windrow.cli.run_options import RunOptions
 from windrow.errors import UsageError
 
@@ -31,6 +44,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(job.app, name="job")
+app.add_typer(mini_batches.app, name="mb")
+app.add_typer(asset.data_app, name="data")
+app.add_typer(asset.model_app, name="model")
 app.add_typer(node.app, name="node")
 app.add_typer(context.app, name="context")
 
@@ -73,6 +89,7 @@ def run(
             metavar="PATH", help="Interpreter for the script [default: the active environment's, else our own]."
         ),
     ] = None,
+    environments: EnvironmentsChoice = Environments.BUILD,
     slots: Annotated[
         int | None, typer.Option(min=1, max=4096, help="Workers at a time [default: one a processor].")
     ] = None,
@@ -84,6 +101,10 @@ def run(
             help="Folder, or place in storage (s3://bucket/path), that azureml://datastores/NAME means. Repeatable.",
         ),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only tell what would be done: steps, places, mini-batches, settings."),
+    ] = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Drop an unfinished run of this file and begin anew.")
     ] = False,
@@ -117,9 +138,10 @@ def run(
     options.datastores = datastores or []
     options.state = state
     options.python = python
+    options.environments = environments.value
     options.slots = slots
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
-    options.exact_row_index = exact_row_index
+    options.exact_row_index, options.dry_run = exact_row_index, dry_run
     options.output = output.value
     return early.run(options)
 
@@ -146,11 +168,27 @@ def setup(context: typer.Context) -> None:
     become("setup", context.args)
 
 
+job.app.command("report", epilog="example: windrow job report digits-20260501-101500-ab12 --to report.html --open")(
+    job_report.report
+)
+
 app.command(
     "agent",
     short_help="Run an agent: it works for a master on this machine.",
     epilog="example: windrow agent --master 10.0.0.5:8470 --slots 8 --python ~/env/bin/python",
 )(agent.agent)
+
+app.command(
+    "validate",
+    short_help="Check a job file, a component or a table without running it.",
+    epilog="example: windrow validate job.yml --set inputs.data.path=./other",
+)(validate.validate)
+
+app.command(
+    "doctor",
+    short_help="Look at this machine, and its master: is it fit, and what is wrong?",
+    epilog="example: windrow doctor --state /var/lib/windrow",
+)(doctor.doctor)
 
 app.command(
     "health",

@@ -25,6 +25,14 @@ def node_names(incomplete: str) -> list[str]:
     return _told(incomplete, lambda client: (node.node_id for node in client.list_nodes()))
 
 
+def causes(incomplete: str) -> list[str]:
+    """Causes that begin like this."""
+    from windrow.job import CAUSES
+    from windrow.mini_batch import NO_RESULT
+
+    return [name for name in (*CAUSES[1:], NO_RESULT) if name.startswith(incomplete)]
+
+
 def _told(incomplete: str, ask: Callable[[Client], Iterator[str]]) -> list[str]:
     """Of the first names that a master tells, those that begin like this."""
     try:

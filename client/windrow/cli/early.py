@@ -1,7 +1,7 @@
 """The first milliseconds of `windrow run`: the start of master and agent.
 
 Both processes import for a few hundred milliseconds; whatever this one imports before it starts them is added to the
-time until the first `run()`. Nothing is started for a job file that is not there.
+time until the first `run()`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,17 @@ if TYPE_CHECKING:
 
 def run(options: RunOptions) -> int:
     """Start master and agent, then everything else. Returns the exit code."""
+    if options.dry_run:
+        try:
+            from windrow.cli.dry_run import dry_run
+
+            return dry_run(options)
+        except KeyboardInterrupt:
+            return 130
     session: Session | None = None
     error: Exception | None = None
-    if os.path.isfile(options.job_file):
+    # For a job file that is not there, nothing is started.
+    if os.path.isfile(options.job_file) or (options.retried and not options.job_file):
         from windrow.embedded.session import open_session
         from windrow.errors import WindrowError
 
@@ -27,6 +35,7 @@ def run(options: RunOptions) -> int:
                 options.state,
                 with_agent=True,
                 python=options.python,
+                environments=options.environments,
                 slots=options.slots,
                 datastores=options.datastores,
             )

@@ -9,14 +9,14 @@ from __future__ import annotations
 import queue
 import sys
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.cli.display import Display
 from windrow.cli.messages import YELLOW, coloured
 from windrow.errors import WindrowError
 from windrow.job import Job, JobState
-from windrow.node import Node, why_no_work
+from windrow.node import Node
 
 if TYPE_CHECKING:
     from windrow.client import Client
@@ -27,6 +27,36 @@ FLEET_INTERVAL_S = 1.0
 
 class _Fleet(NamedTuple):
     nodes: list[Node]
+
+
+class _Builds:
+    """Which environments are being built, so that a wait of minutes has a reason."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, int], float] = {}
+
+    def news(self, nodes: Sequence[Node], job: Job | None) -> list[str]:
+        """What has begun, and what is over, since it was asked last: of the steps of this job."""
+        names = {step.step_id: step.name for step in job.steps} if job is not None else {}
+        now = {
+            (node.node_id, step_id): seconds
+            for node in nodes
+            for step_id, seconds in node.builds.items()
+            if step_id in names
+        }
+        begun = [key for key in now if key not in self._told]
+        over = [key for key in self._told if key not in now]
+        messages = [
+            f"Building the environment of step {names[step_id]} on node {node_id}" for node_id, step_id in begun
+        ]
+        messages += [
+            f"The environment of step {names[step_id]} is done with on node {node_id}, after about "
+            f"{self._told[node_id, step_id]:.0f} s"
+            for node_id, step_id in over
+            if step_id in names
+        ]
+        self._told = now
+        return messages
 
 
 class _End:
@@ -118,6 +148,7 @@ class Follower:
     def _watch_fleet(self, with_nodes: bool) -> None:
         """What the stream of a job does not tell: the nodes, whether any takes work, whether the disk is full."""
         reason = waits = told = ""
+        builds = _Builds()
         while not self._closing.wait(FLEET_INTERVAL_S):
             try:
                 now = self._client.master().read_only_reason
@@ -125,12 +156,14 @@ class Follower:
                 if bool(now) != bool(reason):
                     self.tell(f"The master stands still: {now}" if now else "The master accepts changes again.")
                 reason = now
-                nodes = list(self._client.list_nodes())
-                before, waits = waits, why_no_work(nodes)
+                before, waits = waits, self._client.why_no_work(self._job_id)
                 # Twice in a row, so that nobody is alarmed by an agent that is just being started.
                 if waits in ("", before) and waits != told:
                     told = waits
                     self.tell(waits or "A node takes work again.")
+                nodes = list(self._client.list_nodes())
+                for message in builds.news(nodes, self.last):
+                    self.tell(message)
                 if with_nodes:
                     self.events.put(_Fleet(nodes))
             except Exception:  # the display lives without; the job's own stream tells what is wrong

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from windrow.cli import exit_codes
 from windrow.cli.display.uploads import UploadDisplay
+from windrow.cli.explain import explain
 from windrow.cli.job_files import download_outputs, print_log
 from windrow.cli.messages import say
 from windrow.cli.options import (
@@ -23,11 +24,15 @@ from windrow.cli.options import (
     warn_read_only,
 )
 from windrow.cli.place import place_options
+from windrow.cli.retry import retry
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
+from windrow.cli.validate import validate
 from windrow.cli.watching import stream_job
 from windrow.errors import UsageError
 from windrow.job import Job, JobState
-from windrow.node import why_no_work
+
+if TYPE_CHECKING:
+    from windrow.cli.job_logs import Followed
 
 app = typer.Typer(
     help="The jobs of a master: submit, look at, follow, cancel, fetch.",
@@ -49,6 +54,10 @@ def create(
     strict: Annotated[
         bool, typer.Option("--strict", help="With --stream: exit code 3 for tolerated failures.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only tell what would be submitted: steps, places, mini-batches, settings."),
+    ] = False,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
@@ -58,6 +67,11 @@ def create(
     Data at relative paths goes along, unless the master sees the same folder. Broken off, the same command goes on.
     """
     with open_client(master, state, live=True) as client:
+        if dry_run:
+            from windrow.cli.dry_run import dry_create
+
+            as_json = output is OutputForm.JSON
+            return dry_create(client, str(file), sets=sets or (), name=name, priority=priority, as_json=as_json)
         with UploadDisplay(quiet=output is OutputForm.JSON) as display:
             job = client.submit(file, sets=sets or (), name=name, priority=priority, on_upload=display.show)
         for warning in job.warnings if output is OutputForm.TEXT else ():
@@ -70,28 +84,12 @@ def create(
             print_json(job.to_dict())
         else:
             out(job.job_id)
-            if waits := why_no_work(list(client.list_nodes())):
-                say(f"{waits}.")
+            if waits := client.why_no_work(job.job_id):
+                say(waits)
     return exit_codes.DONE
 
 
-@app.command("validate", epilog="example: windrow job validate job.yml --set inputs.data.path=./other")
-@guarded
-def validate(file: JobFile, sets: Sets = None, output: Output = OutputForm.TEXT) -> int:
-    """Check a job file without running it.
-
-    Tells all its errors and warnings, and those of the files that it names on this machine.
-    """
-    from windrow.spec import load_job
-
-    loaded = load_job(file, sets or ())
-    if output is OutputForm.JSON:
-        print_json({"valid": True, "warnings": [warning._asdict() for warning in loaded.warnings]})
-    else:
-        for warning in loaded.warnings:
-            out(f"warning: {warning}")
-        out(f"{file} is a valid job file.")
-    return exit_codes.DONE
+app.command("validate", epilog="example: windrow job validate job.yml --set inputs.data.path=./other")(validate)
 
 
 @app.command("list", epilog="example: windrow job list --state .windrow")
@@ -124,18 +122,21 @@ def show(job: JobName, master: Master = None, state: State = None, output: Outpu
     with open_client(master, state) as client:
         found = client.get(job)
         document = client.document(job)
-        waits = "" if found.state.ended or client.runs_nothing else why_no_work(list(client.list_nodes()))
+        waits = "" if found.state.ended or client.runs_nothing else client.why_no_work(job)
         warn_read_only(client)
     if output is OutputForm.JSON:
         print_json({**found.to_dict(), "document": document})
         return exit_codes.DONE
     _print_job(found)
     if waits:
-        out(f"{waits}.")
+        out(waits)
     if found.state.ended:
         out("")
         print_summary(found, document, options=place_options(master, state), here=client.is_here)
     return exit_codes.DONE
+
+
+app.command("explain", epilog="example: windrow job explain digits-20260501-101500-ab12")(explain)
 
 
 @app.command("stream", epilog="example: windrow job stream digits-20260501-101500-ab12")
@@ -175,6 +176,9 @@ def cancel(
     return exit_codes.DONE
 
 
+app.command("retry", epilog="example: windrow job retry digits-20260501-101500-ab12 --file job.yml --stream")(retry)
+
+
 @app.command("download", epilog="example: windrow job download digits-20260501-101500-ab12 --to results")
 @guarded
 def download(
@@ -197,7 +201,7 @@ def download(
 
 @app.command(
     "logs",
-    epilog="example: windrow job logs digits-20260501-101500-ab12 user/stdout/node1/process000.stdout.txt --follow",
+    epilog="example: windrow job logs digits-20260501-101500-ab12 --failed",
 )
 @guarded
 def logs(
@@ -205,19 +209,55 @@ def logs(
     path: Annotated[
         str | None, typer.Argument(metavar="PATH", help="Which log file; without it their names are listed.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, until the job has ended.")] = False,
-    tail: Annotated[int | None, typer.Option("--tail", min=1, metavar="N", help="Only the last N lines.")] = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Go on as it grows, until the job has ended; without PATH all that scripts write."
+        ),
+    ] = False,
+    tail: Annotated[
+        int | None, typer.Option("--tail", min=1, metavar="N", help="Only the last N lines; with --failed failures.")
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="All failures with their tracebacks, newest last.")] = False,
+    mini_batch: Annotated[
+        int | None, typer.Option("--mini-batch", min=0, metavar="N", help="What the logs tell of this mini-batch.")
+    ] = None,
+    worker: Annotated[
+        str | None, typer.Option("--worker", metavar="NODE/process003", help="What this worker wrote and did.")
+    ] = None,
+    node: Annotated[str | None, typer.Option("--node", help="Only of this node.")] = None,
+    step: Annotated[str | None, typer.Option("--step", help="Only of this step.")] = None,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """List a job's log files, or print one."""
-    if path is None and (follow or tail is not None):
-        raise UsageError(f"--follow and --tail need the name of a log file; `windrow job logs {job}` lists them.")
+    """List a job's log files, print one, or what they tell of failures, mini-batches and workers."""
+    from windrow.cli import job_logs
+
+    choice = job_logs.make_choice(step, node, worker, mini_batch)
+    if path is not None and (failed or choice.given):
+        raise UsageError("PATH names one file: leave it out, or --failed, --mini-batch, --worker, --node and --step.")
+    if failed and follow:
+        raise UsageError("--failed shows what there is: leave out --follow.")
+    several = worker is not None or node is not None
+    if path is None and tail is not None and not (follow or failed or several):
+        raise UsageError(
+            f"--tail needs the name of a log file (`windrow job logs {job}` lists them), --follow, --failed, --worker "
+            "or --node."
+        )
+    as_json = output is OutputForm.JSON
+    if follow and path is None:
+        return _follow_logs(job_logs.Followed(job, choice, tail), master, state)
     with open_client(master, state) as client:
         if path is not None:
             return print_log(client, job, path, follow=follow, tail=tail)
-        files = client.logs(job)
+        if failed:
+            return job_logs.print_failures(client, job, choice, tail=tail, as_json=as_json)
+        if mini_batch is not None:
+            return job_logs.print_mini_batch(client, job, choice, as_json=as_json)
+        if several and not as_json:
+            return job_logs.print_chosen(client, job, choice, tail=tail)
+        files = choice.files(client, job)
         ended = client.get(job).state.ended
     if output is OutputForm.JSON:
         print_json([{"path": file.path, "length": file.length} for file in files])
@@ -226,6 +266,18 @@ def logs(
     else:
         print_table((">BYTES", "PATH"), [(f"{file.length:,}", file.path) for file in files])
     return exit_codes.DONE
+
+
+def _follow_logs(followed: Followed, master: str | None, state: Path | None) -> int:
+    """To the end, also where the `windrow run` that runs the job ends first, and its master with it."""
+    from windrow.embedded.session import OwnerGone
+
+    while True:
+        try:
+            with open_client(master, state) as client:
+                return followed.run(client)
+        except OwnerGone:
+            continue
 
 
 def _row(job: Job) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def print_log(client: Client, job_id: str, path: str, *, follow: bool, tail: int
     """Print a log file's bytes as they are."""
     offset, last = 0, deque[bytes]()
     if tail is not None:
-        offset, last = _tail(client, job_id, path, tail)
+        offset, last = tail_of(client, job_id, path, tail)
     stdout = sys.stdout.buffer
     for line in last:
         stdout.write(line)
@@ -81,7 +81,7 @@ def print_log(client: Client, job_id: str, path: str, *, follow: bool, tail: int
     return exit_codes.DONE
 
 
-def _tail(client: Client, job_id: str, path: str, lines: int) -> tuple[int, deque[bytes]]:
+def tail_of(client: Client, job_id: str, path: str, lines: int) -> tuple[int, deque[bytes]]:
     """The last lines of a log, and the offset behind them. Reads from the end, further back only when it must."""
     length = next((file.length for file in client.logs(job_id) if file.path == path), None)
     if length is None:

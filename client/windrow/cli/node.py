@@ -43,10 +43,12 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
     elif not nodes:
         out("No node is here. Start one with: windrow agent --master ADDRESS (docker compose up -d --scale agent=N)")
     else:
+        with_pools = any(node.pools for node in nodes)
         print_table(
             (
                 "NODE",
                 "STATE",
+                *["POOL"] * with_pools,
                 ">WORKERS",
                 ">LEASES",
                 ">CPU",
@@ -57,7 +59,7 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
                 "VERSION",
                 "WHY",
             ),
-            [_row(node) for node in nodes],
+            [_row(node, with_pools=with_pools) for node in nodes],
         )
     return exit_codes.DONE
 
@@ -168,13 +170,14 @@ def _answer(node: Node, told: str, output: OutputForm) -> None:
         out(told)
 
 
-def _row(node: Node) -> tuple[str, ...]:
+def _row(node: Node, *, with_pools: bool) -> tuple[str, ...]:
+    state = f"{node.state},cordoned" if node.cordoned else node.state
+    begin = (node.node_id, state, *[",".join(node.pools)] * with_pools)
     if node.state == "lost":
         # Nobody is there to use or have anything.
-        return (node.node_id, "lost,cordoned" if node.cordoned else "lost", *[""] * 7, node.windrow_version, _why(node))
+        return (*begin, *[""] * 7, node.windrow_version, _why(node))
     return (
-        node.node_id,
-        f"{node.state},cordoned" if node.cordoned else node.state,
+        *begin,
         f"{_told(node.workers, str)}/{node.slots}",
         f"{node.leases:,}",
         f"{_told(node.cpu_percent, '{:.0f}%'.format)} of {node.cpu_count}",
@@ -189,6 +192,9 @@ def _row(node: Node) -> tuple[str, ...]:
 
 def _why(node: Node) -> str:
     """Why it is not simply ready, and what to do about it; empty when it is."""
+    if node.builds and not node.message:
+        longest = duration(max(node.builds.values()))
+        return f"Builds {'an environment' if len(node.builds) == 1 else 'environments'}, for {longest} already."
     if not node.cordoned:
         return node.message
     if node.state == "lost":

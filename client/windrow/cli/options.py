@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from windrow.client import Client
 
 P = ParamSpec("P")
+DATABASE = "windrow.db"
+"""A folder that holds it is a state folder."""
 
 
 class OutputForm(str, Enum):  # noqa: UP042  typer shows the values of a plain str Enum
@@ -31,6 +33,22 @@ class OutputForm(str, Enum):  # noqa: UP042  typer shows the values of a plain s
     JSON = "json"
 
 
+class Environments(str, Enum):  # noqa: UP042  as above
+    """What becomes of the environments that steps ask for."""
+
+    BUILD = "build"
+    OWN = "own"
+
+
+EnvironmentsChoice = Annotated[
+    Environments,
+    typer.Option(
+        "--environments",
+        envvar="WINDROW_ENVIRONMENTS",
+        help="build those that steps ask for by a conda or pip list, or run all scripts in the own Python "
+        "[with --python: own].",
+    ),
+]
 Master = Annotated[
     str | None,
     typer.Option(
@@ -92,18 +110,29 @@ def warn_read_only(client: Client) -> None:
         say(f"{coloured('warning:', YELLOW, sys.stderr)} the master stands still: {reason}")
 
 
+def state_of(master: str | None, state: Path | None) -> Path | None:
+    """The state folder of runs on this machine that the options mean, by the rule of `open_client`; None: a master."""
+    from windrow.contexts import Contexts
+
+    master, state = one_place(master, state)
+    if state is None and not master and Contexts().in_use() is None and Path(state_folder.DEFAULT, DATABASE).is_file():
+        return Path(state_folder.DEFAULT)
+    return state
+
+
 @contextmanager
-def open_client(master: str | None, state: Path | None, *, live: bool = False) -> Iterator[Client]:
+def open_client(master: str | None, state: Path | None, *, live: bool = False, make: bool = False) -> Iterator[Client]:
     """A client of the master that the options name; without any: of the context in use, else of the runs here.
 
-    `live`: a running one is needed, since the command asks for work. Raises UsageError and what `Client` raises.
+    `live`: a running one is needed, since the command asks for work. `make`: a state folder need not be there yet.
+    Raises UsageError and what `Client` raises.
     """
     from windrow.client import Client
     from windrow.contexts import Contexts
 
     master, state = one_place(master, state)
     if not master and state is None and Contexts().in_use() is None:
-        if not Path(state_folder.DEFAULT, "windrow.db").is_file():
+        if not make and not Path(state_folder.DEFAULT, DATABASE).is_file():
             raise UsageError(
                 "Which master? Give --master ADDRESS (or set WINDROW_MASTER, or use a context: windrow context add), "
                 "or --state DIR for runs on this machine. There is no .windrow folder here."
@@ -114,6 +143,6 @@ def open_client(master: str | None, state: Path | None, *, live: bool = False) -
             f"No run is live over the state folder {state}, so nothing would carry the job out. "
             f"Use `windrow run JOB_FILE --state {state}`, or start a master and give its address with --master."
         )
-    with Client(master if state is None else None, state=state) as client:
+    with Client(master if state is None else None, state=state, new=make) as client:
         client.connection.on_wait = say
         yield client

@@ -74,14 +74,15 @@ class _Run:
 
     def run(self) -> int:
         """From the job file to the last line."""
-        loaded = self._load()
-        if self._session is None:
-            self._session = self._open()
-        if self._session.interpreter:
+        loaded = self._load() if self._options.job_file else None
+        session = self._opened()
+        if session.interpreter and loaded is not None:
             from windrow.interpreter import check_interpreter
 
-            check_interpreter(self._session.interpreter, loaded)
-        self._job, self._document = self._follow(self._session, loaded)
+            check_interpreter(session.interpreter, loaded, builds=session.builds_environments)
+        if loaded is not None:
+            self._tell_environments(session, loaded)
+        self._job, self._document = self._follow(session, loaded)
         self.close()
         return self._tell_end(self._job, self._document)
 
@@ -157,16 +158,39 @@ class _Run:
             pass  # it ended by itself; what was seen last is told
 
     def _load(self) -> LoadedJob:
+        from windrow.embedded.asset_lookup import SessionAssets
         from windrow.spec import load_job
 
         datastores = self._session.datastores if self._session is not None else ()
-        loaded = load_job(self._options.job_file, self._options.sets, datastores=datastores)
+        assets = SessionAssets(self._opened)
+        try:
+            loaded = load_job(self._options.job_file, self._options.sets, datastores=datastores, assets=assets.open)
+        finally:
+            assets.close()
         if self._options.exact_row_index:
             loaded = loaded.with_exact_row_index()
         for warning in loaded.warnings:
             self._say(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
             self._warned.add(str(warning))
         return loaded
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            self._session = self._open()
+        return self._session
+
+    def _tell_environments(self, session: Session, loaded: LoadedJob) -> None:
+        """Which steps ask for an environment, and do not get one."""
+        if session.builds_environments:
+            return
+        names = [step.name for step in loaded.job.steps if step.environment is not None]
+        if names:
+            why = "--python" if self._options.python else "--environments own"
+            python = session.interpreter or "the Python of the process that serves this state folder"
+            self._say(
+                f"{coloured('warning:', YELLOW, sys.stderr)} {why}: no environment is built for "
+                f"{', '.join(names)}; scripts run in {python}."
+            )
 
     def _open(self) -> Session:
         from windrow.embedded.session import open_session
@@ -176,11 +200,12 @@ class _Run:
             options.state,
             with_agent=True,
             python=options.python,
+            environments=options.environments,
             slots=options.slots,
             datastores=options.datastores,
         )
 
-    def _follow(self, session: Session, loaded: LoadedJob) -> tuple[Job, dict[str, Any]]:
+    def _follow(self, session: Session, loaded: LoadedJob | None) -> tuple[Job, dict[str, Any]]:
         """Begin or continue the run and follow it to its end, whatever happens to the master or its owner."""
         from windrow.embedded.run import connect
         from windrow.embedded.session import OwnerGone
@@ -201,11 +226,14 @@ class _Run:
             finally:
                 client.close()
 
-    def _begin(self, client: Any, session: Session, loaded: LoadedJob) -> Job:
-        from windrow.embedded.submission import begin
+    def _begin(self, client: Any, session: Session, loaded: LoadedJob | None) -> Job:
+        from windrow.embedded.submission import begin, retry
 
         options = self._options
-        begun = begin(client, loaded, session.folder, restart=options.restart, keep_rows=options.keep_rows)
+        if loaded is None or options.retried:
+            begun = retry(client, options.retried, loaded, session.folder)
+        else:
+            begun = begin(client, loaded, session.folder, restart=options.restart, keep_rows=options.keep_rows)
         self._display = make_display(options.output, quiet=options.no_progress)
         self._display.begin(begun.job, continued=begun.continued)
         if session.attached:

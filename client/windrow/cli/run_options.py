@@ -9,15 +9,23 @@ from __future__ import annotations
 import os
 
 FLAGS = {
+    "--dry-run": "dry_run",
     "--restart": "restart",
     "--keep-rows": "keep_rows",
     "--exact-row-index": "exact_row_index",
     "--strict": "strict",
     "--no-progress": "no_progress",
 }
-VALUES = {"--state": "state", "--python": "python", "--slots": "slots", "-o": "output", "--output": "output"}
+VALUES = {
+    "--state": "state",
+    "--python": "python",
+    "--environments": "environments",
+    "--slots": "slots",
+    "-o": "output",
+    "--output": "output",
+}
 LISTS = {"--set": "sets", "--datastore": "datastores"}
-OUTPUTS = ("text", "json")
+CHOICES = {"output": ("text", "json"), "environments": ("build", "own")}
 
 
 class RunOptions:
@@ -29,13 +37,17 @@ class RunOptions:
         self.datastores: list[str] = []
         self.state = os.environ.get("WINDROW_STATE") or ".windrow"
         self.python: str | None = None
+        self.environments = "own" if os.environ.get("WINDROW_ENVIRONMENTS") == "own" else "build"
         self.slots: int | None = None
+        self.dry_run = False
         self.restart = False
         self.keep_rows = False
         self.exact_row_index = False
         self.strict = False
         self.no_progress = False
         self.output = "text"
+        self.retried = ""
+        """The job that is gone on with (`windrow job retry`); then there need be no job file."""
 
 
 def parse(arguments: list[str]) -> RunOptions | None:
@@ -54,6 +66,8 @@ def parse(arguments: list[str]) -> RunOptions | None:
             return None
         else:
             options.job_file = argument
+    if os.environ.get("WINDROW_ENVIRONMENTS", "build") not in CHOICES["environments"]:
+        return None  # whoever says so in words
     return options if options.job_file and not (options.restart and options.keep_rows) else None
 
 
@@ -64,7 +78,7 @@ def _take(options: RunOptions, name: str, text: str) -> bool:
         if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= 4096:
             return False
         options.slots = int(text)
-    elif VALUES[name] == "output" and text not in OUTPUTS:
+    elif text not in CHOICES.get(VALUES[name], (text,)):
         return False
     else:
         setattr(options, VALUES[name], text)

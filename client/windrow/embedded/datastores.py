@@ -35,17 +35,33 @@ def gather(folder: str, given: Mapping[str, str]) -> dict[str, str]:
     path = os.path.join(folder, FILE)
     if not given and not os.path.exists(path):
         return {}
+    kept = _kept(path)
+    together = {**kept, **given}
+    if together != kept:
+        import json
+
+        with open(f"{path}.new", "w") as file:
+            json.dump(together, file)
+        os.replace(f"{path}.new", path)
+    return _there(together)
+
+
+def known(folder: str, given: Mapping[str, str]) -> dict[str, str]:
+    """What `gather` would return; nothing is kept. The folder need not be there."""
+    return _there({**_kept(os.path.join(folder, FILE)), **given})
+
+
+def _kept(path: str) -> dict[str, str]:
     import json
 
     try:
         with open(path) as file:
-            kept = json.load(file)
+            kept: dict[str, str] = json.load(file)
     except (OSError, ValueError):
-        kept = {}
-    known = {**kept, **given}
-    if known != kept:
-        with open(f"{path}.new", "w") as file:
-            json.dump(known, file)
-        os.replace(f"{path}.new", path)
-    # A folder that is gone is none any more: what names it will say so.
-    return {name: place for name, place in known.items() if not place.startswith("/") or os.path.isdir(place)}
+        return {}
+    return kept
+
+
+def _there(places: Mapping[str, str]) -> dict[str, str]:
+    """A folder that is gone is none any more: what names it will say so."""
+    return {name: place for name, place in places.items() if not place.startswith("/") or os.path.isdir(place)}

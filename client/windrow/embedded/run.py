@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.embedded import state_folder, untold
+from windrow.embedded.asset_lookup import SessionAssets
 from windrow.embedded.session import OwnerGone, Session, open_session
 from windrow.embedded.submission import begin
 from windrow.errors import JobFailed
@@ -68,6 +69,7 @@ def run(
     sets: Sequence[str] = (),
     state: str | os.PathLike[str] = state_folder.DEFAULT,
     python: str | os.PathLike[str] | None = None,
+    environments: str = "build",
     slots: int | None = None,
     datastores: Mapping[str, str | os.PathLike[str]] = _EMPTY,
     restart: bool = False,
@@ -77,7 +79,8 @@ def run(
     """Run a job file on this machine, with a private master and agent, and return when it has ended.
 
     What `windrow run` does, without its display: an unfinished equal run in the folder `state` goes on, interrupting
-    keeps what is done. `python`: interpreter for the script; `slots`: workers at a time; `datastores`: a folder, or
+    keeps what is done. `python`: interpreter for the script; `environments`: "build" those that steps ask for, or run
+    all scripts in the "own" Python (as with `python`); `slots`: workers at a time; `datastores`: a folder, or
     the address of a place in a store, by name; `on_progress`: called at each change. Raises windrow.spec.JobFileError,
     RunChanged, StateFolderError, UsageError, MasterFailed.
     """
@@ -86,15 +89,20 @@ def run(
         os.fspath(state),
         with_agent=True,
         python=os.fspath(python) if python else None,
+        environments=environments,
         slots=slots,
         datastores=[f"{name}={os.fspath(place)}" for name, place in datastores.items()],
     )
     try:
         from windrow.spec import load_job
 
-        loaded = load_job(path, sets, datastores=session.datastores)
+        assets = SessionAssets(lambda: session)
+        try:
+            loaded = load_job(path, sets, datastores=session.datastores, assets=assets.open)
+        finally:
+            assets.close()
         if session.interpreter:
-            check_interpreter(session.interpreter, loaded)
+            check_interpreter(session.interpreter, loaded, builds=session.builds_environments)
         return _follow(session, loaded, restart, keep_rows, on_progress)
     finally:
         session.close()

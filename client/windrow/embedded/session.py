@@ -33,7 +33,14 @@ class Session:
     """An open state folder. Close it."""
 
     def __init__(
-        self, folder: str, *, python: str | None, slots: int | None, with_agent: bool, datastores: Sequence[str]
+        self,
+        folder: str,
+        *,
+        python: str | None,
+        environments: str,
+        slots: int | None,
+        with_agent: bool,
+        datastores: Sequence[str],
     ) -> None:
         """Start the pair, or attach. Use `open_session`."""
         self.address = ""
@@ -41,6 +48,8 @@ class Session:
         self.owner_pid = 0
         self.interpreter = ""
         """What runs scripts here; "" where nothing runs them, or another process has not told."""
+        self.builds_environments = environments == "build" and not python
+        """Steps that ask for an environment get one; else all scripts run in `interpreter`."""
         # Found before anything is made: one that is not there leaves no trace.
         self._own_interpreter = find_interpreter(python, os.environ) if with_agent else ""
         need_open_files("The run", (slots or 1) if with_agent else 0)
@@ -125,6 +134,7 @@ class Session:
                     self.address = endpoint["address"]
                     self._check_same(endpoint)
                     self.interpreter = str(endpoint.get("interpreter") or "")
+                    self.builds_environments = bool(endpoint.get("builds_environments", False))
                     return
             if time.monotonic() > deadline:
                 raise StateFolderError(
@@ -144,6 +154,7 @@ class Session:
                 self.folder,
                 run_folder,
                 python=self._python,
+                environments="build" if self.builds_environments else "own",
                 slots=self._slots,
                 with_agent=self._with_agent,
                 datastores=self.datastores,
@@ -165,6 +176,7 @@ class Session:
                     "agent_pid": self.supervisor.agent_pid,
                     "python": self._python,
                     "interpreter": self.interpreter,
+                    "builds_environments": self.builds_environments,
                     "slots": self._slots,
                     "datastores": self.datastores,
                 }
@@ -179,6 +191,17 @@ class Session:
                 f"The state folder {self.folder} is served by another windrow process ({self.owner_pid}), whose master "
                 f"has other datastores ({_listed(self.datastores)}, not {_listed(self._given_datastores)}). Wait for "
                 "its end, or name another folder with --state DIR."
+            )
+        if (
+            self._with_agent
+            and not self.builds_environments
+            and endpoint.get("builds_environments")
+            and not self._python
+        ):
+            raise UsageError(
+                f"The state folder {self.folder} is served by another `windrow run` (process {self.owner_pid}), which "
+                "builds environments. Wait for its end, name another folder with --state DIR, or leave --environments "
+                "own out."
             )
         if self._python is not None and endpoint.get("python") != self._python:
             python = endpoint.get("python") or "its default interpreter"
@@ -202,13 +225,15 @@ def open_session(
     *,
     with_agent: bool,
     python: str | None = None,
+    environments: str = "build",
     slots: int | None = None,
     datastores: Sequence[str] = (),
     must_exist: bool = False,
 ) -> Session:
     """Open a state folder: the pair of processes is on its way when this returns.
 
-    `with_agent` False: a master alone, which answers questions and runs nothing. `datastores`: of the
+    `with_agent` False: a master alone, which answers questions and runs nothing. `environments`: "build" those that
+    steps ask for, or "own": run all scripts in the own Python, as with `python`. `datastores`: of the
     master, `NAME=PLACE`. `must_exist`: refuse a folder that holds no state. Raises StateFolderError, UsageError,
     MasterFailed.
     """
@@ -217,4 +242,13 @@ def open_session(
             f"There is no Windrow state in {os.path.abspath(state)} (no windrow.db). "
             f"Name the folder of a run with --state DIR, or a running master with --master ADDRESS."
         )
-    return Session(state, python=python, slots=slots, with_agent=with_agent, datastores=datastores)
+    if environments not in ("build", "own"):
+        raise UsageError(f"environments is {environments!r}; allowed are build and own.")
+    return Session(
+        state,
+        python=python,
+        environments=environments,
+        slots=slots,
+        with_agent=with_agent,
+        datastores=datastores,
+    )

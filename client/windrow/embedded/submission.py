@@ -49,6 +49,19 @@ def begin(client: Client, loaded: LoadedJob, folder: str, *, restart: bool = Fal
     return begun
 
 
+def retry(client: Client, job_id: str, loaded: LoadedJob | None, folder: str) -> Begun:
+    """Run what is not done of a run that has ended; one that has not goes on as it is.
+
+    `loaded`: what it is from now on. Raises what `Client.retry` raises.
+    """
+    job = client.get(job_id)
+    if job.state.ended:
+        job = client.retry(job_id, loaded)
+    others = [other for other in client.list_jobs() if not other.state.ended and other.job_id != job_id]
+    untold.remember(folder, job_id)
+    return Begun(job, True, tuple(others))
+
+
 def _choose(client: Client, loaded: LoadedJob, folder: str, *, restart: bool, keep_rows: bool) -> Begun:
     effective = client.upload_code(loaded)
     unfinished = [job for job in client.list_jobs() if not job.state.ended]

@@ -34,7 +34,7 @@ RESTART_PAUSE_S = 0.05
 RESTART_PAUSE_MAX_S = 2.0
 CANNOT_BEGIN = 2
 POLL_S = 0.2
-MASTER_END_S = 10.0
+MASTER_END_S = 120.0
 HURRY_S = 2.0
 DRAIN_GRACE_S = 30.0
 """How long mini-batches that run may go on after Ctrl-C before they are handed back."""
@@ -64,12 +64,13 @@ class Supervisor:
         run_folder: str,
         *,
         python: str | None,
+        environments: str,
         slots: int | None,
         with_agent: bool,
         datastores: Mapping[str, str],
     ) -> None:
         """`state`: the prepared folder, absolute; `run_folder`: fresh, for the socket; `python`: for user scripts;
-        `datastores`: of the master, by name."""
+        `environments`: of the agent, build or own; `datastores`: of the master, by name."""
         self.run_folder = run_folder
         self.address = f"unix:{run_folder}/master"
         self.failure: MasterFailed | None = None
@@ -97,7 +98,7 @@ class Supervisor:
         try:
             self._spawn(self._roles[0])
             if with_agent:
-                config = write_agent_config(state, run_folder, self.address, python, slots)
+                config = write_agent_config(state, run_folder, self.address, python, environments, slots)
                 log = os.path.join(state, "agent.stderr.log")
                 self._roles.append(_Role("agent", "windrow_agent", ["--config", config], log, {}))
                 self._spawn(self._roles[1])
@@ -200,9 +201,7 @@ class Supervisor:
             if master is not None:
                 drained()
                 master.send(signal.SIGTERM)
-                if master.wait(HURRY_S if now else MASTER_END_S) is None:
-                    master.send(signal.SIGKILL)
-                    master.wait(MASTER_END_S)
+                self._end_master(master, lambda: now or hurry())
                 master.close()
             for role in self._roles:
                 role.process = None
@@ -225,6 +224,15 @@ class Supervisor:
         if agent.wait(HURRY_S) is None:
             agent.send(signal.SIGKILL)
             agent.wait(MASTER_END_S)
+
+    def _end_master(self, master: Process, hurry: Callable[[], bool]) -> None:
+        """It ends when the last reports are written, which takes seconds where there are millions of mini-batches."""
+        deadline = time.monotonic() + MASTER_END_S
+        while master.wait(0.05) is None and time.monotonic() < deadline and not hurry():
+            pass
+        if master.wait(HURRY_S) is None:
+            master.send(signal.SIGKILL)
+            master.wait(HURRY_S)
 
     def _pid(self, index: int) -> int | None:
         process = self._roles[index].process if index < len(self._roles) else None
@@ -304,14 +312,19 @@ class Supervisor:
             self._untold.append(message)
 
 
-def write_agent_config(state: str, run_folder: str, address: str, python: str | None, slots: int | None) -> str:
+def write_agent_config(
+    state: str, run_folder: str, address: str, python: str | None, environments: str, slots: int | None
+) -> str:
     """The agent's configuration as a file in the socket's folder; returns its path."""
     import json
 
+    kept = os.environ.get("WINDROW_ENVIRONMENTS_FOLDER")
     config = {
         "folder": os.path.join(state, "agent"),
         "master_addresses": [address],
         "python": python,
+        "environments": environments,
+        "environments_folder": os.path.abspath(kept) if kept else None,
         "slots": slots,
         "drain_grace_s": DRAIN_GRACE_S,
     }

@@ -50,6 +50,9 @@ _NOT_FOUND = {
     errors.OUTPUT_NOT_READY,
     errors.ARTIFACT_MISSING,
     errors.NODE_UNKNOWN,
+    errors.STEP_UNKNOWN,
+    errors.MINI_BATCH_UNKNOWN,
+    errors.ASSET_UNKNOWN,
 }
 
 

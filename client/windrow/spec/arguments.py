@@ -33,8 +33,6 @@ class FoundArgument(NamedTuple):
 
 
 _TO_SCRIPT = "Azure ML's runtime claims this name; Windrow hands it to the script and does nothing else with it"
-_MONITOR = "resources are not dumped to files yet"
-_PARENT = "metrics are shown by Windrow itself; there is no workspace run to copy them to"
 
 RUNTIME_ARGUMENTS: dict[str, RuntimeArgument] = {
     # Documented (2.2).
@@ -43,16 +41,14 @@ RUNTIME_ARGUMENTS: dict[str, RuntimeArgument] = {
     "task_overhead_timeout": RuntimeArgument(timeout(600), "task_overhead_timeout_s"),
     "progress_update_timeout": RuntimeArgument(timeout(None), "progress_update_timeout_s"),
     "first_task_creation_timeout": RuntimeArgument(timeout(600), "first_task_creation_timeout_s"),
-    "copy_logs_to_parent": RuntimeArgument(
-        Field("bool", default=False, effect="logs of all steps lie in one place already")
+    "copy_logs_to_parent": RuntimeArgument(Field("bool", default=False), "copy_logs_to_parent"),
+    "resource_monitor_interval": RuntimeArgument(
+        Field("int", 0, INT_MAX, default=600, unit="seconds"), "resource_monitor_interval_s"
     ),
-    "resource_monitor_interval": RuntimeArgument(Field("int", 0, INT_MAX, effect=_MONITOR, unit="seconds")),
-    "metrics_name_prefix": RuntimeArgument(Field("text", effect=_PARENT)),
-    "push_metrics_to_parent": RuntimeArgument(Field("bool", default=False, effect=_PARENT)),
+    "metrics_name_prefix": RuntimeArgument(Field("text"), "metrics_name_prefix"),
+    "push_metrics_to_parent": RuntimeArgument(Field("bool", default=False), "push_metrics_to_parent"),
     "append_row_dataframe_header": RuntimeArgument(Field("bool", default=False), "dataframe_header"),
-    "profiling_module": RuntimeArgument(
-        Field("choice", choices=("cProfile", "profile"), effect="profiles are not written yet")
-    ),
+    "profiling_module": RuntimeArgument(Field("choice", choices=("cProfile", "profile")), "profiling_module"),
     "process_count_per_node": RuntimeArgument(Field("int", 1, INT_MAX), "max_concurrency_per_instance"),
     "run_invocation_timeout": RuntimeArgument(timeout(60), "run_invocation_timeout_s"),
     "rank_mini_batch_count": RuntimeArgument(Field("int", -INT_MAX, INT_MAX, default=0), "rank_mini_batch_count"),
@@ -64,6 +60,18 @@ RUNTIME_ARGUMENTS: dict[str, RuntimeArgument] = {
     "logging_level": RuntimeArgument(Field("choice", choices=("WARNING", "INFO", "DEBUG")), "logging_level"),
     "append_row_file_name": RuntimeArgument(Field("text"), "append_row_file_name"),
 }
+
+REPORT_ARGUMENTS = frozenset(
+    (
+        "copy_logs_to_parent",
+        "resource_monitor_interval",
+        "metrics_name_prefix",
+        "push_metrics_to_parent",
+        "profiling_module",
+    )
+)
+"""Arguments about logs alone. Scripts are not handed them unasked, and an abbreviation of one with a value that is none
+for it is the script's own."""
 
 EXACT_ONLY: dict[str, RuntimeArgument] = {
     # Reserved in v1 (2.1): a script of today may use these names for itself, so only a full match is even remarked on.
@@ -126,7 +134,12 @@ def full_name(written: str) -> str | None:
     return matches[0] if written and len(matches) == 1 and matches[0] in RUNTIME_ARGUMENTS else None
 
 
-_READ_BY_SCRIPT = re.compile(rb"""["']--([a-z_]+)["']""")
+_READ_BY_SCRIPT = re.compile(rb"""["']--([a-z0-9_]+)["']""")
+
+
+def quoted_options(script: bytes) -> set[str]:
+    """Names of the options that a script's source holds in quotes (`add_argument("--logging_level")`)."""
+    return {name.decode() for name in _READ_BY_SCRIPT.findall(script)}
 
 
 def runtime_values(script: bytes, arguments: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
@@ -136,14 +149,14 @@ def runtime_values(script: bytes, arguments: Sequence[str], settings: Mapping[st
     come along that the script's source names, so that a script which knows no other arguments than its own may be
     strict about them. `settings` are the effective ones; what is not set is left out.
     """
-    named = {name.decode() for name in _READ_BY_SCRIPT.findall(script)}
+    named = quoted_options(script)
     given = {found.name for found in find_runtime_arguments(arguments)}
     if "max_retries" in settings:
         settings = {**settings, "run_max_try": settings["max_retries"] + 1}
     values = {
         name: settings.get(argument.sets)
         for name, argument in RUNTIME_ARGUMENTS.items()
-        if name in named - given and argument.sets
+        if name in named - given and argument.sets and name not in REPORT_ARGUMENTS
     }
     keys = settings.get("partition_keys")
     if keys and "partition_keys" in named - given:

@@ -94,7 +94,9 @@ class Bindings:
             if own is None:
                 own = OutputSpec(nodes.place)
             pipeline = self._bind(step, name, own, key, nodes) if own.binding else None
-            made[name] = make_output(own, declared, pipeline, key, self._context)
+            # The reference's default place: one folder for each output of the pipeline (1.1).
+            place_name = own.binding.name if own.binding and pipeline else f"{step}/{name}"
+            made[name] = make_output(own, declared, pipeline, key, place_name, self._context)
         return made
 
     def _bind(self, step: str, name: str, own: OutputSpec, key: str, nodes: StepNodes) -> OutputSpec | None:

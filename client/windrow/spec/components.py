@@ -11,27 +11,42 @@ from typing import NamedTuple
 from windrow.spec.locations import absolute, parse_location
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, read_yaml, shown
 from windrow.spec.reading import Context, as_mapping, check_keys
-from windrow.spec.schema import COMPONENT, STEP
+from windrow.spec.schema import COMMAND_COMPONENT, COMMAND_STEP, COMPONENT, STEP
 
-MERGED_KEYS = (
-    "input_data",
-    "output_data",
-    "mini_batch_size",
-    "partition_keys",
-    "resources",
-    "max_concurrency_per_instance",
-    "logging_level",
-    "error_threshold",
-    "mini_batch_error_threshold",
-    "retry_settings",
-    "environment_variables",
-    "identity",
-    "task",
-)
+_TABLES = {"parallel": (STEP, COMPONENT), "command": (COMMAND_STEP, COMMAND_COMPONENT)}
+"""By type: the keys of a step, and those of its component."""
+
+MERGED_KEYS = {
+    "parallel": (
+        "input_data",
+        "output_data",
+        "mini_batch_size",
+        "partition_keys",
+        "resources",
+        "max_concurrency_per_instance",
+        "logging_level",
+        "error_threshold",
+        "mini_batch_error_threshold",
+        "retry_settings",
+        "environment_variables",
+        "identity",
+        "task",
+    ),
+    "command": (
+        "command",
+        "code",
+        "environment",
+        "limits",
+        "resources",
+        "environment_variables",
+        "identity",
+    ),
+}
+"""By type: what a step has from its component, where it says nothing itself."""
 
 
 class StepNodes(NamedTuple):
-    """A step as written.
+    """A step as written. `type` is parallel or command.
 
     `settings` are those of step and component, merged; inputs and outputs are as given by the step and as declared by
     the component.
@@ -46,6 +61,7 @@ class StepNodes(NamedTuple):
     declared_inputs: dict[str, Node] | None
     declared_outputs: dict[str, Node]
     inline_component: bool
+    type: str = "parallel"
 
 
 class Components:
@@ -58,29 +74,57 @@ class Components:
     def step_nodes(self, step: Mapping, key: str) -> StepNodes | None:
         """Merges a step with its component.
 
-        None, with an error, if the step is no parallel one or its component cannot be had.
+        None, with an error, if its type is not carried out, or its component cannot be had.
         """
         context = self._context
         component_node = step.entries.get("component")
-        written_type = step.entries.get("type")
-        step_type = written_type.text.strip().casefold() if isinstance(written_type, Scalar) else ""
-        if step_type and step_type != "parallel":
-            context.problems.error(written_type or step, f"{key}.type", _other_type(step_type, key))
-            return None
-        if not step_type and is_null(component_node):
-            context.problems.error(step, f"{key}.type", 'is missing; a step needs "type: parallel".')
-            return None
-        check_keys(step, STEP, key, context)
         component: Mapping | None = None
         if component_node is not None and not is_null(component_node):
             component = self._component(component_node, f"{key}.component")
             if component is None:
                 return None
-        return self._merge(step, component, isinstance(component_node, Mapping), key)
+        step_type = self._type(step, component, key)
+        if step_type is None:
+            return None
+        for mapping, table, where in zip((step, component), _TABLES[step_type], (key, f"{key}.component"), strict=True):
+            if mapping is not None:
+                check_keys(mapping, table, where, context)
+        if component is not None and step_type == "parallel":
+            component = _with_code_in_task(component)
+        return self._merge(step, component, isinstance(component_node, Mapping), key, step_type)
 
-    def _merge(self, step: Mapping, component: Mapping | None, inline_component: bool, key: str) -> StepNodes:
+    def _type(self, step: Mapping, component: Mapping | None, key: str) -> str | None:
+        """`parallel` or `command`, from the step or its component. None, with an error, if it is neither."""
+        written = step.entries.get("type")
+        if is_null(written) and component is None:
+            self._context.problems.error(
+                step, f"{key}.type", 'is missing; a step needs "type: parallel" or "type: command".'
+            )
+            return None
+        declared = component.entries.get("type") if component is not None else None
+        # A component without a type is told by what it has.
+        is_command = component is not None and "command" in component.entries
+        wanted = _folded(declared) if not is_null(declared) else "command" if is_command else "parallel"
+        if not is_null(written):
+            own = _folded(written)
+            if component is not None and not is_null(declared) and own != wanted:
+                self._context.problems.error(
+                    written or step,
+                    f"{key}.type",
+                    f'is "{own}", but its component is of type "{wanted}"; take it out, or name another component.',
+                )
+                return None
+            wanted, declared = own, written
+        if wanted in _TABLES:
+            return wanted
+        self._context.problems.error(declared or step, f"{key}.type", _other_type(wanted, key))
+        return None
+
+    def _merge(
+        self, step: Mapping, component: Mapping | None, inline_component: bool, key: str, step_type: str
+    ) -> StepNodes:
         entries = dict(step.entries)
-        for name in MERGED_KEYS if component else ():
+        for name in MERGED_KEYS[step_type] if component else ():
             given, own = component.entries.get(name) if component else None, entries.get(name)
             if given is None or is_null(given):
                 continue
@@ -109,11 +153,12 @@ class Components:
             declared_inputs=names(component, "inputs") if component else None,
             declared_outputs=names(component, "outputs"),
             inline_component=inline_component,
+            type=step_type,
         )
 
     def _component(self, node: Node, key: str) -> Mapping | None:
         if isinstance(node, Mapping):
-            return self._checked(node, key)
+            return node
         if not isinstance(node, Scalar):
             self._context.problems.error(
                 node, key, f"is {shown(node)}; allowed is the path of a component file, or the component itself."
@@ -143,20 +188,11 @@ class Components:
             )
             return None
         root = read_yaml(file, "component", self._context.problems)
-        return self._checked(root, key) if root is not None else None
+        return as_mapping(root, key, self._context)
 
-    def _checked(self, node: Node, key: str) -> Mapping | None:
-        component = as_mapping(node, key, self._context)
-        if component is None:
-            return None
-        written_type = component.entries.get("type")
-        component_type = written_type.text.strip().casefold() if isinstance(written_type, Scalar) else "parallel"
-        if component_type != "parallel":
-            what = _other_type(component_type, key.removesuffix(".component"))
-            self._context.problems.error(written_type or component, f"{key}.type", what)
-            return None
-        check_keys(component, COMPONENT, key, self._context)
-        return _with_code_in_task(component)
+
+def _folded(node: Node | None) -> str:
+    return node.text.strip().casefold() if isinstance(node, Scalar) else ""
 
 
 def _with_code_in_task(component: Mapping) -> Mapping:
@@ -170,9 +206,9 @@ def _with_code_in_task(component: Mapping) -> Mapping:
 
 
 def _other_type(step_type: str, key: str) -> str:
-    if step_type in ("command", "sweep", "automl", "spark", "pipeline", "import", "data_transfer", "finetuning"):
+    if step_type in ("sweep", "automl", "spark", "pipeline", "import", "data_transfer", "finetuning"):
         return (
-            f'steps of type "{step_type}" are not carried out yet, only "parallel"; do its work by hand, leave it out '
-            f"with --set {key}=null, and give the steps that read its outputs a path of their own."
+            f'steps of type "{step_type}" are not carried out, only "parallel" and "command"; do its work by hand, '
+            f"leave it out with --set {key}=null, and give the steps that read its outputs a path of their own."
         )
-    return f'"{step_type}" is no step type; use "parallel".'
+    return f'"{step_type}" is no step type; use "parallel" or "command".'

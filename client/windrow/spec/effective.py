@@ -33,11 +33,15 @@ class LiteralInput(NamedTuple):
 
 
 class DataInput(NamedTuple):
-    """An input that is data at an absolute `path`; `type` is uri_folder, uri_file or mltable."""
+    """An input that is data at an absolute `path`; `type` is uri_folder, uri_file or mltable.
+
+    `asset`: `azureml:<name>:<version>`, where the job file names a registered one; None: it names the path.
+    """
 
     type: str
     mode: str
     path: str
+    asset: str | None = None
 
 
 class OutputInput(NamedTuple):
@@ -57,13 +61,16 @@ class StepOutput(NamedTuple):
 
     `path` is absolute, or None for the master's default place (a folder of the output's own). `file_name` names the
     file of rows inside it when the place is a folder (None: DEFAULT_ROWS_FILE). Both may hold `${{name}}`, for which
-    the master puts the job's name.
+    the master puts the job's name. `asset_name`: as what it is registered when the step is done; `asset_version` None:
+    the next number.
     """
 
     type: str
     mode: str
     path: str | None = None
     file_name: str | None = None
+    asset_name: str | None = None
+    asset_version: str | None = None
 
 
 class Rows(NamedTuple):
@@ -79,16 +86,35 @@ class Rows(NamedTuple):
     format: str = "text"
 
 
-class EffectiveStep(NamedTuple):
-    """One parallel step. Times are whole seconds; None means the master's own default.
+class Environment(NamedTuple):
+    """What has to be installed for a step's scripts, from a conda or pip list.
 
+    `python`: a version to ask for, such as 3.10 or >=3.9,<3.12; None: that of the agent's own Python. `requirements`
+    and `constraints`: lines of pip; `options`: pip's, as `--extra-index-url=https://…`. Reference: parallel-job.md,
+    1.3.
+    """
+
+    python: str | None = None
+    requirements: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+class EffectiveStep(NamedTuple):
+    """One step. Times are whole seconds; None means the master's own default.
+
+    `command`: it is a command step: the shell command of its one mini-batch, which has no input; it has no
+    `entry_script` and no `arguments` then. Reference: parallel-job.md, 1.4. None: a parallel step.
+    `compute`: the pool of nodes that it runs on; "" any. `instance_count`: at most so many nodes at a time; -1: all.
     `input_data` names the inputs that are divided, each on its own, in this order (reference 4.3); it is empty exactly
     where `rank_mini_batch_count` is above 0: so many mini-batches without input.
     `file_format` "jsonl": the input's files are JSON lines, and `run()` gets lists of dicts, of `mini_batch_rows`
     records (None: by `mini_batch_size`, in bytes). `exact_row_index`: records are counted while the input is divided.
     `mixed_types`: a column of JSON lines keeps values of several kinds.
+    `resource_monitor_interval_s`: 0 switches the monitor off.
     `may_shut_down`: the script may have a `shutdown()`, which has to have ended everywhere before the step is done.
     `table_digests`: the sha256 of the MLTable file of inputs that are divided, where the client has seen it.
+    `environment`: built on each node that serves the step; None: its own Python, whatever that holds.
     Reference: parallel-job.md, 1.2, 1.3, 2.2 and 2.3.
     """
 
@@ -97,6 +123,7 @@ class EffectiveStep(NamedTuple):
     entry_script: str
     inputs: Mapping[str, StepInput]
     input_data: tuple[str, ...]
+    command: str | None = None
     depends_on: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     environment_variables: Mapping[str, str] = _EMPTY
@@ -110,7 +137,8 @@ class EffectiveStep(NamedTuple):
     exact_row_index: bool = False
     mixed_types: bool = False
     table_digests: Mapping[str, str] = _EMPTY
-    instance_count: int = 1
+    compute: str = ""
+    instance_count: int = -1
     max_concurrency_per_instance: int | None = None
     logging_level: str = "INFO"
     error_threshold: int = -1
@@ -122,7 +150,18 @@ class EffectiveStep(NamedTuple):
     progress_update_timeout_s: int | None = None
     first_task_creation_timeout_s: int = 600
     may_shut_down: bool = True
+    environment: Environment | None = None
+    copy_logs_to_parent: bool = False
+    resource_monitor_interval_s: int = 600
+    metrics_name_prefix: str = ""
+    push_metrics_to_parent: bool = False
+    profiling_module: str | None = None
     rows: Rows = Rows()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The texts in which the step's own inputs and outputs may be named: its arguments, or its command."""
+        return self.arguments if self.command is None else (self.command,)
 
 
 def outputs_elsewhere(step: EffectiveStep) -> list[str]:
@@ -131,10 +170,7 @@ def outputs_elsewhere(step: EffectiveStep) -> list[str]:
     Not those of mode `direct`, whose address it is given. The output of the rows is one where the arguments tell of it.
     """
     told = {
-        reference.name
-        for argument in step.arguments
-        for reference in references(argument)
-        if reference.scope == "outputs"
+        reference.name for argument in step.words for reference in references(argument) if reference.scope == "outputs"
     }
     return [
         name
@@ -167,7 +203,10 @@ class PipelineOutput(NamedTuple):
 
 
 class EffectiveJob(NamedTuple):
-    """One job, ready to be submitted. `steps` are in the order of the job file."""
+    """One job, ready to be submitted. `steps` are in the order of the job file.
+
+    `continue_on_step_failure`: a step that fails ends those alone that wait for it. Reference: parallel-job.md, 1.1.
+    """
 
     job_file: str
     steps: tuple[EffectiveStep, ...]
@@ -180,6 +219,7 @@ class EffectiveJob(NamedTuple):
     weight: int = 1
     warnings: tuple[str, ...] = ()
     outputs: Mapping[str, PipelineOutput] = _EMPTY
+    continue_on_step_failure: bool = False
 
     @property
     def run_digest(self) -> str:
@@ -208,7 +248,7 @@ class EffectiveJob(NamedTuple):
 def resolve_arguments(
     step: EffectiveStep, input_paths: Mapping[str, str], output_paths: Mapping[str, str]
 ) -> list[str]:
-    """The script's arguments on one node.
+    """The script's arguments on one node; of a command step, its command alone.
 
     `input_paths` and `output_paths` hold local paths of the step's data inputs and of its outputs by name. Literal
     inputs are in the step. A value stays one argument, whatever blanks it holds. Raises KeyError for a name without a
@@ -222,5 +262,5 @@ def resolve_arguments(
         return given.value if isinstance(given, LiteralInput) else input_paths[name]
 
     return [
-        substitute(argument, lambda reference: value_of(reference.scope, reference.name)) for argument in step.arguments
+        substitute(argument, lambda reference: value_of(reference.scope, reference.name)) for argument in step.words
     ]

@@ -17,6 +17,7 @@ from windrow.spec.effective import (
     DataInput,
     EffectiveJob,
     EffectiveStep,
+    Environment,
     LiteralInput,
     OutputInput,
     PipelineOutput,
@@ -28,7 +29,7 @@ from windrow.spec.expressions import references
 from windrow.spec.fields import INT_MAX, SIZE_MAX, TIMEOUT_S_MAX
 from windrow.spec.graph import find_cycle
 from windrow.spec.locations import elsewhere, is_elsewhere, parse_location
-from windrow.spec.names import JOB_NAME, NAME, is_entry_script, is_file_name
+from windrow.spec.names import ASSET_NAME, JOB_NAME, NAME, is_asset_version, is_entry_script, is_file_name
 from windrow.spec.schema import DATA_TYPES, INPUT_MODES, OUTPUT_MODES
 from windrow.spec.to_csv import TO_CSV_REFUSED
 from windrow.storage.urls import BadUrl
@@ -39,7 +40,10 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
 
 _LATER: dict[str, dict[str, Any]] = {
+    "job": {"continue_on_step_failure": False},
     "step": {
+        "command": None,
+        "compute": "",
         "rank_mini_batch_count": 0,
         "file_format": None,
         "mini_batch_rows": None,
@@ -47,8 +51,16 @@ _LATER: dict[str, dict[str, Any]] = {
         "mixed_types": False,
         "table_digests": {},
         "may_shut_down": True,
+        "environment": None,
+        "copy_logs_to_parent": False,
+        "resource_monitor_interval_s": 600,
+        "metrics_name_prefix": "",
+        "push_metrics_to_parent": False,
+        "profiling_module": None,
     },
     "rows": {"format": "text"},
+    "data": {"asset": None},
+    "output": {"asset_name": None, "asset_version": None},
 }
 """Fields that came after the first documents, each with the value that those mean. They are written where they differ
 from it, so that the unfinished jobs of an earlier version's master can be read, and have the digests that they had.
@@ -117,7 +129,7 @@ def from_json(document: str | bytes) -> EffectiveJob:
 
 def _plain_document(job: EffectiveJob) -> dict[str, Any]:
     return {
-        **job._asdict(),
+        **_written(job._asdict(), "job"),
         "format": FORMAT,
         "steps": [_plain_step(step) for step in job.steps],
         "outputs": {name: output._asdict() for name, output in job.outputs.items()},
@@ -128,10 +140,16 @@ def _plain_step(step: EffectiveStep) -> dict[str, Any]:
     return {
         **_written(step._asdict(), "step"),
         "input_data": _plain_input_data(step.input_data),
-        "inputs": {name: {"kind": _KINDS[type(given)], **given._asdict()} for name, given in step.inputs.items()},
-        "outputs": {name: output._asdict() for name, output in step.outputs.items()},
+        "inputs": {name: _plain_input(given) for name, given in step.inputs.items()},
+        "outputs": {name: _written(output._asdict(), "output") for name, output in step.outputs.items()},
+        **({"environment": step.environment._asdict()} if step.environment is not None else {}),
         "rows": _written(step.rows._asdict(), "rows"),
     }
+
+
+def _plain_input(given: StepInput) -> dict[str, Any]:
+    fields = given._asdict()
+    return {"kind": _KINDS[type(given)], **(_written(fields, "data") if isinstance(given, DataInput) else fields)}
 
 
 def _plain_input_data(names: tuple[str, ...]) -> str | list[str] | None:
@@ -191,8 +209,10 @@ class _Reader(ValueReader):
             "warnings": self.list_of(self.text),
             "steps": self.list_of(self._step, STEPS_MAX),
             "outputs": self.map_of(self._pipeline_output, NAME),
+            "continue_on_step_failure": self.flag,
         }
-        fields = self.fields(value, "", {**readers, "format": _unread, "run_digest": _unread})
+        whole = {**_LATER["job"], **value}
+        fields = self.fields(whole, "", {**readers, "format": _unread, "run_digest": _unread})
         if fields is None or self.problems:
             return None
         del fields["format"], fields["run_digest"]
@@ -219,6 +239,7 @@ class _Reader(ValueReader):
                     f"{key}.depends_on: must name exactly the steps whose outputs are read: {sorted(needed)}"
                 )
             self._input_data(step, key)
+            self._kind(step, key)
             if step.append_row_to is not None and step.append_row_to not in step.outputs:
                 self.problems.append(f"{key}.append_row_to: {step.append_row_to!r} names no output")
             self._argument_references(step, key)
@@ -247,8 +268,20 @@ class _Reader(ValueReader):
         if step.mini_batch_rows is not None and step.file_format is None:
             self.problems.append(f"{key}.mini_batch_rows: needs a file_format")
 
+    def _kind(self, step: EffectiveStep, key: str) -> None:
+        """What a parallel step has, and a command step has not."""
+        if step.command is None:
+            if not step.entry_script:
+                self.problems.append(f"{key}.entry_script: is empty")
+            if step.run_invocation_timeout_s > TIMEOUT_S_MAX:
+                self.problems.append(f"{key}.run_invocation_timeout_s: at most {TIMEOUT_S_MAX}")
+        elif step.entry_script or step.arguments or step.append_row_to is not None or step.rank_mini_batch_count != 1:
+            self.problems.append(
+                f"{key}.command: goes with no entry_script, no arguments, no append_row_to, and rank_mini_batch_count 1"
+            )
+
     def _argument_references(self, step: EffectiveStep, key: str) -> None:
-        for number, argument in enumerate(step.arguments):
+        for number, argument in enumerate(step.words):
             try:
                 found = references(argument)
             except ValueError as error:
@@ -263,12 +296,13 @@ class _Reader(ValueReader):
         seconds = self.whole(1, TIMEOUT_S_MAX)
         threshold = self.whole(-1, INT_MAX)
         fields = self.fields(
-            {**_LATER["step"], **value} if isinstance(value, dict) else value,
+            _with_later(value, "step"),
             key,
             {
                 "name": lambda name, at: self.matching(name, at, NAME, "a step name"),
                 "depends_on": self.list_of(self.text),
                 "code_digest": lambda digest, at: self.matching(digest, at, _DIGEST, "a sha256 in hexadecimal"),
+                "command": self.optional(self.text),
                 "entry_script": self._entry_script,
                 "arguments": self.list_of(self.text),
                 "environment_variables": self.map_of(self.text, _ENVIRONMENT_NAME),
@@ -284,6 +318,7 @@ class _Reader(ValueReader):
                 "exact_row_index": self.flag,
                 "mixed_types": self.flag,
                 "table_digests": self.map_of(self.text, NAME),
+                "compute": self.text,
                 "instance_count": self._instance_count,
                 "max_concurrency_per_instance": self.optional(self.whole(1, INT_MAX)),
                 "logging_level": self.one_of("WARNING", "INFO", "DEBUG"),
@@ -291,11 +326,17 @@ class _Reader(ValueReader):
                 "mini_batch_error_threshold": threshold,
                 "allowed_failed_percent": self._percent,
                 "max_retries": self.whole(0, INT_MAX),
-                "run_invocation_timeout_s": seconds,
+                "run_invocation_timeout_s": self.whole(1, INT_MAX),
                 "task_overhead_timeout_s": seconds,
                 "progress_update_timeout_s": self.optional(seconds),
                 "first_task_creation_timeout_s": seconds,
                 "may_shut_down": self.flag,
+                "environment": self.optional(self._environment),
+                "copy_logs_to_parent": self.flag,
+                "resource_monitor_interval_s": self.whole(0, INT_MAX),
+                "metrics_name_prefix": self.text,
+                "push_metrics_to_parent": self.flag,
+                "profiling_module": self.optional(self.one_of("cProfile", "profile")),
                 "rows": self._rows,
             },
         )
@@ -317,8 +358,9 @@ class _Reader(ValueReader):
                 fields = self.fields(value, key, {"kind": _unread, "value": self.text})
                 return LiteralInput(fields["value"]) if fields else None
             case "data":
-                fields = self.fields(value, key, {"kind": _unread, "type": data_type, "mode": mode, "path": self._path})
-                return DataInput(fields["type"], fields["mode"], fields["path"]) if fields else None
+                data = {"type": data_type, "mode": mode, "path": self._path, "asset": self.optional(self.text)}
+                fields = self.fields(_with_later(value, "data"), key, {"kind": _unread, **data})
+                return DataInput(*(fields[name] for name in data)) if fields else None
             case "output":
                 fields = self.fields(
                     value,
@@ -331,20 +373,36 @@ class _Reader(ValueReader):
 
     def _output(self, value: object, key: str) -> StepOutput | None:
         fields = self.fields(
-            value,
+            _with_later(value, "output"),
             key,
             {
                 "type": self.one_of(*DATA_TYPES),
                 "mode": self.one_of(*OUTPUT_MODES),
                 "path": self.optional(self._path),
                 "file_name": self.optional(self._file_name),
+                "asset_name": self.optional(
+                    lambda name, at: self.matching(name, at, ASSET_NAME, "a name of a data asset")
+                ),
+                "asset_version": self.optional(self._asset_version),
             },
         )
         return StepOutput(**fields) if fields else None
 
+    def _asset_version(self, value: object, key: str) -> str:
+        version = self.text(value, key)
+        if not is_asset_version(version):
+            self.problems.append(f"{key}: {version[:80]!r} is no version of a data asset")
+        return version
+
     def _pipeline_output(self, value: object, key: str) -> PipelineOutput | None:
         fields = self.fields(value, key, {"step": self.text, "output": self.text})
         return PipelineOutput(**fields) if fields else None
+
+    def _environment(self, value: object, key: str) -> Environment | None:
+        # Most jobs have none.
+        from windrow.spec.environment_document import environment_of
+
+        return environment_of(self, value, key)
 
     def _rows(self, value: object, key: str) -> Rows | None:
         readers: dict[str, Callable[[object, str], Any]] = {
@@ -352,7 +410,7 @@ class _Reader(ValueReader):
             "dataframe_header": self.flag,
             "format": self.one_of(*ROW_FORMATS),
         }
-        fields = self.fields({**_LATER["rows"], **value} if isinstance(value, dict) else value, key, readers)
+        fields = self.fields(_with_later(value, "rows"), key, readers)
         return Rows(**fields) if fields else None
 
     def _to_csv(self, value: object, key: str) -> dict[str, Any]:
@@ -393,12 +451,17 @@ class _Reader(ValueReader):
 
     def _entry_script(self, value: object, key: str) -> str:
         script = self.text(value, key)
-        if not is_entry_script(script):
+        if script and not is_entry_script(script):
             self.problems.append(
                 f"{key}: {script[:80]!r} is neither a relative path of a .py file inside the code folder "
                 "nor a dotted module"
             )
         return script
+
+
+def _with_later(value: object, what: str) -> object:
+    """An object of a document that may be an older one's, with the fields that came later."""
+    return {**_LATER[what], **value} if isinstance(value, dict) else value
 
 
 def _unread(value: object, key: str) -> object:

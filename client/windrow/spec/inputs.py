@@ -166,6 +166,8 @@ def data_at(node: Scalar, data_type: str | None, mode: str | None, key: str, con
     not."""
     text = node.text.strip()
     location = parse_location(text)
+    if location.kind == "asset":
+        return _data_of_asset(node, location.value, data_type, mode, key, context)
     if location.kind in ("datastore", "remote"):
         return _data_elsewhere(node, location, data_type, mode, key, context)
     if location.kind != "local":
@@ -195,6 +197,21 @@ def data_at(node: Scalar, data_type: str | None, mode: str | None, key: str, con
         )
         return None
     return DataInput(data_type, mode or "ro_mount", path)
+
+
+def _data_of_asset(
+    node: Scalar, reference: str, data_type: str | None, mode: str | None, key: str, context: Context
+) -> DataInput | None:
+    """Data that the job file names as a registered asset."""
+    # Few job files name one.
+    from windrow.spec.assets import find_asset, type_of
+
+    found = find_asset(node, reference, data_type, key, context)
+    if found is None:
+        return None
+    place = Scalar(node.place, found.path, found.path)
+    data = data_at(place, type_of(found, data_type), mode, key, context)
+    return None if data is None else data._replace(asset=found.reference)
 
 
 def _data_elsewhere(

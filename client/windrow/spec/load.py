@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
-from windrow.spec.nodes import Source, read_yaml, source_label
+from windrow.spec.nodes import Mapping, Node, Source, read_yaml, source_label
 from windrow.spec.pipeline import LoadedJob, read_pipeline
 from windrow.spec.problems import JobFileError
 from windrow.spec.reading import Context
 from windrow.spec.sets import apply_sets
+
+if TYPE_CHECKING:
+    from windrow.spec.assets import OpenLookup
+
+
+def is_v1(root: Node) -> bool:
+    """Whether this is a file of Azure ML v1: a pipeline of ParallelRunSteps, or a ParallelRunConfig."""
+    return (
+        isinstance(root, Mapping)
+        and "type" not in root.entries
+        and not {"pipeline", "parallel_run_config"}.isdisjoint(root.entries)
+    )
 
 
 def load_job(
@@ -18,21 +31,32 @@ def load_job(
     *,
     embedded: bool = True,
     datastores: Collection[str] = (),
+    assets: OpenLookup | None = None,
 ) -> LoadedJob:
-    """Reads and checks a job file, and everything it names on this machine.
+    """Reads and checks a job file (v2, or v1), and everything it names on this machine.
 
     `sets` are `path=value` texts put over the file. `embedded`: the job runs on this machine, so that absolute paths
-    are checked too; otherwise they are the master's. `datastores`: names of those that an embedded run has. Raises
+    are checked too; otherwise they are the master's. `datastores`: names of those that an embedded run has.
+    `assets`: opens the registry in which names of assets are looked up, called when the first is met. Raises
     `JobFileError` with all the problems of the file, not only the first.
     """
     job_file = os.path.abspath(path)
     context = Context(
-        Source("job", source_label(job_file), os.path.dirname(job_file)), embedded=embedded, datastores=datastores
+        Source("job", source_label(job_file), os.path.dirname(job_file)),
+        embedded=embedded,
+        datastores=datastores,
+        assets=assets,
     )
     root = read_yaml(job_file, "job", context.problems)
+    if root is not None and is_v1(root):
+        # Few job files are: the others do without these imports.
+        from windrow.spec.v1.pipeline import own_sets, translate
+
+        own, sets = own_sets(sets)
+        root = translate(apply_sets(root, own, context.problems, context.source), sets, context)
     if root is not None:
         root = apply_sets(root, sets, context.problems, context.source)
         loaded = read_pipeline(root, job_file, context)
         if loaded:
             return loaded
-    raise JobFileError(context.problems.errors)
+    raise JobFileError(context.problems.errors, context.problems.warnings, context.codes)

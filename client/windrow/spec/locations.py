@@ -106,14 +106,30 @@ def elsewhere(location: Location, text: str) -> str:
         return canonical(location.value)
     found = datastore_path(f"azureml://{location.value}")
     if found is None:
-        raise BadUrl(f'"{text}" is no address of a datastore; write azureml://datastores/<name>/paths/<path>')
+        raise BadUrl(_why_no_datastore(text))
     return str(found)
+
+
+def _why_no_datastore(text: str) -> str:
+    kind = _OF_A_WORKSPACE.match(text)
+    if kind is not None:
+        return (
+            f'"{text}" names something in a workspace or registry of Azure ML, which Windrow does not reach; register '
+            "the data here (windrow data create, windrow model create) and write azureml:<name>:<version>, or give the "
+            "address of its store or a path"
+        )
+    return f'"{text}" is no address of a datastore; write azureml://datastores/<name>/paths/<path>'
+
+
+_OF_A_WORKSPACE = re.compile(
+    r"azureml://(?:locations/|registries/|subscriptions/.*/(?:data|models|environments|components)/)"
+)
 
 
 def why_unreachable(location: Location, text: str) -> str:
     """Why a location cannot be used, and what to do instead."""
     what = {
-        "asset": f'"{text}" names a registered asset, and Windrow has no registry of assets',
+        "asset": f'"{text}" names a registered asset, and this has to be a local folder',
         "datastore": f'"{text}" lies in a datastore, and this has to be a local folder',
         "remote": f'"{text}" is a remote address, and this has to be a local folder',
         "unknown": f'"{text}" is an address that Windrow cannot reach (s3://, gs://, abfss://, az:// and https:// are '

@@ -10,6 +10,15 @@ NAME = re.compile(r"[A-Za-z0-9_][\w-]{0,63}", re.ASCII)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
+ASSET_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,254}", re.ASCII)
+_ASSET_VERSION = re.compile(r"[A-Za-z0-9][\w.-]{0,49}", re.ASCII)
+
+
+def is_asset_version(text: str) -> bool:
+    """Whether a text can be the version of a data asset or model; `latest` is no version but a question for one."""
+    return _ASSET_VERSION.fullmatch(text) is not None and text != "latest"
+
+
 def is_file_name(name: str) -> bool:
     """Whether a name can be that of one file in a folder."""
     return (

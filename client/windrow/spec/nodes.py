@@ -30,7 +30,8 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class Source(NamedTuple):
     """Where values come from.
 
-    `kind` is `job`, `component` or `--set`; relative paths among them start at `folder`; `label` is shown.
+    `kind` is `job`, `component`, `python` (an object made by `windrow.ml`) or `--set`; relative paths among them start
+    at `folder`; `label` is shown.
     """
 
     kind: str

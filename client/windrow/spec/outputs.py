@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from windrow.spec.effective import StepOutput
+from windrow.spec.effective import DEFAULT_ROWS_FILE, StepOutput
 from windrow.spec.expressions import Reference, substitute, whole_reference
 from windrow.spec.locations import DEFAULT_DATASTORES, absolute, datastore_path, elsewhere, parse_location
-from windrow.spec.names import is_file_name
+from windrow.spec.names import ASSET_NAME, is_asset_version, is_file_name
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
-from windrow.spec.reading import Context, check_keys, read_scalar
+from windrow.spec.reading import Context, check_keys, read_scalar, read_text
 from windrow.spec.schema import DATA_TYPES, OUTPUT
 from windrow.storage.urls import BadUrl
 
@@ -26,6 +26,8 @@ class OutputSpec(NamedTuple):
     mode: str | None = None
     path: Scalar | None = None
     binding: Reference | None = None
+    asset_name: str | None = None
+    asset_version: str | None = None
 
 
 def read_output(node: Node, key: str, context: Context) -> OutputSpec | None:
@@ -35,17 +37,18 @@ def read_output(node: Node, key: str, context: Context) -> OutputSpec | None:
     """
     if is_null(node):
         return OutputSpec(node)
-    output_type = mode = None
+    output_type = mode = name = version = None
     value: Node | None = node
     if isinstance(node, Mapping):
         check_keys(node, OUTPUT, key, context)
         output_type = read_scalar(node.entries.get("type"), OUTPUT["type"], f"{key}.type", context)
         mode = read_scalar(node.entries.get("mode"), OUTPUT["mode"], f"{key}.mode", context)
+        name, version = _asset(node, key, context)
         value = node.entries.get("path")
         if (output_type is None and "type" in node.entries) or (mode is None and "mode" in node.entries):
             return None
     kind = None if output_type is None else str(output_type) if output_type in DATA_TYPES else "uri_folder"
-    spec = OutputSpec(node, kind, str(mode) if mode else None)
+    spec = OutputSpec(node, kind, str(mode) if mode else None, asset_name=name, asset_version=version)
     if value is None or is_null(value):
         return spec
     if not isinstance(value, Scalar):
@@ -66,19 +69,62 @@ def read_output(node: Node, key: str, context: Context) -> OutputSpec | None:
 
 
 def make_output(
-    step: OutputSpec, declared: OutputSpec | None, pipeline: OutputSpec | None, key: str, context: Context
+    step: OutputSpec,
+    declared: OutputSpec | None,
+    pipeline: OutputSpec | None,
+    key: str,
+    place_name: str,
+    context: Context,
 ) -> StepOutput:
-    """One output of a step, from what the step, its component and the pipeline say of it. Notes errors of its path."""
+    """One output of a step, from what the step, its component and the pipeline say of it. Notes errors of its path.
+
+    `place_name`: what its folder is called in the datastore that the pipeline names as the default one.
+    """
     specs = [spec for spec in (step, declared, pipeline) if spec]
     types = [spec.type for spec in specs if spec.type]
     # A dumped step may say uri_folder where component and pipeline say uri_file: one that says file is right.
     kind = "uri_file" if "uri_file" in types else (types[0] if types else "uri_folder")
     mode = next((spec.mode for spec in (step, pipeline, declared) if spec and spec.mode), "rw_mount")
+    named = next((spec for spec in (step, pipeline, declared) if spec and spec.asset_name), None)
+    asset = (named.asset_name, named.asset_version) if named else (None, None)
     path_node = next((spec.path for spec in (step, pipeline, declared) if spec and spec.path), None)
+    if path_node is None and context.default_datastore:
+        folder = f"azureml://datastores/{context.default_datastore}/paths/azureml/${{{{name}}}}/{place_name}"
+        return StepOutput(kind, mode, f"{folder}/{DEFAULT_ROWS_FILE}" if kind == "uri_file" else folder)
     if path_node is None:
-        return StepOutput(kind, mode)
+        return StepOutput(kind, mode, None, None, *asset)
     path, file_name = _output_path(path_node, kind, key, context)
-    return StepOutput(kind, mode, path, file_name)
+    return StepOutput(kind, mode, path, file_name, *asset)
+
+
+def _asset(node: Mapping, key: str, context: Context) -> tuple[str | None, str | None]:
+    """As what an output is registered: name and version (None: the next number); no name, with an error, where that is
+    not allowed."""
+    name = read_text(node.entries.get("name"), f"{key}.name", context)
+    version = read_text(node.entries.get("version"), f"{key}.version", context)
+    if name is None:
+        if version is not None:
+            context.problems.warn(
+                node.entries["version"], f"{key}.version", "has no effect without a name: nothing is registered."
+            )
+        return None, None
+    if not ASSET_NAME.fullmatch(name):
+        context.problems.error(
+            node.entries["name"],
+            f"{key}.name",
+            f"is {shown(node.entries['name'])}; allowed are at most 255 letters, digits and _ . - of ASCII, beginning "
+            "with a letter or digit.",
+        )
+        return None, None
+    if version is not None and not is_asset_version(version):
+        context.problems.error(
+            node.entries["version"],
+            f"{key}.version",
+            f"is {shown(node.entries['version'])}; allowed are at most 50 letters, digits and _ . - of ASCII, and not "
+            "the word latest. Leave it out for the next number.",
+        )
+        return None, None
+    return name, version
 
 
 def _output_path(node: Scalar, kind: str, key: str, context: Context) -> tuple[str | None, str | None]:
@@ -88,7 +134,7 @@ def _output_path(node: Scalar, kind: str, key: str, context: Context) -> tuple[s
         if reference.scope == "name":
             return context.job_name or "${{name}}"
         if reference.scope == "default_datastore":
-            return "${{default_datastore}}"
+            return context.default_datastore or "${{default_datastore}}"
         raise ValueError("a path may hold ${{name}} and ${{default_datastore}} only")
 
     try:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from windrow.spec.arguments import runtime_values
 from windrow.spec.bindings import Bindings
+from windrow.spec.command import read_command
 from windrow.spec.components import Components, StepNodes
 from windrow.spec.division import (
     check_file_format,
@@ -26,19 +27,23 @@ from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, Outpu
 from windrow.spec.graph import find_cycle
 from windrow.spec.names import JOB_NAME
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.origins import note_code, note_origins, note_pipeline_origins
+from windrow.spec.pipeline_settings import read_compute, read_pipeline_settings
 from windrow.spec.problems import Problem
 from windrow.spec.reading import (
     Context,
     Origin,
+    StepCode,
     as_mapping,
     check_keys,
     check_name,
+    origin_of,
     read_text,
     read_text_map,
 )
 from windrow.spec.row_formats import make_rows, name_rows_file
 from windrow.spec.rows_settings import rows_origin
-from windrow.spec.schema import PIPELINE, PIPELINE_SETTINGS
+from windrow.spec.schema import PIPELINE
 from windrow.spec.step_settings import StepSettings
 from windrow.spec.task import may_shut_down, read_task
 
@@ -52,8 +57,8 @@ class LoadedJob(NamedTuple):
     `code_folders` maps step names to absolute folders; `warnings` are what the user should know; `origins` tells for
     `jobs.<step>.<setting>` (by effective names) where each setting comes from. `libraries` are those that the Python of
     the scripts needs for the table a step reads. `own_inputs` and `own_outputs` are those at relative paths, which are
-    this machine's, by step and name; each with the key that tells a user which it is. `build_effective` makes the job
-    that is submitted.
+    this machine's, by step and name; each with the key that tells a user which it is. `codes`: where the steps name
+    their code. `build_effective` makes the job that is submitted.
     """
 
     job: EffectiveJob
@@ -63,6 +68,7 @@ class LoadedJob(NamedTuple):
     libraries: dict[str, tuple[str, ...]]
     own_inputs: dict[tuple[str, str], str]
     own_outputs: dict[tuple[str, str], str]
+    codes: tuple[StepCode, ...] = ()
 
     def with_exact_row_index(self) -> LoadedJob:
         """The job with the records of all its tables counted while they are divided."""
@@ -78,7 +84,8 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     check_keys(pipeline, PIPELINE, "", context)
     entries = pipeline.entries
     context.job_name = _job_name(entries.get("name"), context)
-    _check_settings(entries.get("settings"), context)
+    settings = read_pipeline_settings(pipeline, context)
+    note_pipeline_origins(entries.get("settings"), context)
     steps = _step_nodes(pipeline, context)
     bindings = Bindings(
         as_mapping(entries.get("inputs"), "inputs", context),
@@ -109,6 +116,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
         warnings=tuple(str(warning) for warning in context.problems.warnings),
         steps=tuple(made),
         outputs=bindings.pipeline_outputs(),
+        continue_on_step_failure=settings.continue_on_step_failure,
     )
     if context.problems.errors:
         return None
@@ -117,13 +125,17 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     for step in made:
         for name in step.inputs:
             resolved = bindings.resolved(step.name, name)
+            if resolved is not None:
+                context.origins.setdefault(f"jobs.{step.name}.inputs.{name}", origin_of(resolved.place))
             if resolved is not None and resolved.own:
                 own_inputs[step.name, name] = resolved.own
         for name in step.outputs:
             if (key := f"jobs.{step.name}.outputs.{name}") in context.own_outputs:
                 own_outputs[step.name, name] = key
     warnings = tuple(context.problems.warnings)
-    return LoadedJob(job, code_folders, warnings, context.origins, libraries, own_inputs, own_outputs)
+    return LoadedJob(
+        job, code_folders, warnings, context.origins, libraries, own_inputs, own_outputs, tuple(context.codes)
+    )
 
 
 def build_effective(
@@ -162,9 +174,9 @@ def _is_pipeline(pipeline: Mapping, context: Context) -> bool:
         return True
     if "pipeline" in pipeline.entries or "parallel_run_config" in pipeline.entries:
         context.problems.error(
-            pipeline,
-            "",
-            "is a file of Azure ML v1 (ParallelRunStep), which is not carried out yet; write it as "
+            place,
+            "type",
+            "stands beside a key of Azure ML v1 (pipeline, parallel_run_config); remove it, or write the file as "
             '"type: pipeline" with a "type: parallel" step.',
         )
     elif written == "parallel":
@@ -193,12 +205,6 @@ def _job_name(node: Node | None, context: Context) -> str | None:
     return name
 
 
-def _check_settings(node: Node | None, context: Context) -> None:
-    settings = as_mapping(node, "settings", context)
-    if settings:
-        check_keys(settings, PIPELINE_SETTINGS, "settings", context)
-
-
 def _step_nodes(pipeline: Mapping, context: Context) -> dict[str, StepNodes | None]:
     """All steps by name; None for one that cannot be read (its errors are noted)."""
     node = pipeline.entries.get("jobs")
@@ -206,7 +212,9 @@ def _step_nodes(pipeline: Mapping, context: Context) -> dict[str, StepNodes | No
     if jobs is None or not jobs.entries:
         if is_null(node) or jobs is not None:
             context.problems.error(
-                node or pipeline, "jobs", 'holds no step; a job file needs at least one, with "type: parallel".'
+                node or pipeline,
+                "jobs",
+                'holds no step; a job file needs at least one, with "type: parallel" or "type: command".',
             )
         return {}
     components = Components(context)
@@ -214,9 +222,13 @@ def _step_nodes(pipeline: Mapping, context: Context) -> dict[str, StepNodes | No
     for name, step_node in jobs.entries.items():
         key = f"jobs.{name}"
         check_name(name, "a step", jobs.key_places[name], key, context)
+        if name in context.broken_steps:
+            steps[name] = None
+            continue
         step = as_mapping(step_node, key, context)
         if step is None and is_null(step_node):
-            context.problems.error(step_node, key, 'is empty; a step needs "type: parallel", input_data and task.')
+            needed = '"type: parallel", input_data and task, or "type: command" and command'
+            context.problems.error(step_node, key, f"is empty; a step needs {needed}.")
         steps[name] = components.step_nodes(step, key) if step else None
     return steps
 
@@ -224,8 +236,6 @@ def _step_nodes(pipeline: Mapping, context: Context) -> dict[str, StepNodes | No
 def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> tuple[EffectiveStep, str]:
     key = f"jobs.{name}"
     inputs = bindings.inputs_of(name)
-    settings = StepSettings(key, context, lambda reference: bindings.literal(name, reference))
-    settings.read_keys(nodes.settings)
     entries = nodes.settings.entries
     variables = read_text_map(
         entries.get("environment_variables"),
@@ -241,14 +251,17 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
                 f'"{variable}" is no name of a variable, or its value holds a NUL.',
             )
     outputs = bindings.outputs_of(name)
-    task = read_task(
-        entries.get("task"),
-        nodes.place,
-        f"{key}.task",
-        outputs,
-        lambda wanted: bindings.input_state(name, wanted),
-        context,
-    )
+    compute = read_compute(entries.get("compute"), f"{key}.compute", context) or context.default_compute
+
+    def input_state(wanted: str) -> bool | None:
+        return bindings.input_state(name, wanted)
+
+    note_origins(key, entries, context)
+    if nodes.type == "command":
+        return read_command(name, nodes.settings, variables, inputs, outputs, input_state, compute, _UNPACKED, context)
+    settings = StepSettings(key, context, lambda reference: bindings.literal(name, reference))
+    settings.read_keys(nodes.settings)
+    task = read_task(entries.get("task"), nodes.place, f"{key}.task", outputs, input_state, context)
     if task.arguments_place:
         settings.read_arguments(task.arguments, task.arguments_place)
     values = settings.finish()
@@ -277,6 +290,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         )
     if task.code_folder:
         context.origins[f"{key}.rows"] = rows_origin(task.code_folder)
+        note_code(name, entries.get("task"), task.code_folder, task.entry_script, variables, context)
     if values["file_format"] is None:
         check_size_unit(entries.get("mini_batch_size"), values["mini_batch_size"], divided, key, context)
     step = EffectiveStep(
@@ -292,6 +306,8 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         table_digests=table_digests(divided, context),
         append_row_to=task.append_row_to,
         may_shut_down=may_shut_down(task.entry_source),
+        compute=compute,
+        environment=task.environment,
         rows=rows,
         **values,
     )
@@ -328,9 +344,12 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes | None],
     for step in made:
         nodes = steps[step.name]
         for name, output in step.outputs.items():
-            if output.path is None or nodes is None:
+            if nodes is None:
                 continue
             place, key = nodes.outputs.get(name, nodes.place), f"jobs.{step.name}.outputs.{name}"
+            context.origins[key] = origin_of(place)
+            if output.path is None:
+                continue
             if output.path in taken:
                 context.problems.error(
                     place,

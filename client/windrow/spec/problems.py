@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from windrow.spec.nodes import Node, Place
+    from windrow.spec.reading import StepCode
 
 
 class Problem(NamedTuple):
@@ -29,11 +30,18 @@ class Problem(NamedTuple):
 
 
 class JobFileError(Exception):
-    """A job file that cannot be run; holds all its problems, in the order of the files."""
+    """A job file that cannot be run; holds all its problems, in the order of the files.
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    `warnings` and `codes` are what else was found before: for checks that tell a user all at once.
+    """
+
+    def __init__(
+        self, problems: Sequence[Problem], warnings: Sequence[Problem] = (), codes: Sequence[StepCode] = ()
+    ) -> None:
         super().__init__(*problems)
         self.problems = tuple(problems)
+        self.warnings = tuple(warnings)
+        self.codes = tuple(codes)
 
     def __str__(self) -> str:
         """All problems, one a line, led by their number where there are several."""
@@ -49,19 +57,30 @@ class Problems:
     def __init__(self) -> None:
         self.errors: list[Problem] = []
         self.warnings: list[Problem] = []
+        self.spelled: dict[str, str] = {}
+        """How the user spells the keys that are read, where it is another spelling (v1, Python): prefix by prefix."""
 
     def error(self, place: Place | Node, key: str, message: str) -> None:
         """Notes what keeps the job from running; the same problem of the same place counts once."""
-        _note(self.errors, place, key, message)
+        _note(self.errors, place, self._as_spelled(key), message)
 
     def warn(self, place: Place | Node, key: str, message: str) -> None:
         """Notes what is accepted but has no effect, or not the one a reader may expect."""
-        _note(self.warnings, place, key, message)
+        _note(self.warnings, place, self._as_spelled(key), message)
 
     def raise_errors(self) -> None:
         """Raises `JobFileError` if there is an error."""
         if self.errors:
             raise JobFileError(self.errors)
+
+    def _as_spelled(self, key: str) -> str:
+        known, rest = key, ""
+        while self.spelled and known:
+            if known in self.spelled:
+                return self.spelled[known] + rest
+            known, dot, last = known.rpartition(".")
+            rest = f"{dot}{last}{rest}"
+        return key
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

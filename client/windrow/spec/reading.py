@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Mapping as MappingType
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.spec.arguments import RUNTIME_ARGUMENTS
 from windrow.spec.expressions import Reference, has_expression, substitute
@@ -12,6 +14,9 @@ from windrow.spec.names import NAME
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Sequence, Source, is_null, shown
 from windrow.spec.problems import Problems, did_you_mean, listed
 from windrow.spec.schema import belongs_to
+
+if TYPE_CHECKING:
+    from windrow.spec.assets import AssetLookup, OpenLookup
 
 Resolve = Callable[[Reference], str]
 """Gives the text behind a reference; raises ValueError, saying why, where there is none."""
@@ -30,10 +35,34 @@ class Origin(NamedTuple):
         return f"{self.kind} ({self.where})" if self.where else self.kind
 
 
+class StepCode(NamedTuple):
+    """The code that a step names, and where it does: for checks that look into it.
+
+    `folder` is absolute, `entry_script` as in the effective step ("" for a command). The folder is there, and so is the
+    script. `variables` are the step's environment variables.
+    """
+
+    step: str
+    folder: str
+    folder_place: Place
+    folder_key: str
+    entry_script: str = ""
+    script_place: Place | None = None
+    script_key: str = ""
+    variables: MappingType[str, str] = MappingProxyType({})
+
+
 class Context:
     """What all readers of one job file share: where it is, what was found wrong, and where each setting came from."""
 
-    def __init__(self, source: Source, *, embedded: bool, datastores: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        embedded: bool,
+        datastores: Collection[str] = (),
+        assets: OpenLookup | None = None,
+    ) -> None:
         self.source = source
         self.embedded = embedded
         self.datastores = datastores
@@ -41,12 +70,28 @@ class Context:
         self.problems = Problems()
         self.origins: dict[str, Origin] = {}
         self.job_name: str | None = None
+        self.default_compute = ""
+        """The pool of steps that name none; "" any node."""
+        self.default_datastore = ""
+        """The datastore of outputs that name no place; "" the master's own default one."""
+        self.broken_steps: set[str] = set()
+        """Steps that an error was noted for while another spelling was translated: there is nothing of them to read."""
         self.own_outputs: set[str] = set()
         """Keys of outputs at relative paths, which are this machine's."""
+        self._open_assets = assets
+        self._assets: AssetLookup | None = None
         self.partition_places: dict[str, Place] = {}
         """Where the partition keys of a step are given."""
         self.division_places: dict[str, Place] = {}
         """Where the inputs that a step divides are named."""
+        self.codes: list[StepCode] = []
+        """The code of steps, as far as it is there."""
+
+    def asset_lookup(self) -> AssetLookup | None:
+        """The registry in which assets are looked up; None: there is none."""
+        if self._assets is None and self._open_assets is not None:
+            self._assets = self._open_assets()
+        return self._assets
 
 
 def origin_of(node: Node | Place) -> Origin:

@@ -14,9 +14,8 @@ _NODE = Field("node")
 _MAP = Field("map")
 
 _HERE = "the agents that are there do the work"
-_COMPUTE = Field("text", effect=f"pools of machines are not carried out yet; {_HERE}")
 _IDENTITY = Field("node", effect="identities are not carried out yet; a script runs with the rights of its agent")
-_RESOURCE = Field("node", effect=f"machines are not made or chosen yet; {_HERE}")
+_RESOURCE = Field("node", effect=f"machines are not made; {_HERE}, or those of the pool that compute names")
 
 PIPELINE: dict[str, Field] = {
     "$schema": _NODE,
@@ -32,7 +31,7 @@ PIPELINE: dict[str, Field] = {
     "outputs": _NODE,
     "settings": _NODE,
     "jobs": _NODE,
-    "compute": _COMPUTE,
+    "compute": _TEXT,
     "identity": _IDENTITY,
     "services": Field("node", effect="services on nodes are not carried out"),
     "schedule": Field(
@@ -41,22 +40,16 @@ PIPELINE: dict[str, Field] = {
 }
 
 PIPELINE_SETTINGS: dict[str, Field] = {
-    "default_compute": _COMPUTE,
-    "default_datastore": Field(
-        "text", effect="datastores are not carried out yet; outputs without a local path go to Windrow's default place"
-    ),
-    # False is what happens anyway, and is not reported (`pipeline.py`).
-    "continue_on_step_failure": Field(
-        "bool", effect="a step that fails stops the pipeline and cancels the running steps"
-    ),
-    "continue_run_on_step_failure": Field(
-        "bool", effect="a step that fails stops the pipeline and cancels the running steps"
-    ),
+    "default_compute": _TEXT,
+    "default_datastore": _TEXT,
+    "continue_on_step_failure": Field("bool", default=False),
+    # As the vendor's client writes it.
+    "continue_run_on_step_failure": Field("bool", default=False),
     # Nothing is reused yet, so that every run is a forced one.
     "force_rerun": Field("bool"),
 }
 
-_SHARED: dict[str, Field] = {
+_ANY_STEP: dict[str, Field] = {
     "$schema": _NODE,
     "type": _NODE,
     "name": _TEXT,
@@ -67,32 +60,44 @@ _SHARED: dict[str, Field] = {
     "comment": _NODE,
     "inputs": _NODE,
     "outputs": _NODE,
+    "resources": _NODE,
+    "environment_variables": _MAP,
+    "identity": _IDENTITY,
+    "is_deterministic": _NODE,
+}
+
+_PARALLEL: dict[str, Field] = {
+    **_ANY_STEP,
     "input_data": _NODE,
     "mini_batch_size": Field("size"),
     "partition_keys": Field("texts"),
-    "resources": _NODE,
     "max_concurrency_per_instance": Field("int", 1, INT_MAX),
     "logging_level": Field("choice", choices=("WARNING", "INFO", "DEBUG"), default="INFO"),
     "error_threshold": threshold(),
     "mini_batch_error_threshold": threshold(),
     "retry_settings": _NODE,
-    "environment_variables": _MAP,
-    "identity": _IDENTITY,
     "task": _NODE,
-    "is_deterministic": _NODE,
     "output_data": Field("text", effect="its effect in Azure ML is not documented; rows go to task.append_row_to"),
 }
 
-STEP: dict[str, Field] = {
-    **_SHARED,
-    "component": _NODE,
-    "compute": _COMPUTE,
-    "services": Field("node", effect="services on nodes are not carried out"),
-    "limits": Field("node", effect="limits of a step are not carried out; see retry_settings.timeout"),
+_COMMAND: dict[str, Field] = {
+    **_ANY_STEP,
+    "command": _TEXT,
+    "code": _TEXT,
+    "environment": _NODE,
+    "limits": _NODE,
+    "distribution": Field("node", effect="a command runs once, as one process, on one node"),
 }
 
-COMPONENT: dict[str, Field] = {
-    **_SHARED,
+_IN_STEP: dict[str, Field] = {
+    "component": _NODE,
+    "compute": _TEXT,
+    "services": Field("node", effect="services on nodes are not carried out"),
+    "job_tier": Field("node", effect=f"machines are not made; {_HERE}"),
+    "queue_settings": Field("node", effect=f"machines are not made; {_HERE}"),
+}
+
+_IN_COMPONENT: dict[str, Field] = {
     "version": _NODE,
     "jobs": _NODE,
     # Written by the vendor's client when it dumps an anonymous component.
@@ -101,14 +106,25 @@ COMPONENT: dict[str, Field] = {
     "code": _NODE,
 }
 
+STEP: dict[str, Field] = {
+    **_PARALLEL,
+    **_IN_STEP,
+    "limits": Field("node", effect="limits of a parallel step are not carried out; see retry_settings.timeout"),
+}
+COMPONENT: dict[str, Field] = {**_PARALLEL, **_IN_COMPONENT}
+COMMAND_STEP: dict[str, Field] = {**_COMMAND, **_IN_STEP}
+COMMAND_COMPONENT: dict[str, Field] = {**_IN_COMPONENT, **_COMMAND}
+
+LIMITS: dict[str, Field] = {"timeout": Field("int", 1, INT_MAX, unit="seconds")}
+
 RETRY_SETTINGS: dict[str, Field] = {
     "max_retries": Field("int", 0, INT_MAX, default=2),
     "timeout": timeout(60),
 }
 
 RESOURCES: dict[str, Field] = {
-    # -1: all there are.
-    "instance_count": Field("int", -1, INT_MAX, default=1),
+    # -1: all there are, which is also what a step gets that says nothing.
+    "instance_count": Field("int", -1, INT_MAX, default=-1),
     "instance_type": _RESOURCE,
     "properties": _RESOURCE,
     "locations": _RESOURCE,
@@ -127,10 +143,7 @@ TASK: dict[str, Field] = {
     "args": _TEXT,
     "model": _NODE,
     "append_row_to": _TEXT,
-    "environment": Field(
-        "node",
-        effect="environments are not built yet; scripts run in the Python of --python, else of the active environment",
-    ),
+    "environment": _NODE,
 }
 
 INPUT_MODES = ("ro_mount", "mount", "download", "direct", "eval_mount", "eval_download")
@@ -160,14 +173,15 @@ OUTPUT: dict[str, Field] = {
     "mode": Field("choice", choices=OUTPUT_MODES),
     "description": _TEXT,
     "optional": _NODE,
-    "name": Field("text", effect="outputs are not registered as assets"),
-    "version": Field("text", effect="outputs are not registered as assets"),
+    "name": _TEXT,
+    "version": _TEXT,
     "path_on_compute": Field("text", effect="outputs are written where they stay"),
 }
 
 PLACES: dict[str, dict[str, Field]] = {
     "": PIPELINE,
     "settings.": PIPELINE_SETTINGS,
+    "jobs.<step>.limits.": LIMITS,
     "jobs.<step>.": STEP,
     "jobs.<step>.retry_settings.": RETRY_SETTINGS,
     "jobs.<step>.resources.": RESOURCES,

@@ -106,6 +106,8 @@ def _known_below(path: Sequence[str], root: Node) -> Iterable[str]:
     match list(path):
         case []:
             return PIPELINE
+        case ["pipeline" | "parallel_run_config", *_]:
+            return _ANY  # of v1, whose readers tell
         case ["settings"]:
             return PIPELINE_SETTINGS
         case ["inputs" | "outputs" | "jobs" as what]:

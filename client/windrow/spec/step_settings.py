@@ -10,6 +10,7 @@ from typing import Any
 
 from windrow.spec.arguments import (
     ALL_ARGUMENTS,
+    REPORT_ARGUMENTS,
     FoundArgument,
     checked_partition_keys,
     find_runtime_arguments,
@@ -40,7 +41,7 @@ DEFAULTS: dict[str, Any] = {
     "exact_row_index": False,
     "mixed_types": False,
     "partition_keys": (),
-    "instance_count": 1,
+    "instance_count": -1,
     "max_concurrency_per_instance": None,
     "logging_level": "INFO",
     "error_threshold": -1,
@@ -51,6 +52,11 @@ DEFAULTS: dict[str, Any] = {
     "task_overhead_timeout_s": 600,
     "progress_update_timeout_s": None,
     "first_task_creation_timeout_s": 600,
+    "copy_logs_to_parent": False,
+    "resource_monitor_interval_s": 600,
+    "metrics_name_prefix": "",
+    "push_metrics_to_parent": False,
+    "profiling_module": None,
     "dataframe_header": None,
     "append_row_file_name": None,
     "append_row_format": None,
@@ -105,13 +111,6 @@ class StepSettings:
                     count,
                     f"{resources_key}.instance_count",
                     "is 0; allowed is a whole number from 1, or -1 for all nodes.",
-                )
-            elif count and self.values["instance_count"] != 1:
-                problems.warn(
-                    count,
-                    f"{resources_key}.instance_count",
-                    f"{shown(count)} has no effect: machines are not made or chosen yet; the agents that are "
-                    "there do the work.",
                 )
             nested, name = resources.entries.get("max_concurrency_per_instance"), "max_concurrency_per_instance"
             if nested and is_null(entries.get(name)):
@@ -192,7 +191,7 @@ class StepSettings:
             text = substitute(found.value, self._resolve) if expressed else found.value
             value = parse_resolved(argument.field, text, found.value)
         except ValueError as error:
-            if abbreviated and argument.field.effect:
+            if abbreviated and (argument.field.effect or found.name in REPORT_ARGUMENTS):
                 return  # no setting of ours, and no value for it either: the script's own
             problems.error(place, key, f"{means} is {json.dumps(found.value, ensure_ascii=False)}; {error}{advice}")
             return

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from windrow.spec.effective import Rows, StepOutput
-from windrow.spec.expressions import Reference, expand_groups, references, split_arguments, whole_reference
+from windrow.spec.effective import Environment, Rows, StepOutput
+from windrow.spec.expressions import Reference, expand_groups, references, split_arguments, whole_reference, written
 from windrow.spec.locations import absolute, parse_location, why_unreachable
 from windrow.spec.names import is_entry_script
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, is_null, shown
@@ -41,6 +41,7 @@ class Task:
         self.arguments_place: Place | None = None
         self.append_row_to: str | None = None
         self.rows = Rows()
+        self.environment: Environment | None = None
 
 
 def read_task(
@@ -66,7 +67,7 @@ def read_task(
     check_keys(mapping, TASK, key, context)
     _check_type(mapping, key, context)
     entries = mapping.entries
-    task.code_folder = _code_folder(mapping, key, context)
+    task.code_folder = _task_code(mapping, key, context)
     task.entry_script, task.entry_source = _entry_script(mapping, task.code_folder, key, context)
     task.append_row_to = _append_row_to(entries.get("append_row_to"), outputs, f"{key}.append_row_to", context)
     arguments = entries.get("program_arguments")
@@ -84,6 +85,10 @@ def read_task(
         task.arguments_place = arguments.place
     if task.code_folder:
         task.rows = read_rows_settings(task.code_folder, context)
+    if not is_null(entries.get("environment")):
+        from windrow.spec.environment import read_environment
+
+        task.environment = read_environment(entries["environment"], f"{key}.environment", context)
     return task
 
 
@@ -106,18 +111,21 @@ def _check_type(mapping: Mapping, key: str, context: Context) -> None:
         )
 
 
-def _code_folder(mapping: Mapping, key: str, context: Context) -> str:
+def _task_code(mapping: Mapping, key: str, context: Context) -> str:
     node, key = mapping.entries.get("code"), f"{key}.code"
-    if node is None or is_null(node):
-        whole = (
-            " A step's task replaces its component's task as a whole."
-            if mapping.place.source.kind != "component"
-            else ""
-        )
-        context.problems.error(
-            mapping, key, f"is missing; name the folder that holds the entry script, relative to this file.{whole}"
-        )
-        return ""
+    if node is not None and not is_null(node):
+        return code_folder(node, key, context)
+    whole = (
+        " A step's task replaces its component's task as a whole." if mapping.place.source.kind != "component" else ""
+    )
+    context.problems.error(
+        mapping, key, f"is missing; name the folder that holds the entry script, relative to this file.{whole}"
+    )
+    return ""
+
+
+def code_folder(node: Node, key: str, context: Context) -> str:
+    """A folder of code, as an absolute path; "", with an error, if it is none."""
     text = read_text(node, key, context)
     if text is None:
         return ""
@@ -221,14 +229,26 @@ def _arguments(
     except ValueError as error:
         context.problems.error(node, key, f"cannot be read: {error}.")
         return []
-    for reference in found:
-        problem = _argument_problem(reference, outputs, input_state)
-        if problem:
-            context.problems.error(node, key, problem)
+    check_references(found, node, key, outputs, input_state, context)
     return arguments
 
 
-def _argument_problem(
+def check_references(
+    found: Iterable[Reference],
+    node: Node,
+    key: str,
+    outputs: dict[str, StepOutput],
+    input_state: Callable[[str], bool | None],
+    context: Context,
+) -> None:
+    """Notes an error for each reference in program arguments, or a command, that the step cannot resolve."""
+    for reference in found:
+        problem = _reference_problem(reference, outputs, input_state)
+        if problem:
+            context.problems.error(node, key, problem)
+
+
+def _reference_problem(
     reference: Reference, outputs: dict[str, StepOutput], input_state: Callable[[str], bool | None]
 ) -> str:
     match reference.scope:
@@ -248,6 +268,6 @@ def _argument_problem(
         case "outputs":
             return "" if reference.name in outputs else unknown_name("output", reference.name, list(outputs))
     return (
-        "program arguments know only ${{inputs.x}} and ${{outputs.x}} of their own step; bind "
-        "anything else to an input first."
+        f"{written(reference)} cannot stand here: only ${{{{inputs.x}}}} and ${{{{outputs.x}}}} of the step itself are "
+        "known; bind anything else to an input first."
     )

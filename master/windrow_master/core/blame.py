@@ -8,6 +8,7 @@ from itertools import chain
 from windrow_master.core.budgets import known_cause
 from windrow_master.core.commands import Moment, ReportWorkerFailure
 from windrow_master.core.counters import counted
+from windrow_master.core.pools import is_in_pool
 from windrow_master.core.settings import INIT_FAILURES_AFTER_S, INIT_FAILURES_PER_PROCESS
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import Cause, NodeState, StepState
@@ -39,10 +40,12 @@ def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
     """
     if step.state != StepState.RUNNING or step.lease_ids:
         return
-    present = [node for node in state.nodes.values() if node.state != NodeState.DRAINING and not node.cordoned]
+    present = _lasting(state, step)
     if present and all(step.step_id in node.given_up for node in present):
         known = chain(state.nodes.values(), state.absent.values())
-        if step.counters.ended and any(node.cordoned and step.step_id not in node.given_up for node in known):
+        if step.counters.ended and any(
+            node.cordoned and is_in_pool(node, step) and step.step_id not in node.given_up for node in known
+        ):
             # The script works somewhere, and that may be a node that is set aside, or away to be mended: the step waits
             # until it is uncordoned, or removed. Without such proof a broken script would wait for ever.
             return
@@ -74,8 +77,8 @@ def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
     failures = step.counters.failed_attempts.get(str(int(Cause.INIT_FAILED)), 0)
     if not failures:
         return
-    nodes = [node for node in state.nodes.values() if node.state != NodeState.DRAINING and not node.cordoned]
-    processes = sum(_processes(node, step) for node in nodes)
+    nodes = _lasting(state, step)
+    processes = sum(sorted((_processes(node, step) for node in nodes), reverse=True)[: step.settings.instance_count])
     if not processes or failures < INIT_FAILURES_PER_PROCESS * processes:
         return
     example = step.counters.examples[str(int(Cause.INIT_FAILED))]
@@ -88,6 +91,15 @@ def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
         now,
         USER_ERROR,
     )
+
+
+def _lasting(state: CoreState, step: Step) -> list[Node]:
+    """Nodes that may work on a step, now or in a while."""
+    return [
+        node
+        for node in state.nodes.values()
+        if node.state != NodeState.DRAINING and not node.cordoned and is_in_pool(node, step)
+    ]
 
 
 def _processes(node: Node, step: Step) -> int:

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
-from windrow_master.core.settings import StepSettings
+from windrow_master.core.records import Snapshot
+from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.core.states import Cause
 from windrow_master.core.statuses import SYSTEM_ERROR
 
@@ -89,10 +90,31 @@ class SubmitJob(NamedTuple):
     priority: int = 0
     weight: int = 1
     warnings: tuple[str, ...] = ()
+    continue_on_step_failure: bool = False
+
+
+class AdoptJob(NamedTuple):
+    """A job that had ended was opened again in the store (`Store.reopen`), to run what of it is not done.
+
+    `snapshot`: that job alone, as a new master would load it. Reply: its JobKey.
+    """
+
+    snapshot: Snapshot
+    settings: JobSettings
+
+
+class Settle(NamedTuple):
+    """Nothing. Reply: None, when all that came before it is durable, and agents are told what follows from it."""
 
 
 class CancelJob(NamedTuple):
     """Reply: JobKey, or Refused (JOB_UNKNOWN). A job that has ended stays as it is."""
+
+    job_id: str
+
+
+class ExplainJob(NamedTuple):
+    """Reply: list of core.reasons.Reason, or Refused (JOB_UNKNOWN: it is none that has not ended)."""
 
     job_id: str
 
@@ -329,7 +351,10 @@ class StepRaised(Exception):
 
 Command = (
     SubmitJob
+    | AdoptJob
+    | Settle
     | CancelJob
+    | ExplainJob
     | PauseJob
     | BeginWork
     | RegisterNode

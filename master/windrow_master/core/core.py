@@ -18,6 +18,7 @@ from windrow_master.core import (
     endings,
     lost_rows,
     nodes,
+    reasons,
     recovery,
     scheduling,
     steps,
@@ -32,7 +33,10 @@ Handler = Callable[[CoreState, Any, Moment], Any]
 
 HANDLERS: dict[type, Handler] = {
     commands.SubmitJob: steps.on_submit_job,
+    commands.AdoptJob: recovery.on_adopt_job,
+    commands.Settle: lambda state, command, now: None,
     commands.CancelJob: steps.on_cancel_job,
+    commands.ExplainJob: reasons.on_explain_job,
     commands.PauseJob: steps.on_pause_job,
     commands.BeginWork: steps.on_begin_work,
     commands.StartStep: steps.on_start_step,

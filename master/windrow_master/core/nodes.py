@@ -43,6 +43,7 @@ from windrow_master.core.commands import (
 from windrow_master.core.endings import forget_node_of_endings
 from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
+from windrow_master.core.pools import pools_of
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node
 from windrow_master.core.states import MiniBatchState, NodeState
 
@@ -69,6 +70,7 @@ def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Re
         known.cordoned = state.absent.pop(command.node_id, None) is not None
         state.add_event(now, None, "node_registered", command.node_id)
     known.resources, known.labels = command.resources, command.labels
+    known.pools = pools_of(command.labels)
     _hear(state, known, now)
     state.touch_node(known)
     return None

@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from windrow_master.core import effects as fx
 from windrow_master.core.budgets import CHARGED_CAUSES, count_failure
-from windrow_master.core.commands import Moment
+from windrow_master.core.commands import AdoptJob, Moment
 from windrow_master.core.counters import Counters
-from windrow_master.core.ids import NodeId
+from windrow_master.core.ids import JobKey, NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import MiniBatches
+from windrow_master.core.pools import pools_of
 from windrow_master.core.records import JobRow, NodeRow, Snapshot, StepSnapshot
-from windrow_master.core.settings import StepSettings
+from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
 from windrow_master.core.steps import begin_steps, conclude_step, planned_in_checkpoint, settle_step
@@ -21,8 +22,8 @@ from windrow_master.core.steps import begin_steps, conclude_step, planned_in_che
 WORKER_CAUSES = CHARGED_CAUSES | {Cause.CRASH, Cause.OOM, Cause.INPUT_CHANGED}
 """Causes of failures that only a worker meets which was ready."""
 
-SettingsOf = Callable[[bytes], tuple[StepSettings, ...]]
-"""Reads the settings of a job's steps from its stored document."""
+SettingsOf = Callable[[bytes], JobSettings]
+"""Reads the settings of a job and its steps from its stored document."""
 
 
 def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Moment) -> None:
@@ -39,24 +40,41 @@ def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Mom
     if state.nodes:
         state.settle_until_s = now.monotonic_s + state.timing.settle_s
     for job_row in snapshot.jobs:
-        job = _job(job_row)
-        state.jobs[job.job_key] = job
-        state.job_keys[job.job_id] = job.job_key
-        settings = settings_of(job_row.document)
-        for loaded in (step for step in snapshot.steps if step.step.job_key == job.job_key):
-            step = _step(loaded, settings[loaded.step.ordinal], now)
-            job.steps.append(step)
-            state.steps[step.step_id] = step
-            if step.state not in ENDED_STEPS:
-                _restore_attempts(state, job, step, loaded, now)
+        _enter(state, job_row, snapshot, settings_of(job_row.document), now)
     for job in list(state.jobs.values()):
         _owe_effects(state, job, now)
     state.scheduling_wanted = True
 
 
+def on_adopt_job(state: CoreState, command: AdoptJob, now: Moment) -> JobKey:
+    """Take over a job that had ended and was opened again in the store, as a new master would."""
+    (row,) = command.snapshot.jobs
+    job = _enter(state, row, command.snapshot, command.settings, now)
+    state.touch_job(job)
+    state.add_event(now, job.job_key, "retried", f"generation {job.generation}")
+    _owe_effects(state, job, now)
+    state.scheduling_wanted = True
+    return job.job_key
+
+
+def _enter(state: CoreState, row: JobRow, snapshot: Snapshot, settings: JobSettings, now: Moment) -> Job:
+    job = _job(row)
+    job.continue_on_step_failure = settings.continue_on_step_failure
+    state.jobs[job.job_key] = job
+    state.job_keys[job.job_id] = job.job_key
+    for loaded in (step for step in snapshot.steps if step.step.job_key == job.job_key):
+        step = _step(loaded, settings.steps[loaded.step.ordinal], now)
+        job.steps.append(step)
+        state.steps[step.step_id] = step
+        if step.state not in ENDED_STEPS:
+            _restore_attempts(state, job, step, loaded, now)
+    return job
+
+
 def _node(row: NodeRow) -> Node:
     node = Node(NodeId(row.node_id), row.node_incarnation)
-    node.resources, node.labels, node.register_time = row.resources, row.labels, row.register_time
+    node.resources, node.register_time = row.resources, row.register_time
+    node.labels, node.pools = row.labels, pools_of(row.labels)
     node.cordoned = bool(row.cordoned)
     node.seen = node.greeted = False
     if row.state in (NodeState.DRAINING, NodeState.LOST):
@@ -78,10 +96,10 @@ def _job(row: JobRow) -> Job:
         row.queue,
         row.priority,
         row.weight,
-        row.message,
-        list(json.loads(row.warnings or b"[]")),
-        row.create_time,
-        row.end_time,
+        message=row.message,
+        warnings=list(json.loads(row.warnings or b"[]")),
+        create_time=row.create_time,
+        end_time=row.end_time,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import Moment
 from windrow_master.core.leases import Lease
+from windrow_master.core.pools import working_nodes
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_EXCLUSIVE
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import JobState, MiniBatchState, NodeState, StepState
@@ -23,13 +24,15 @@ def pick(state: CoreState, now: Moment) -> None:
     steps = [step for step in state.steps.values() if _may_be_leased(state, step)]
     steps.sort(key=lambda step: (-state.jobs[step.job_key].priority, step.job_key, step.ordinal))
     for step in steps:
-        for node in serving:
+        nodes = working_nodes(state, step, serving)
+        step.node_ids = {node.node_id for node in nodes}
+        for node in nodes:
             if step.step_id not in node.offered:
                 node.offered.add(step.step_id)
                 if step.offered_s is None:
                     step.offered_s = now.monotonic_s
                 state.effects.append(fx.SendStep(node.node_id, node.stream, step.step_id))
-        _hand_out(state, step, serving, now)
+        _hand_out(state, step, nodes, now)
 
 
 def _may_be_leased(state: CoreState, step: Step) -> bool:

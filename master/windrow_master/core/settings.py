@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 CRASH_TRIES = 3
 """Tries of a mini-batch whose worker process ends by itself; apart from `max_retries`."""
@@ -42,6 +43,12 @@ class StepSettings:
     what they wrote, belongs to the step."""
     without_input: bool = False
     """Mini-batches hold no items, so that a step none of whose items succeeded is no failed one."""
+    is_command: bool = False
+    """Its one mini-batch is a command."""
+    compute: str = ""
+    """The pool of nodes that it runs on; "" any node."""
+    instance_count: int | None = None
+    """At most so many nodes work on it at a time; None: all."""
     error_threshold: int = -1
     mini_batch_error_threshold: int = -1
     allowed_failed_percent: float = 100.0
@@ -51,3 +58,11 @@ class StepSettings:
     """None: never."""
     max_concurrency_per_instance: int | None = None
     """Worker processes on a node; None: one a slot of the node."""
+
+
+class JobSettings(NamedTuple):
+    """Settings of a whole job, and of its steps in their order."""
+
+    steps: tuple[StepSettings, ...]
+    continue_on_step_failure: bool = False
+    """A step that fails ends those alone that wait for its outputs."""

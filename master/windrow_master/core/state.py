@@ -78,6 +78,8 @@ class Step:
     """Workers that failed before they were ready, by node, since the last one that was."""
     worker_ready: bool = False
     """A worker of it has got through `init()`, on whatever node."""
+    node_ids: set[NodeId] = field(default_factory=set)
+    """The nodes that work on it, where `instance_count` bounds their number."""
     offered_s: float | None = None
     """When a node was offered it first (monotonic); None: not yet."""
     started_s: float = 0.0
@@ -136,6 +138,7 @@ class Job:
     queue: str = "default"
     priority: int = 0
     weight: int = 1
+    continue_on_step_failure: bool = False
     message: str = ""
     warnings: list[str] = field(default_factory=list)
     create_time: float = 0.0
@@ -175,6 +178,8 @@ class Node:
     message: str = ""
     resources: bytes = b"{}"
     labels: bytes = b"{}"
+    pools: frozenset[str] = frozenset()
+    """It works on steps that name one of these, or none; empty: on any. From its label `pool`."""
     register_time: float = 0.0
     expires_s: float = 0.0
     """Monotonic: when it counts as lost unless it is heard of."""

@@ -8,7 +8,8 @@ State machine of a step (states.StepState):
     CONCATENATING -> COMPLETED      its output stands
     CONCATENATING -> RUNNING        committed rows were lost: their mini-batches run again
     any open one  -> FAILED         a threshold passed, planning failed, no node can run it
-    any open one  -> CANCELLED      the job is cancelled, or another of its steps failed
+    any open one  -> CANCELLED      the job is cancelled, or another of its steps failed; where the job goes on then
+                                    (continue_on_step_failure), only a step that waits for one that did not complete
 
 State machine of a job (states.JobState):
 
@@ -20,7 +21,8 @@ State machine of a job (states.JobState):
 Invariants:
 1. A step that is not RUNNING has no lease, but for one whose revocation is under way; results of those count no more.
 2. An ended step has no queued mini-batch: each is SUCCEEDED, FAILED or CANCELLED.
-3. A job ends when all of its steps have, and never changes afterwards.
+3. A job ends when all of its steps have, and changes no more, unless it is opened again as its next generation
+   (`recovery.on_adopt_job`): steps that were done stay done, all others begin, or go on, as if the master were new.
 """
 
 from __future__ import annotations
@@ -72,6 +74,7 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
         state=JobState.RUNNING,
         priority=command.priority,
         weight=command.weight,
+        continue_on_step_failure=command.continue_on_step_failure,
         warnings=list(command.warnings),
         create_time=now.wall_s,
     )
@@ -238,15 +241,34 @@ def fail_step(state: CoreState, step: Step, message: str, now: Moment, category:
     job = state.jobs[step.job_key]
     step.message, step.error_category = message, category
     _end_step(state, step, StepState.FAILED, now)
-    if step.counters.failed or step.counters.items_failed:
+    if (step.counters.failed or step.counters.items_failed) and not step.settings.is_command:
         state.effects.append(fx.ReportFailures(step.step_id))
     if job.state not in ENDED_JOBS and job.state != JobState.CANCELLING:
-        job.message = f"Step {step.settings.name!r} failed: {message}"
-        for other in job.steps:
+        job.message = _failure_of(job)
+        for other in _dependents(job, step) if job.continue_on_step_failure else job.steps:
             if other.state not in ENDED_STEPS:
                 other.message = f"Step {step.settings.name!r} failed."
                 _end_step(state, other, StepState.CANCELLED, now)
     _settle_job(state, job, now)
+
+
+def _failure_of(job: Job) -> str:
+    """What a job with failed steps says: the first failure, and how many others there are."""
+    failed = sorted((step for step in job.steps if step.state == StepState.FAILED), key=lambda step: step.end_time or 0)
+    first, others = failed[0], [step.settings.name for step in failed[1:]]
+    more = f" Failed as well: {', '.join(map(repr, others))}." if others else ""
+    return f"Step {first.settings.name!r} failed: {first.message}{more}"
+
+
+def _dependents(job: Job, step: Step) -> list[Step]:
+    """The steps of a job that wait for one of them, at whatever remove."""
+    lost, waiting = {step.settings.name}, list(job.steps)
+    found: list[Step] = []
+    while more := [other for other in waiting if not lost.isdisjoint(other.settings.depends_on)]:
+        found += more
+        lost = {other.settings.name for other in more}
+        waiting = [other for other in waiting if other not in more]
+    return found
 
 
 def on_begin_work(state: CoreState, command: BeginWork, now: Moment) -> None:

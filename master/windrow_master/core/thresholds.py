@@ -15,6 +15,9 @@ def short_returns_fail(step: Step) -> bool:
 def passed_threshold(step: Step) -> str:
     """Why the step fails by its thresholds as its counters stand, for people; "" while it does not."""
     counters, settings = step.counters, step.settings
+    if settings.is_command and counters.failed:
+        # Of a command there is one only: what happened to it says more than any count.
+        return counters.main_failure().partition(": ")[2]
     if 0 <= settings.error_threshold < counters.items_failed:
         return (
             f"{counted(counters.items_failed, 'item')} failed, "

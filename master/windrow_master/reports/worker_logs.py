@@ -1,8 +1,12 @@
-"""The workers' log files under a job's `logs/` folder, brought by agents in increments.
+"""The log files of nodes and workers under a job's `logs/` folder, brought by agents in increments.
 
     logs/<step>/user/stdout/<node>/processNNN.stdout.txt      and likewise stderr
     logs/<step>/user/error/<node>/processNNN.txt              tracebacks of init and run
     logs/<step>/user/entry_script_log/<node>/processNNN.log.txt
+    logs/<step>/user/environment/<node>/process000.build.txt  building the step's environment
+    logs/<step>/sys/node/<node>/processNNN.txt                what the worker did; processNNN.profile
+    logs/<step>/sys/error/<node>/processNNN.txt               its failed attempts, as JSON
+    logs/<step>/sys/perf/<node>/…                             resources of the node
 
 Process numbers begin anew with each incarnation of an agent, so a later incarnation of a node gets a folder of its own
 (`<node>.2`, `<node>.3`, ...); `logs/<step>/nodes.json` remembers which.
@@ -10,52 +14,112 @@ Process numbers begin anew with each incarnation of an agent, so a later incarna
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
+from windrow.journal import say
 from windrow.rpc.v1 import agent_service_pb2 as pb
 
-PLACES = {
+from windrow_master.reports.node_folders import REGISTER, folder_name, read_register, write_register
+
+_NOTICE = (
+    b"\n[windrow: the logs of this job have reached %d bytes, all that the master keeps of a job (--job-logs-max);"
+)
+_NOTICE_END = b" what came later is left out]\n"
+
+WORKER_PLACES = {
     pb.LOG_KIND_STDOUT: ("user/stdout", ".stdout.txt"),
     pb.LOG_KIND_STDERR: ("user/stderr", ".stderr.txt"),
     pb.LOG_KIND_ERROR: ("user/error", ".txt"),
     pb.LOG_KIND_ENTRY_SCRIPT: ("user/entry_script_log", ".log.txt"),
+    pb.LOG_KIND_PROCESS: ("sys/node", ".txt"),
+    pb.LOG_KIND_RUNTIME_ERROR: ("sys/error", ".txt"),
+    pb.LOG_KIND_PROFILE: ("sys/node", ".profile"),
+    pb.LOG_KIND_ENVIRONMENT: ("user/environment", ".build.txt"),
+}
+NODE_PLACES = {
+    pb.LOG_KIND_NODE_RESOURCES: "node_resource_usage.csv",
+    pb.LOG_KIND_NODE_DISKS: "node_disk_usage.csv",
+    pb.LOG_KIND_PROCESS_RESOURCES: "processes_resource_usage.csv",
 }
 
 
 class WorkerLogs:
     """Writes pushed log chunks where they belong. Methods block on the disk; any thread may call them."""
 
-    def __init__(self, folder_of: Callable[[int], Path | None]) -> None:
-        """`folder_of(step_id)`: `logs/<step>` of a step that is known, else None."""
+    def __init__(self, folder_of: Callable[[int], Path | None], budget: int | None = None) -> None:
+        """`folder_of(step_id)`: `logs/<step>` of a step that is known, else None. `budget`: bytes for
+        one job; None: any number."""
         self._folder_of = folder_of
+        self._budget = budget
+        self._used: dict[Path, int] = {}
+        """Bytes by the logs folder of a job."""
         self._node_folders: dict[tuple[Path, str, str], str] = {}
         self._lock = threading.Lock()
 
     def append(self, node_id: str, node_incarnation: str, chunks: Iterable[pb.LogChunk]) -> None:
         """Write chunks at their offsets: a repeated chunk changes nothing, one beyond the end leaves a gap of zeros.
 
-        Raises OSError.
+        What passes the job's budget is left out, with a notice at the end of its file. Raises OSError.
         """
         for chunk in chunks:
             root = self._folder_of(chunk.step_id)
-            place = PLACES.get(chunk.kind)
-            if root is None or place is None:
+            if root is None:
                 continue
-            folder = root / place[0] / self._node_folder(root, node_id, node_incarnation)
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"process{chunk.process_number:03d}{place[1]}"
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            path = self._path_of(root, self._node_folder(root, node_id, node_incarnation), chunk)
+            if path is None:
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
+                if self._budget is not None and not self._take(root, descriptor, chunk, self._budget):
+                    continue
                 rest, offset = memoryview(chunk.content), chunk.offset
                 while rest:
                     written = os.pwrite(descriptor, rest, offset)
                     rest, offset = rest[written:], offset + written
             finally:
                 os.close(descriptor)
+
+    @staticmethod
+    def _path_of(root: Path, node: str, chunk: pb.LogChunk) -> Path | None:
+        """Names are made of numbers; None for a kind that this master does not know."""
+        if (place := WORKER_PLACES.get(chunk.kind)) is not None:
+            return root / place[0] / node / f"process{chunk.process_number:03d}{place[1]}"
+        if (name := NODE_PLACES.get(chunk.kind)) is not None:
+            return root / "sys" / "perf" / node / name
+        if chunk.kind == pb.LOG_KIND_PROCESS_LIST:
+            minute = datetime.fromtimestamp(chunk.process_number * 60, UTC)
+            return root / "sys" / "perf" / node / "os" / f"{minute:%Y%m%d%H}" / f"processes_{minute:%M}"
+        return None
+
+    def _take(self, root: Path, descriptor: int, chunk: pb.LogChunk, budget: int) -> bool:
+        """Count what a chunk adds to a job's logs; False where it is too much, which the end of its file tells."""
+        job = root.parent
+        length = os.fstat(descriptor).st_size
+        growth = max(0, chunk.offset + len(chunk.content) - length)
+        with self._lock:
+            used = self._used.get(job)
+        if used is None:
+            # Once for a job and master: an earlier one has written some of it.
+            used = sum(_size(Path(folder, name)) for folder, _, names in os.walk(job) for name in names)
+        with self._lock:
+            used = max(used, self._used.get(job, 0))
+            fits = used + growth <= budget
+            if not fits and used <= budget:
+                say(logging.WARNING, "the logs of a job have reached their bound", logs=str(job), bytes=used)
+            self._used[job] = used + growth if fits else budget + 1
+        if fits:
+            return True
+        end = os.pread(descriptor, len(_NOTICE_END), max(0, length - len(_NOTICE_END)))
+        if end != _NOTICE_END and growth:
+            os.pwrite(descriptor, _NOTICE % budget + _NOTICE_END, length)
+        # What the master had before may come again.
+        return False
 
     def _node_folder(self, root: Path, node_id: str, node_incarnation: str) -> str:
         key = (root, node_id, node_incarnation)
@@ -64,31 +128,30 @@ class WorkerLogs:
             if known is not None:
                 return known
             root.mkdir(parents=True, exist_ok=True)
-            register = root / "nodes.json"
-            incarnations = _read_register(register)
+            register = root / REGISTER
+            incarnations = read_register(register)
             mine = incarnations.setdefault(node_id, [])
             if node_incarnation not in mine:
                 mine.append(node_incarnation)
-                _write_register(register, incarnations)
-            number = mine.index(node_incarnation) + 1
-            name = node_id if number == 1 else f"{node_id}.{number}"
+                write_register(register, incarnations)
+            name = folder_name(node_id, mine.index(node_incarnation) + 1)
             self._node_folders[key] = name
             return name
 
 
-def _read_register(register: Path) -> dict[str, list[str]]:
+def logs_of_worker(logs: Path, step_name: str, node_id: str, node_incarnation: str, process_number: int) -> list[str]:
+    """Log files that there are of one worker, below the job's `logs` folder. Raises OSError."""
+    incarnations = read_register(logs / step_name / REGISTER).get(node_id, [])
+    if node_incarnation not in incarnations:
+        return []
+    node = folder_name(node_id, incarnations.index(node_incarnation) + 1)
+    places = [place for kind, place in WORKER_PLACES.items() if kind != pb.LOG_KIND_ENVIRONMENT]
+    paths = [f"{step_name}/{folder}/{node}/process{process_number:03d}{suffix}" for folder, suffix in places]
+    return [path for path in paths if (logs / path).is_file()]
+
+
+def _size(path: Path) -> int:
     try:
-        incarnations: dict[str, list[str]] = json.loads(register.read_text())
-    except (FileNotFoundError, ValueError):
-        # Damaged by a loss of power. Then a later incarnation may go on in the folder of an earlier one.
-        return {}
-    return incarnations
-
-
-def _write_register(register: Path, incarnations: dict[str, list[str]]) -> None:
-    temporary = register.with_suffix(".tmp")
-    with temporary.open("w") as file:
-        json.dump(incarnations, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(register)
+        return path.lstat().st_size
+    except OSError:
+        return 0

@@ -14,17 +14,24 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
+from windrow_master.core.reasons import Reason
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
+from windrow_master.core.states import StepState
 from windrow_master.jobs import Jobs
 from windrow_master.rpc.downloads import pieces_of
 from windrow_master.rpc.files import file_below, read_file_chunks, walk_files
+from windrow_master.rpc.log_choice import chosen_logs
+from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
 from windrow_master.rpc.refusals import CODES, Context, refuse
 from windrow_master.rpc.threads import in_thread
 from windrow_master.rpc.views import job_message
 from windrow_master.shell.preparation import StepPaths, logs_folder
+from windrow_master.shell.reporting import Reporter
+from windrow_master.shell.retrying import Retries
 from windrow_master.shell.writer import Writer
+from windrow_master.store.errors import StorePostponed
 from windrow_master.submission import SubmissionInvalid, Submissions
 from windrow_master.watchers import Watchers
 
@@ -36,7 +43,7 @@ JOBS_PAGE, JOBS_PAGE_MAX = 50, 200
 LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
 
 
-class JobService(NodeCalls):
+class JobService(MiniBatchCalls, NodeCalls):
     """Thin: commands to the writer, rows to messages."""
 
     def __init__(
@@ -44,19 +51,23 @@ class JobService(NodeCalls):
         writer: Writer,
         jobs: Jobs,
         submissions: Submissions,
+        retries: Retries,
         watchers: Watchers,
         nodes: NodeViews,
         state_folder: Path,
         *,
         embedded: bool,
         datastores: Mapping[str, str | Path],
+        reporter: Reporter | None = None,
     ) -> None:
         super().__init__(writer, nodes, embedded=embedded)
         self._jobs = jobs
         self._submissions = submissions
+        self._retries = retries
         self._watchers = watchers
         self._state_folder = state_folder
         self._datastores = datastores
+        self._reporter = reporter
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
         """Submit a job; the same request_id again brings the first answer."""
@@ -79,7 +90,10 @@ class JobService(NodeCalls):
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
         """One job."""
         job, steps = await self._find(request.job_id, context)
-        return pb.GetJobResponse(job=job_message(job, steps), document=job.document)
+        message = job_message(job, steps)
+        if self._reporter is not None:
+            message.warnings.extend(self._reporter.problems_of(job.job_key))
+        return pb.GetJobResponse(job=message, document=job.document)
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
         """Jobs, newest first."""
@@ -107,6 +121,18 @@ class JobService(NodeCalls):
                     return
                 await watch.next_change(WATCH_INTERVAL_S)
 
+    async def ExplainJob(self, request: pb.ExplainJobRequest, context: Context) -> pb.ExplainJobResponse:
+        """Why each step stands where it stands."""
+        reply = await self._writer.submit(commands.ExplainJob(request.job_id))
+        job, steps = await self._find(request.job_id, context)
+        if isinstance(reply, commands.Refused):
+            # It has ended so long ago that only its rows are left.
+            reply = [Reason(step.name, StepState(step.state).name, step.message or job.message) for step in steps]
+        return pb.ExplainJobResponse(
+            job=job_message(job, steps),
+            reasons=[pb.StepReason(step=reason.step, code=reason.code, message=reason.message) for reason in reply],
+        )
+
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
         """Cancel a job; one that has ended stays as it is."""
         job, steps = await self._find(request.job_id, context)
@@ -115,14 +141,29 @@ class JobService(NodeCalls):
             job, steps = await self._find(request.job_id, context)
         return pb.CancelJobResponse(job=job_message(job, steps))
 
+    async def RetryJob(self, request: pb.RetryJobRequest, context: Context) -> pb.RetryJobResponse:
+        """Run what is not done of a job that has ended."""
+        try:
+            reply = await self._retries.retry(request.job_id, request.generation, request.document)
+        except SubmissionInvalid as error:
+            code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
+            await errors.abort(context, code, error.reason, str(error), error.metadata)
+        except StorePostponed as error:
+            await errors.abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "STORAGE_FULL", str(error))
+        await refuse(context, reply)
+        self._begin_work()
+        job, steps = await self._find(request.job_id, context)
+        return pb.RetryJobResponse(job=job_message(job, steps))
+
     async def ListLogs(self, request: pb.ListLogsRequest, context: Context) -> pb.ListLogsResponse:
         """Names of a job's log files."""
-        job, _ = await self._find(request.job_id, context)
+        job, steps = await self._find(request.job_id, context)
+        await self._reports_of(job)
         size = min(request.page_size or LOGS_PAGE, LOGS_PAGE_MAX)
         root = logs_folder(self._state_folder, job.job_id)
         files = [
             pb.LogFile(path=path, length=length)
-            for path, length in await in_thread(walk_files, root)
+            for path, length in await in_thread(chosen_logs, request, root, self._jobs, steps)
             if not request.page_token or path > request.page_token
         ]
         response = pb.ListLogsResponse(files=files[:size])
@@ -133,6 +174,7 @@ class JobService(NodeCalls):
     async def ReadLog(self, request: pb.ReadLogRequest, context: Context) -> AsyncIterator[pb.ReadLogResponse]:
         """One log file from an offset; with `follow`, until the job has ended."""
         job, _ = await self._find(request.job_id, context)
+        await self._reports_of(job)
         root = logs_folder(self._state_folder, job.job_id)
         if file_below(root, request.path) is None and not request.follow:
             await errors.abort(
@@ -145,6 +187,7 @@ class JobService(NodeCalls):
         while True:
             job, _ = await self._find(request.job_id, context)
             ended = job.state in ENDED_JOBS
+            await self._reports_of(job)
             # One that is followed need not be there yet.
             path = file_below(root, request.path)
             if path is not None:
@@ -219,6 +262,11 @@ class JobService(NodeCalls):
                 f"There is no job named {job_id!r} here. `windrow job list` names them.",
             )
         return found
+
+    async def _reports_of(self, job: JobRow) -> None:
+        """Wait for the last of the logs of a job that has ended."""
+        if self._reporter is not None and job.state in ENDED_JOBS:
+            await self._reporter.settled(job.job_key)
 
     def _output_names(self, job: JobRow, steps: list[StepRow]) -> dict[str, tuple[str, str]]:
         """Every name that DownloadOutput takes -> (step, output)."""

@@ -15,6 +15,9 @@ CODES: Final = {
     "JOB_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
     "NODE_ALREADY_LIVE": grpc.StatusCode.ALREADY_EXISTS,
     "NODE_UNKNOWN": grpc.StatusCode.NOT_FOUND,
+    "ASSET_UNKNOWN": grpc.StatusCode.NOT_FOUND,
+    "ASSET_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
+    "ASSET_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
     "STORAGE_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 """The status code of a reason; FAILED_PRECONDITION where none is named."""

@@ -9,17 +9,41 @@ from windrow.rpc.v1 import work_pb2
 from windrow.spec.effective import EffectiveStep, LiteralInput, outputs_elsewhere, resolve_arguments
 from windrow.storage.urls import is_remote
 
+from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import Job, Step
 from windrow_master.shell.preparation import StepPaths
 
 
 def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:
     """The message for a step whose paths are resolved and whose reader is pinned."""
-    side_inputs = _side_inputs(effective, paths)
     stored = _stored_outputs(effective, paths)
+    return _spec(job, step, effective, paths, stored, _output_path(effective, paths, stored))
+
+
+def replayed_step_spec(job: JobRow, step: StepRow, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:
+    """The same for who runs a mini-batch again beside the job: all outputs are `stored_outputs`, with the paths or
+    addresses that they have in the job, so that the script may be given another place for each."""
+    stored = [
+        work_pb2.StoredOutput(name=name, address=paths.outputs[name], is_file=wanted.type == "uri_file")
+        for name, wanted in effective.outputs.items()
+        if name in paths.outputs
+    ]
+    own = effective.append_row_to or next((output.name for output in stored), None)
+    return _spec(job, step, effective, paths, stored, f"\0outputs/{own}\0" if own is not None else "")
+
+
+def _spec(
+    job: Job | JobRow,
+    step: Step | StepRow,
+    effective: EffectiveStep,
+    paths: StepPaths,
+    stored: list[work_pb2.StoredOutput],
+    output_path: str,
+) -> work_pb2.StepSpec:
+    side_inputs = _side_inputs(effective, paths)
     inputs = paths.inputs | {side.name: f"\0{side.name}\0" for side in side_inputs}
     outputs = paths.outputs | {output.name: f"\0outputs/{output.name}\0" for output in stored}
-    output_path = _output_path(effective, paths, stored)
+    words = resolve_arguments(effective, inputs, outputs)
     spec = work_pb2.StepSpec(
         step_id=step.step_id,
         job_id=job.job_id,
@@ -27,7 +51,8 @@ def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) 
         generation=job.generation,
         code_digest=effective.code_digest,
         entry_script=effective.entry_script,
-        arguments=resolve_arguments(effective, inputs, outputs),
+        arguments=words if effective.command is None else (),
+        command="" if effective.command is None else words[0],
         environment_variables=effective.environment_variables,
         reader=step.reader or b"{}",
         rows=json.dumps(
@@ -46,7 +71,11 @@ def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) 
         weight=job.weight,
         side_inputs=side_inputs,
         stored_outputs=stored,
+        resource_monitor_interval=effective.resource_monitor_interval_s,
+        profiling_module=effective.profiling_module or "",
     )
+    if effective.environment is not None:
+        spec.environment.CopyFrom(work_pb2.Environment(**effective.environment._asdict()))
     spec.run_invocation_timeout.FromMilliseconds(int(effective.run_invocation_timeout_s * 1000))
     spec.task_overhead_timeout.FromMilliseconds(int(effective.task_overhead_timeout_s * 1000))
     return spec

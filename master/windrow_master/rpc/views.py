@@ -32,13 +32,20 @@ def job_message(job: JobRow, steps: Iterable[StepRow]) -> job_pb2.Job:
     """A job with its steps."""
     steps = list(steps)
     document = json.loads(job.document)
-    append_rows_to = [step.get("append_row_to") for step in document.get("steps", ())]
+    settings = document.get("steps", ())
     return job_pb2.Job(
         job_id=job.job_id,
         display_name=document.get("display_name") or job.job_id,
         state=job.state,  # type: ignore[arg-type]
         message=job.message,
-        steps=[step_message(step, append_rows_to[step.ordinal]) for step in steps],
+        steps=[
+            step_message(
+                step,
+                settings[step.ordinal].get("append_row_to"),
+                is_command=settings[step.ordinal].get("command") is not None,
+            )
+            for step in steps
+        ],
         create_time=timestamp(job.create_time),
         end_time=timestamp(job.end_time),
         seq=job.seq,
@@ -56,7 +63,7 @@ def _misfit_warnings(step: StepRow) -> list[str]:
     return [f"{step.name}: {warning}" for warning in Counters.from_json(step.counters).misfit_warnings()]
 
 
-def step_message(step: StepRow, append_row_to: str | None) -> job_pb2.Step:
+def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) -> job_pb2.Step:
     """A step with its counters. `append_row_to`: the output that holds its rows."""
     counters = Counters.from_json(step.counters)
     paths = StepPaths.from_json(step.paths)
@@ -99,6 +106,7 @@ def step_message(step: StepRow, append_row_to: str | None) -> job_pb2.Step:
         start_time=timestamp(step.start_time),
         end_time=timestamp(step.end_time),
         error_category=step.error_category,
+        is_command=is_command,
         failure_examples=[
             job_pb2.FailureExample(
                 cause=int(cause),  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from windrow.rpc.v1 import work_pb2
 from windrow.spec.effective import EffectiveJob, EffectiveStep
 from windrow.storage.errors import StorageError, Trouble
 
+from windrow_master.assets import rows_of_outputs
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import Job, Step
+from windrow_master.core.states import JobState
 from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.output.errors import TargetForeign
@@ -40,6 +43,7 @@ from windrow_master.shell.preparation import (
     resolved,
     step_folder,
 )
+from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.store.errors import StoreError
 from windrow_master.store.protocol import StoreReader
@@ -61,9 +65,11 @@ class Carrier:
         finisher: Finisher,
         watchers: Watchers,
         shared: Path | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         """`places`: what addresses of datastores mean; `readable`: where everything must lie that planners read;
         None: anywhere, since master and agent are one user's. `shared`: the default datastore, which all agents read.
+        `reporter`: writes the logs of jobs; None: nobody does.
         """
         self._core = core
         self._state_folder = state_folder
@@ -72,13 +78,16 @@ class Carrier:
         self._readable = readable
         self._finisher = finisher
         self._watchers = watchers
-        self._sorted_rows = SortedRows(state_folder, shared, embedded=readable is None)
+        self.sorted_rows = SortedRows(state_folder, shared, embedded=readable is None)
         self._submit: Submit
         self._on_fatal: Callable[[BaseException], None]
         self._sessions: dict[NodeId, WorkSession] = {}
         self._planners: dict[StepId, PlanningDriver] = {}
         self._recipes: dict[StepId, int] = {}
         self._documents: dict[JobKey, EffectiveJob] = {}
+        self._reporter = reporter
+        self._listings: dict[JobKey, list[asyncio.Task[Any]]] = {}
+        """Lists of failed items that are being made."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._preparing: dict[StepId, asyncio.Task[None]] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -114,7 +123,7 @@ class Carrier:
 
     def clear_up(self, reader: StoreReader) -> None:
         """Remove what an earlier master has left behind, beside everything else."""
-        self._keep(asyncio.create_task(asyncio.to_thread(self._sorted_rows.remove_left, reader)))
+        self._keep(asyncio.create_task(asyncio.to_thread(self.sorted_rows.remove_left, reader)))
 
     async def close(self) -> None:
         """Stop planners, end streams."""
@@ -296,7 +305,7 @@ class Carrier:
                     folder,
                     self._places,
                     self._readable,
-                    self._sorted_rows.folder_of(job.job_id, step.step_id),
+                    self.sorted_rows.folder_of(job.job_id, step.step_id),
                 ),
                 lambda: step.checkpoint,
                 self._submit,
@@ -317,16 +326,22 @@ class Carrier:
             os.close(descriptor)
 
     def _concatenate_rows(self, effect: fx.ConcatenateRows) -> None:
-        self._keep(asyncio.create_task(self._finish(self._finish_of(effect.step_id, effect.generation))))
+        work = self._finish_of(effect.step_id, effect.generation)
+        self._keep(asyncio.create_task(self._finish(work)))
+        if self._reporter is not None:
+            self._reporter.begin_step(effect.step_id, work.logs)
 
     def _report_failures(self, effect: fx.ReportFailures) -> None:
         step = self._core.state.steps[effect.step_id]
         generation = self._core.state.jobs[step.job_key].generation
-        self._keep(asyncio.create_task(self._finisher.report(self._finish_of(effect.step_id, generation))))
+        listing = asyncio.create_task(self._finisher.report(self._finish_of(effect.step_id, generation)))
+        self._listings.setdefault(step.job_key, []).append(listing)
+        self._keep(listing)
 
     def _finish_of(self, step_id: StepId, generation: int) -> Finish:
         step = self._core.state.steps[step_id]
         job = self._core.state.jobs[step.job_key]
+        paths = StepPaths.from_json(step.paths)
         return Finish(
             job.job_key,
             job.job_id,
@@ -338,9 +353,12 @@ class Carrier:
             step.settings.row_format,
             step.reader or b"{}",
             bool(step.counters.failed or step.counters.items_failed),
-            StepPaths.from_json(step.paths),
+            paths,
             self._folder_of(step),
             self._logs_of(job, step),
+            rows_of_outputs(
+                self._document(job).steps[step.ordinal], step.step_id, job.job_id, paths.outputs, time.time()
+            ),
         )
 
     async def _finish(self, work: Finish) -> None:
@@ -359,12 +377,16 @@ class Carrier:
 
     def _notify_job(self, effect: fx.NotifyJob) -> None:
         self._watchers.notify(effect.job_key, ended=effect.ended)
+        if self._reporter is not None and not effect.ended:
+            self._reporter.running(effect.job_key)
+        elif self._reporter is not None:
+            self._reporter.end_job(effect.job_key, self._listings.pop(effect.job_key, ()))
         if effect.ended:
             self._documents.pop(effect.job_key, None)
             job = self._core.state.jobs.get(effect.job_key)
-            if job is not None:
+            if job is not None and job.state == JobState.COMPLETED:
                 step_ids = [step.step_id for step in job.steps]
-                self._keep(asyncio.create_task(asyncio.to_thread(self._sorted_rows.remove, job.job_id, step_ids)))
+                self._keep(asyncio.create_task(asyncio.to_thread(self.sorted_rows.remove, job.job_id, step_ids)))
 
     def _keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)

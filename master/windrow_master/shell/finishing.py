@@ -19,8 +19,8 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.core.commands import FailStep, FinishStep, LostRows, PostponeFinish, RequeueLostRows
 from windrow_master.core.ids import JobKey, StepId
-from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
+from windrow_master.crash_points import reach
 from windrow_master.folders import make_durable
 from windrow_master.output.concatenation import (
     ConcatenationError,
@@ -39,7 +39,7 @@ from windrow_master.reports.failed_items import FILE_NAME, copy_list, describer,
 from windrow_master.shell.preparation import StepPaths
 from windrow_master.store.errors import StoreError, StorePostponed
 from windrow_master.store.protocol import StoreReader
-from windrow_master.store.rows import CommittedRange, OutputRow
+from windrow_master.store.rows import AssetRow, CommittedRange, OutputRow
 
 RETRY_S = 2.0
 UPLOADS_MAX = 5
@@ -67,13 +67,22 @@ class Finish:
     folder: Path
     logs: Path
     """`logs/<step>` of the job."""
+    assets: tuple[AssetRow, ...] = ()
+    """What its outputs are registered as."""
 
 
 class Finisher:
     """Concatenates in threads of its own, again and again until it succeeds or can not."""
 
-    def __init__(self, reader: StoreReader, record: Callable[[OutputRow], None], incarnation: int) -> None:
-        """`record` makes an OutputRow durable (Store.record_output)."""
+    def __init__(
+        self,
+        reader: StoreReader,
+        record: Callable[[OutputRow], None],
+        incarnation: int,
+        register: Callable[[AssetRow], str] = lambda row: "",
+    ) -> None:
+        """`record` makes an OutputRow durable (Store.record_output); `register` an asset (Assets.register)."""
+        self._register = register
         self._reader = reader
         self._record = record
         self._incarnation = incarnation
@@ -191,13 +200,14 @@ class Finisher:
                 target.unlink(missing_ok=True)
         message = self._leave_list(work)
         remove_orphans(segments, self._incarnation, {row.name for row in self._reader.segments_of(work.step_id)})
-        return FinishStep(work.step_id, work.generation, message)
+        # Last: what can be found by a name stands. Should this master die now, the next one finds it registered.
+        told = [text for row in work.assets if (text := self._register(row))]
+        if work.assets:
+            reach("assets.registered")
+        return FinishStep(work.step_id, work.generation, " ".join([*told, message]) if told else message)
 
     def _lost_rows(self, step_id: StepId, row: CommittedRange) -> LostRows:
-        attempts = self._reader.attempts_of_mini_batch(step_id, row.mini_batch)
-        failures = tuple(
-            (attempt.lease_id, Cause(attempt.cause)) for attempt in attempts if attempt.state == AttemptState.FAILED
-        )
+        failures = tuple(self._reader.counted_failures_of(step_id, row.mini_batch))
         return LostRows(row.mini_batch, row.lease_id, row.item_count, row.ok_count, row.row_count, row.length, failures)
 
     def _leave_list(self, work: Finish) -> str:

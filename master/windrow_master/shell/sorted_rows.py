@@ -1,12 +1,13 @@
 """The rows of inputs that are sorted by partition keys: where planners put them, and when they go.
 
-They go when their job has ended, and that is durable. What a master leaves behind that dies before it has removed
-them, the next one over its state folder removes at its start.
+They go when their job is done, and that is durable; those of a job that ended in another way stay for its retry. What
+a master leaves behind that dies before it has removed them, the next one over its state folder removes at its start.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import shutil
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from windrow.journal import say
 
-from windrow_master.core.state import ENDED_JOBS
+from windrow_master.core.states import JobState
 from windrow_master.shell.preparation import step_folder
 from windrow_master.store.errors import StoreError
 from windrow_master.store.protocol import StoreReader
@@ -24,6 +25,12 @@ ROWS = "rows"
 
 PARTITIONS = "partitions"
 """In the default datastore, which all agents read: `<job_id>/<step_id>` (served master)."""
+
+
+def reads_sorted_rows(reader: bytes) -> bool:
+    """Whether a step's reader (JSON, docs/contracts.md, section 3) reads rows that were sorted for it."""
+    value = json.loads(reader)
+    return any(each.get("format") == "sorted_rows" for each in value.get("inputs", (value,)))
 
 
 class SortedRows:
@@ -61,7 +68,7 @@ class SortedRows:
         try:
             for folder in (self._shared / PARTITIONS).iterdir():
                 job = reader.job_by_id(folder.name)
-                if job is not None and job.state in ENDED_JOBS:
+                if job is not None and job.state == JobState.COMPLETED:
                     self.remove(job.job_id, [step.step_id for step in reader.steps_of(job.job_key)])
         except FileNotFoundError:
             return

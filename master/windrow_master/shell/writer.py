@@ -36,6 +36,7 @@ from windrow_master.shell.committer import CommitPostponed, Committer
 from windrow_master.shell.errors import CommandFailed
 
 VOLATILE = (
+    commands.ExplainJob,
     commands.BeginWork,
     commands.HeartbeatNode,
     commands.OpenWork,
@@ -49,6 +50,7 @@ VOLATILE = (
 
 CLIENT_CHANGES = (
     commands.SubmitJob,
+    commands.AdoptJob,
     commands.CancelJob,
     commands.DrainNode,
     commands.CordonNode,

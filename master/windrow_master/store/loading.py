@@ -25,20 +25,26 @@ STEP_FROM = "step JOIN step_document USING (step_id)"
 NODE_COLUMNS = "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned"
 
 
-def load_snapshot(connection: sqlite3.Connection) -> Snapshot:
-    """The snapshot, read in one transaction. Raises sqlite3.Error, StoreBroken."""
+def load_snapshot(connection: sqlite3.Connection, job_key: JobKey | None = None) -> Snapshot:
+    """The snapshot, read in one transaction; `job_key`: of that job alone, and no node.
+
+    Raises sqlite3.Error, StoreBroken.
+    """
+    which = "job.state < ?" + ("" if job_key is None else f" AND job.job_key = {int(job_key)}")
     connection.execute("BEGIN")
     try:
         counted: dict[str, int] = dict(connection.execute("SELECT name, value FROM counted"))
         jobs = connection.execute(
-            f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE state < ? ORDER BY job.job_key", (JobState.COMPLETED,)
+            f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE {which} ORDER BY job.job_key", (JobState.COMPLETED,)
         ).fetchall()
         steps = connection.execute(
-            f"SELECT {STEP_COLUMNS} FROM {STEP_FROM} WHERE job_key IN (SELECT job_key FROM job WHERE state < ?) "
+            f"SELECT {STEP_COLUMNS} FROM {STEP_FROM} WHERE job_key IN (SELECT job_key FROM job WHERE {which}) "
             f"ORDER BY job_key, ordinal",
             (JobState.COMPLETED,),
         ).fetchall()
-        nodes = connection.execute(f"SELECT {NODE_COLUMNS} FROM node ORDER BY node_id").fetchall()
+        nodes = []
+        if job_key is None:
+            nodes = connection.execute(f"SELECT {NODE_COLUMNS} FROM node ORDER BY node_id").fetchall()
         return Snapshot(
             job_key_last=JobKey(counted["job_key"]),
             step_id_last=StepId(counted["step_id"]),
@@ -78,13 +84,15 @@ def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
             f"step {row.step_id}: {len(step.states)} mini-batches are stored, but the last one has index "
             f"{key_last - first}. The database is damaged: bring it back from a backup, or begin the job anew."
         )
-    # Lease ids are ordered within an incarnation only, by their counted part.
+    # Lease ids are ordered within an incarnation only, by their counted part. Tries before the last retry of the
+    # mini-batch count no more: it was queued anew, with all of its tries.
     attempts = connection.execute(
         "SELECT attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id "
         "FROM attempt INDEXED BY attempt_other JOIN mini_batch ON mini_batch.key = ? + attempt.mini_batch "
         "LEFT JOIN master ON master.lease_prefix = attempt.lease_id >> 32 "
         f"WHERE attempt.step_id = ? AND attempt.state <> {int(AttemptState.SUCCEEDED)} "
-        f"AND mini_batch.state = {int(MiniBatchState.QUEUED)} ORDER BY master.incarnation, attempt.lease_id",
+        f"AND mini_batch.state = {int(MiniBatchState.QUEUED)} AND attempt.generation >= mini_batch.tries_since "
+        "ORDER BY master.incarnation, attempt.lease_id",
         (first, row.step_id),
     ).fetchall()
     step.attempts = [(index, LeaseId(lease_id), *rest) for index, lease_id, *rest in attempts]

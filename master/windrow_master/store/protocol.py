@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from windrow_master.core.ids import JobKey, LeaseId, StepId
@@ -16,6 +16,8 @@ from windrow_master.core.records import (
     Snapshot,
     StepRow,
 )
+from windrow_master.core.states import Cause
+from windrow_master.store.attempt_report import SUMMED_ROWS, WorkerTotals
 from windrow_master.store.errors import (
     NetworkFileSystem,
     OwnershipLost,
@@ -28,8 +30,19 @@ from windrow_master.store.errors import (
     StorePostponed,
     StoreUnusable,
 )
+from windrow_master.store.reopening import ReopenedJob
 from windrow_master.store.reserve import Reserve
-from windrow_master.store.rows import CommittedRange, FailureRow, MiniBatchRow, OutputRow, RowRange, SegmentRow
+from windrow_master.store.rows import (
+    AssetRow,
+    AttemptFigures,
+    BegunMiniBatch,
+    CommittedRange,
+    FailureRow,
+    MiniBatchRow,
+    OutputRow,
+    RowRange,
+    SegmentRow,
+)
 
 __all__ = [
     "NetworkFileSystem",
@@ -47,6 +60,8 @@ __all__ = [
 ]
 
 PAGE_ROWS = 5000
+FAILED_PAGE_ROWS = 500
+"""Of rows that bring tracebacks."""
 
 
 class StoreReader(Protocol):
@@ -74,6 +89,30 @@ class StoreReader(Protocol):
     def mini_batches_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[MiniBatchRow]]:
         """All mini-batches of a step, in output order."""
 
+    def mini_batches_at(self, step_id: StepId, indices: Sequence[int]) -> list[MiniBatchRow]:
+        """Those of these mini-batches that there are, by index."""
+
+    def mini_batches_after(
+        self, step_id: StepId, after: int, size: int, states: Sequence[int] = (), cause: int | None = None
+    ) -> list[int]:
+        """Indices of at most `size` mini-batches above `after`, ascending.
+
+        `states`: only mini-batches that are stored in one of them. `cause`: only those of which an attempt ended by it;
+        0: only those whose `run()` returned fewer results than items.
+        """
+
+    def begun_before(self, step_id: StepId, before: tuple[int, int] | None, size: int) -> list[BegunMiniBatch]:
+        """At most `size` stored attempts of a step, the last begun first: by incarnation, then lease id, both falling.
+
+        `before`: (incarnation, lease id) behind which to go on; None: from the newest.
+        """
+
+    def attempts_at(self, step_id: StepId, indices: Sequence[int]) -> list[AttemptRow]:
+        """All stored attempts of these mini-batches, oldest first, without their `detail`."""
+
+    def attempt_figures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptFigures]]:
+        """All stored attempts of a step, in order of lease id, without their texts."""
+
     def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
         """The committed rows of a step, in output order. Mini-batches without rows are left out."""
 
@@ -82,6 +121,28 @@ class StoreReader(Protocol):
 
     def attempts_of_mini_batch(self, step_id: StepId, mini_batch: int) -> list[AttemptRow]:
         """All stored attempts of one mini-batch, oldest first."""
+
+    def counted_failures_of(self, step_id: StepId, mini_batch: int) -> list[tuple[LeaseId, Cause]]:
+        """The attempts of a mini-batch that failed and count against it: those since its last retry."""
+
+    def attempt_lines_of(
+        self, step_id: StepId, folders: Mapping[tuple[str, str], str], page_rows: int = PAGE_ROWS
+    ) -> Iterator[str]:
+        """All stored attempts of a step, in order of lease id, as lines of `processed_mini-batches.csv`.
+
+        `folders`: (node id, node incarnation) -> what the node is called there, where that is not its id.
+        """
+
+    def worker_totals_of(self, step_id: StepId, page_rows: int = SUMMED_ROWS) -> list[WorkerTotals]:
+        """What the stored attempts of each worker process of a step add up to, by node, incarnation and number."""
+
+    def failed_attempts_of(
+        self, step_id: StepId, page_rows: int = FAILED_PAGE_ROWS, detail_chars: int = 4000
+    ) -> Iterator[list[AttemptRow]]:
+        """The attempts of a step that failed, by mini-batch; of their details only the last `detail_chars`."""
+
+    def most_tried_of(self, step_id: StepId, limit: int) -> list[tuple[int, int, int]]:
+        """(mini-batch, attempts that did not succeed, those that failed), most of them first."""
 
     def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
         """One attempt."""
@@ -104,13 +165,21 @@ class StoreReader(Protocol):
     def outputs_at(self, path: str) -> list[OutputRow]:
         """What was written to a path, newest first; only the last few."""
 
+    def asset(self, kind: int, name: str, version: str | None) -> AssetRow | None:
+        """One version of an asset; `version` None: the one registered last."""
+
+    def assets(self, kind: int, name: str, size: int, before: int | None = None) -> list[tuple[int, AssetRow]]:
+        """At most `size` versions of a name (name "": the latest of each name), newest first, each with its number;
+        only numbers below `before`."""
+
 
 class Store(Protocol):
     """The durable state, owned by one master incarnation.
 
     Invariants:
     1. A group is committed whole or not at all, and is durable (survives loss of power) when `commit` returns.
-    2. Only the newest incarnation commits: `commit`, `record_output` and `prune` of an older one raise OwnershipLost.
+    2. Only the newest incarnation commits: `commit`, `record_output`, `record_asset` and `prune` of an older one raise
+       OwnershipLost.
     3. Incarnations rise by one at each open; no two have the same lease prefix.
     4. A mini-batch has at most one attempt in state SUCCEEDED.
     5. `load` gives what the last committed group made of the state.
@@ -140,6 +209,19 @@ class Store(Protocol):
 
     def record_output(self, row: OutputRow) -> None:
         """Remember a file that is about to be renamed into place. Callable from any thread. Raises as `commit`."""
+
+    def reopen(self, job: ReopenedJob) -> Snapshot:
+        """Open a job that has ended again, and return it as `load` would. Callable from any thread.
+
+        Raises NotReopened where it has not ended under that generation (nothing was changed), else as `commit`.
+        """
+
+    def record_asset(self, row: AssetRow) -> AssetRow:
+        """Register a version of an asset; return what is registered then, durably. Callable from any thread.
+
+        Without a version it gets the next number. One that is there already, the same in everything, is returned; so is
+        the one of the same output of the same step. Raises store.assets.AssetExists, and as `commit`.
+        """
 
     def record_address(self, address: str, lease_until: float = 0.0) -> None:
         """Publish where this master serves. Raises as `commit`."""

@@ -8,17 +8,35 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, TypeVar
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId, mini_batch_key
 from windrow_master.core.records import AttemptRow, EventRow, ItemOutcomeRow, JobRow, NodeRow, StepRow
+from windrow_master.core.states import AttemptState, Cause
+from windrow_master.store.assets import find_asset, list_assets
+from windrow_master.store.attempt_report import (
+    MOST_TRIED_QUERY,
+    SUMMED_ROWS,
+    TOTALS_QUERY,
+    WorkerTotals,
+    lines_query,
+)
 from windrow_master.store.connections import Database
 from windrow_master.store.errors import StoreBroken, StoreError
 from windrow_master.store.loading import JOB_COLUMNS, JOB_FROM, NODE_COLUMNS, STEP_COLUMNS, STEP_FROM
-from windrow_master.store.protocol import PAGE_ROWS
-from windrow_master.store.rows import CommittedRange, FailureRow, MiniBatchRow, OutputRow, SegmentRow
+from windrow_master.store.protocol import FAILED_PAGE_ROWS, PAGE_ROWS
+from windrow_master.store.rows import (
+    AssetRow,
+    AttemptFigures,
+    BegunMiniBatch,
+    CommittedRange,
+    FailureRow,
+    MiniBatchRow,
+    OutputRow,
+    SegmentRow,
+)
 from windrow_master.store.statements import bindable
 
 OUTPUTS_LOOKED_AT = 16
@@ -35,6 +53,23 @@ ATTEMPT_COLUMNS = (
     "lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number, state, cause, "
     "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail, phase"
 )
+UNTOLD_COLUMNS = ATTEMPT_COLUMNS.replace("detail", "'' AS detail")
+FIGURE_COLUMNS = [
+    "lease_id",
+    "mini_batch",
+    "node_id",
+    "node_incarnation",
+    "process_number",
+    "state",
+    "cause",
+    "phase",
+    "start_unix_us",
+    "elapsed_us",
+    "run_us",
+    "cpu_us",
+    "item_count",
+    "peak_rss_kib",
+]
 ITEM_OUTCOME_COLUMNS = ("o.step_id", "o.mini_batch", "o.item_first", "o.item_count", "o.cause", "o.message")
 # Two lookups each, since each of the two partial indexes of attempts knows half of the states.
 _OF_OUTCOME = "FROM attempt AS a WHERE a.step_id = o.step_id AND a.mini_batch = o.mini_batch AND a.state"
@@ -90,6 +125,85 @@ class SqliteReader:
         for page in self._mini_batch_pages(MINI_BATCH_COLUMNS, "", step_id, page_rows):
             yield _typed(MiniBatchRow, page)
 
+    def mini_batches_at(self, step_id: StepId, indices: Sequence[int]) -> list[MiniBatchRow]:
+        """See protocol.StoreReader."""
+        rows = self._rows(
+            f"SELECT {', '.join(MINI_BATCH_COLUMNS)} FROM mini_batch WHERE key IN (SELECT value FROM json_each(?)) "
+            "ORDER BY key",
+            (json.dumps([mini_batch_key(step_id, index) for index in indices]),),
+        )
+        return [MiniBatchRow._make(row) for row in rows]
+
+    def mini_batches_after(
+        self, step_id: StepId, after: int, size: int, states: Sequence[int] = (), cause: int | None = None
+    ) -> list[int]:
+        """See protocol.StoreReader."""
+        if cause is not None:
+            # From the side where there is less: failures are few, and have an index.
+            found = (
+                "SELECT DISTINCT mini_batch FROM attempt INDEXED BY attempt_other "
+                "WHERE step_id = :step AND mini_batch > :after AND state <> 2 AND cause = :cause"
+                if cause
+                else "SELECT DISTINCT mini_batch FROM item_outcome "
+                "WHERE step_id = :step AND mini_batch > :after AND cause = 0"
+            )
+            query = (
+                f"SELECT mini_batch FROM ({found}) AS f JOIN mini_batch AS m ON m.key = :first + f.mini_batch "
+                "WHERE (:any OR m.state IN (SELECT value FROM json_each(:states))) ORDER BY mini_batch LIMIT :size"
+            )
+        else:
+            query = (
+                f"SELECT {INDEX} FROM mini_batch WHERE key > :first + :after AND key < :stop "
+                "AND (:any OR state IN (SELECT value FROM json_each(:states))) ORDER BY key LIMIT :size"
+            )
+        values = {
+            "step": step_id,
+            "first": mini_batch_key(step_id, 0),
+            "stop": mini_batch_key(StepId(step_id + 1), 0),
+            "after": after,
+            "cause": cause,
+            "any": not states,
+            "states": json.dumps([int(state) for state in states]),
+            "size": size,
+        }
+        return [row[0] for row in self._rows(query, values)]
+
+    def begun_before(self, step_id: StepId, before: tuple[int, int] | None, size: int) -> list[BegunMiniBatch]:
+        """See protocol.StoreReader."""
+        newest, limit = before if before is not None else (1 << 62, 1 << 62)
+        masters = self._rows(
+            "SELECT incarnation, lease_prefix FROM master WHERE incarnation <= ? ORDER BY incarnation DESC", (newest,)
+        )
+        found: list[BegunMiniBatch] = []
+        for incarnation, prefix in masters:
+            stop = limit if incarnation == newest else prefix + 1 << 32
+            rows = self._rows(
+                "SELECT lease_id, mini_batch FROM attempt INDEXED BY attempt_by_step "
+                "WHERE step_id = ? AND lease_id >= ? AND lease_id < ? ORDER BY lease_id DESC LIMIT ?",
+                (step_id, prefix << 32, stop, size - len(found)),
+            )
+            found += [BegunMiniBatch(incarnation, LeaseId(lease_id), mini_batch) for lease_id, mini_batch in rows]
+            if len(found) >= size:
+                break
+        return found
+
+    def attempts_at(self, step_id: StepId, indices: Sequence[int]) -> list[AttemptRow]:
+        """See protocol.StoreReader."""
+        # Two lookups each, since each of the two partial indexes knows half of the states.
+        wanted = "FROM json_each(:indices) AS w CROSS JOIN attempt AS a ON a.step_id = :step AND a.mini_batch = w.value"
+        rows = self._rows(
+            f"SELECT {UNTOLD_COLUMNS} FROM ("
+            f"SELECT a.* {wanted} AND a.state = 2 UNION ALL SELECT a.* {wanted} AND a.state <> 2"
+            ") LEFT JOIN master ON master.lease_prefix = lease_id >> 32 ORDER BY incarnation, lease_id",
+            {"step": step_id, "indices": json.dumps(list(indices))},
+        )
+        return [AttemptRow._make(row) for row in rows]
+
+    def attempt_figures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptFigures]]:
+        """See protocol.StoreReader."""
+        for page in self._attempt_pages(FIGURE_COLUMNS, step_id, page_rows):
+            yield _typed(AttemptFigures, page)
+
     def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
         """See protocol.StoreReader."""
         for page in self._mini_batch_pages(RANGE_COLUMNS, "AND segment_id IS NOT NULL", step_id, page_rows):
@@ -97,16 +211,8 @@ class SqliteReader:
 
     def attempts_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptRow]]:
         """See protocol.StoreReader."""
-        after = -1
-        query = _paged(
-            ATTEMPT_COLUMNS.split(", "),
-            "FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? ORDER BY lease_id LIMIT ?",
-        )
-        while page := self._page(query, (step_id, after, page_rows)):
+        for page in self._attempt_pages(ATTEMPT_COLUMNS.split(", "), step_id, page_rows):
             yield _typed(AttemptRow, page)
-            if len(page) < page_rows:
-                return
-            after = page[-1][0]
 
     def attempts_of_mini_batch(self, step_id: StepId, mini_batch: int) -> list[AttemptRow]:
         """See protocol.StoreReader."""
@@ -119,6 +225,62 @@ class SqliteReader:
             {"step_id": step_id, "mini_batch": mini_batch},
         )
         return [AttemptRow._make(row) for row in rows]
+
+    def counted_failures_of(self, step_id: StepId, mini_batch: int) -> list[tuple[LeaseId, Cause]]:
+        """See protocol.StoreReader."""
+        rows = self._rows(
+            "SELECT lease_id, cause FROM attempt INDEXED BY attempt_other WHERE step_id = ? AND mini_batch = ? "
+            f"AND state <> {int(AttemptState.SUCCEEDED)} AND state = {int(AttemptState.FAILED)} AND generation >= "
+            "(SELECT tries_since FROM mini_batch WHERE key = ?) ORDER BY start_unix_us",
+            (step_id, mini_batch, mini_batch_key(step_id, mini_batch)),
+        )
+        return [(LeaseId(lease_id), Cause(cause)) for lease_id, cause in rows]
+
+    def attempt_lines_of(
+        self, step_id: StepId, folders: Mapping[tuple[str, str], str], page_rows: int = PAGE_ROWS
+    ) -> Iterator[str]:
+        """See protocol.StoreReader."""
+        query, values = lines_query(folders)
+        after, count = -1, page_rows
+        while count == page_rows:
+            lines, after, count = self._rows(query, [*values, step_id, after, page_rows])[0]
+            if count:
+                yield lines
+
+    def worker_totals_of(self, step_id: StepId, page_rows: int = SUMMED_ROWS) -> list[WorkerTotals]:
+        """See protocol.StoreReader."""
+        totals: dict[tuple[str, str, int], WorkerTotals] = {}
+        after, count = -1, page_rows
+        while count == page_rows:
+            page = [WorkerTotals._make(row) for row in self._rows(TOTALS_QUERY, (step_id, after, page_rows))]
+            for row in page:
+                known = totals.get(row[:3])
+                totals[row[:3]] = row if known is None else known.plus(row)
+            after = max((row.last_lease_id for row in page), default=after)
+            count = sum(row.attempts for row in page)
+        return [totals[key] for key in sorted(totals)]
+
+    def failed_attempts_of(
+        self, step_id: StepId, page_rows: int = FAILED_PAGE_ROWS, detail_chars: int = 4000
+    ) -> Iterator[list[AttemptRow]]:
+        """See protocol.StoreReader."""
+        end = f"substr(detail, -{int(detail_chars)})"
+        columns = [end if column == "detail" else column for column in ATTEMPT_COLUMNS.split(", ")]
+        mini_batch, after = -1, -1
+        query = _paged(
+            columns,
+            "FROM attempt INDEXED BY attempt_other WHERE step_id = ? AND state <> 2 AND state = 3 "
+            "AND (mini_batch, lease_id) > (?, ?) ORDER BY mini_batch, lease_id LIMIT ?",
+        )
+        while page := self._page(query, (step_id, mini_batch, after, page_rows)):
+            yield _typed(AttemptRow, page)
+            if len(page) < page_rows:
+                return
+            mini_batch, after = page[-1][2], page[-1][0]
+
+    def most_tried_of(self, step_id: StepId, limit: int) -> list[tuple[int, int, int]]:
+        """See protocol.StoreReader."""
+        return [tuple(row) for row in self._rows(MOST_TRIED_QUERY, (step_id, limit))]
 
     def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
         """See protocol.StoreReader."""
@@ -165,6 +327,14 @@ class SqliteReader:
         )
         return [OutputRow._make(row) for row in rows]
 
+    def asset(self, kind: int, name: str, version: str | None) -> AssetRow | None:
+        """See protocol.StoreReader."""
+        return find_asset(self._rows, kind, name, version)
+
+    def assets(self, kind: int, name: str, size: int, before: int | None = None) -> list[tuple[int, AssetRow]]:
+        """See protocol.StoreReader."""
+        return list_assets(self._rows, kind, name, size, before)
+
     def _job(self, condition: str, value: object) -> JobRow | None:
         rows = self._rows(f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE {condition}", (value,))
         return JobRow._make(rows[0]) if rows else None
@@ -179,6 +349,19 @@ class SqliteReader:
             if len(page) < page_rows:
                 return
             after = mini_batch_key(step_id, page[-1][0])
+
+    def _attempt_pages(self, columns: Sequence[str], step_id: StepId, page_rows: int) -> Iterator[Page]:
+        """`columns` begin with lease_id."""
+        after = -1
+        query = _paged(
+            columns,
+            "FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? ORDER BY lease_id LIMIT ?",
+        )
+        while page := self._page(query, (step_id, after, page_rows)):
+            yield page
+            if len(page) < page_rows:
+                return
+            after = page[-1][0]
 
     def _item_outcome_pages(
         self, columns: Sequence[str], source: str, step_id: StepId, page_rows: int

@@ -72,6 +72,33 @@ class MiniBatchRow(NamedTuple):
     row_count: int
 
 
+class AttemptFigures(NamedTuple):
+    """What a job report needs of one attempt: as in core.records.AttemptRow, without its texts."""
+
+    lease_id: LeaseId
+    mini_batch: int
+    node_id: str
+    node_incarnation: str
+    process_number: int
+    state: int
+    cause: int
+    phase: int
+    start_unix_us: int
+    elapsed_us: int
+    run_us: int
+    cpu_us: int
+    item_count: int
+    peak_rss_kib: int
+
+
+class BegunMiniBatch(NamedTuple):
+    """An attempt in the order in which leases were given: incarnation of the master, then lease id."""
+
+    incarnation: int
+    lease_id: LeaseId
+    mini_batch: int
+
+
 class FailureRow(NamedTuple):
     """Items of one mini-batch that are not ok, with what a report says of them."""
 
@@ -103,3 +130,25 @@ class OutputRow(NamedTuple):
     """sha256, hexadecimal."""
     mtime_ns: int
     rows: int
+
+
+class AssetRow(NamedTuple):
+    """One version of a data asset or model; it never changes."""
+
+    kind: int
+    """Number of windrow.rpc.v1.AssetKind."""
+    name: str
+    version: str
+    """Of one to be registered, empty: the next number."""
+    type: str
+    path: str
+    is_file: bool
+    description: str
+    tags: bytes
+    """JSON, with sorted keys."""
+    create_time: float
+    step_id: int | None = None
+    """Of the step that has written it; None: a client has registered it."""
+    job_id: str = ""
+    step_name: str = ""
+    output_name: str = ""

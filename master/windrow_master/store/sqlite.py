@@ -31,6 +31,7 @@ from windrow_master.core.states import JobState, StepState
 from windrow_master.crash_points import reach
 from windrow_master.folders import make_durable, sync_folder
 from windrow_master.store import statements as sql
+from windrow_master.store.assets import add_asset
 from windrow_master.store.connections import Database, FileDatabase, MemoryDatabase, unusable
 from windrow_master.store.errors import OwnershipLost, StoreBroken, StoreBusy, StoreError, StoreFull
 from windrow_master.store.filesystem import refuse_network
@@ -39,8 +40,9 @@ from windrow_master.store.loading import load_snapshot
 from windrow_master.store.lock import StateLock
 from windrow_master.store.pruning import delete_some
 from windrow_master.store.reading import SqliteReader
+from windrow_master.store.reopening import ReopenedJob, reopen
 from windrow_master.store.reserve import RESERVE_BYTES, Reserve
-from windrow_master.store.rows import OutputRow, RowRange, SegmentRow
+from windrow_master.store.rows import AssetRow, OutputRow, RowRange, SegmentRow
 
 DATABASE_FILE = STATE_MARK
 RESERVE_FILE = "reserve"
@@ -144,6 +146,21 @@ class SqliteStore:
     def record_output(self, row: OutputRow) -> None:
         """See protocol.Store."""
         self._write_all([Write(sql.OUTPUTS, [row])])
+
+    def reopen(self, job: ReopenedJob) -> Snapshot:
+        """See protocol.Store."""
+        with self._turn:
+            self._write(lambda: reopen(self._connection, job))
+            try:
+                return load_snapshot(self._connection, job.job_key)
+            except sqlite3.Error as error:
+                raise self._classified(error) from error
+
+    def record_asset(self, row: AssetRow) -> AssetRow:
+        """See protocol.Store."""
+        made: list[AssetRow] = []
+        self._write(lambda: made.append(add_asset(self._connection, row)))
+        return made[0]
 
     def record_address(self, address: str, lease_until: float = 0.0) -> None:
         """See protocol.Store."""

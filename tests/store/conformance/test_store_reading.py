@@ -16,8 +16,8 @@ from store_groups import (
 )
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import Dirty, EventRow, ItemOutcomeRow, NodeRow
-from windrow_master.core.states import AttemptState, Cause
-from windrow_master.store.rows import OutputRow
+from windrow_master.core.states import AttemptState, Cause, MiniBatchState
+from windrow_master.store.rows import AttemptFigures, OutputRow
 
 STEP = StepId(1)
 
@@ -150,3 +150,74 @@ def test_outputs_are_known_again(harness: StoreHarness) -> None:
         store.record_output(row)
     store.record_output(rows[0]._replace(path="/out/b"))
     assert harness.open().reader().outputs_at("/out/a") == rows[::-1]
+
+
+def test_mini_batches_are_found_by_state_and_cause(harness: StoreHarness) -> None:
+    store = harness.open()
+    group = begun()
+    group.steps.append(step_row(2))
+    group.planned.append(planned(2, 0, 3))
+    store.commit(group, [], [])
+    failed = outcome_row(3, lease(store, 5), state=MiniBatchState.FAILED, ok_count=0)
+    store.commit(
+        Dirty(
+            outcomes=[outcome_row(1, lease(store, 2)), outcome_row(7, lease(store, 3)), failed],
+            attempts=[
+                attempt_row(1, lease(store, 1), AttemptState.FAILED, cause=Cause.TIMEOUT),
+                attempt_row(1, lease(store, 2)),
+                attempt_row(7, lease(store, 3)),
+                attempt_row(3, lease(store, 4), AttemptState.FAILED, cause=Cause.TIMEOUT),
+                attempt_row(3, lease(store, 5), AttemptState.FAILED, cause=Cause.OOM),
+                attempt_row(2, lease(store, 6), AttemptState.FAILED, step_id=2, cause=Cause.OOM),
+            ],
+            item_outcomes=[
+                ItemOutcomeRow(STEP, 3, 30, 10, Cause.OOM, ""),
+                ItemOutcomeRow(STEP, 7, 70, 2, Cause.NONE, ""),
+            ],
+        ),
+        [],
+        [],
+    )
+    reader = store.reader()
+    assert reader.mini_batches_after(STEP, -1, 4) == [0, 1, 2, 3]
+    assert reader.mini_batches_after(STEP, 3, 100) == [4, 5, 6, 7, 8, 9]
+    assert reader.mini_batches_after(STEP, -1, 100, [MiniBatchState.SUCCEEDED, MiniBatchState.FAILED]) == [1, 3, 7]
+    assert reader.mini_batches_after(STEP, -1, 100, (), Cause.TIMEOUT) == [1, 3]
+    assert reader.mini_batches_after(STEP, 1, 100, (), Cause.TIMEOUT) == [3]
+    assert reader.mini_batches_after(STEP, -1, 1, (), Cause.TIMEOUT) == [1]
+    assert reader.mini_batches_after(STEP, -1, 100, [MiniBatchState.SUCCEEDED], Cause.TIMEOUT) == [1]
+    assert reader.mini_batches_after(STEP, -1, 100, (), 0) == [7]
+    assert reader.mini_batches_after(StepId(2), -1, 100, (), Cause.OOM) == [2]
+    assert [row.mini_batch for row in reader.mini_batches_at(STEP, [9, 3, 77])] == [3, 9]
+    assert [(row.mini_batch, row.cause) for row in reader.attempts_at(STEP, [3, 1, 0])] == [
+        (1, Cause.TIMEOUT), (1, 0), (3, Cause.TIMEOUT), (3, Cause.OOM),
+    ]  # fmt: skip
+
+
+def test_attempts_are_found_from_the_newest_on_over_incarnations(harness: StoreHarness) -> None:
+    store = harness.open()
+    store.commit(begun(), [], [])
+    store.commit(Dirty(attempts=[attempt_row(number, lease(store, number + 1)) for number in range(4)]), [], [])
+    store = harness.open()
+    again = [attempt_row(number, lease(store, number + 1), AttemptState.FAILED) for number in (0, 5)]
+    store.commit(Dirty(attempts=[*again, attempt_row(1, lease(store, 9), step_id=2)]), [], [])
+    reader = store.reader()
+    found = reader.begun_before(STEP, None, 100)
+    assert [row.mini_batch for row in found] == [5, 0, 3, 2, 1, 0]
+    paged, before = [], None
+    while page := reader.begun_before(STEP, before, 2):
+        paged += page
+        before = (page[-1].incarnation, page[-1].lease_id)
+    assert paged == found
+
+
+@pytest.mark.parametrize("page_rows", [1, 2, 100])
+def test_figures_of_attempts_are_those_of_the_attempts(harness: StoreHarness, page_rows: int) -> None:
+    store = harness.open()
+    store.commit(begun(), [], [])
+    rows = [attempt_row(number, lease(store, number + 1), cpu_us=number, detail="x" * 100) for number in range(5)]
+    store.commit(Dirty(attempts=[*rows, attempt_row(1, 5, step_id=2)]), [], [])
+    found = [row for page in store.reader().attempt_figures_of(STEP, page_rows) for row in page]
+    assert [row._asdict() for row in found] == [
+        {name: getattr(row, name) for name in AttemptFigures._fields} for row in rows
+    ]

@@ -18,7 +18,8 @@ class Figures:
 
     def add(self, job: Job, now: float) -> None:
         """A moment of the run; `now` in monotonic seconds."""
-        self._moments.append((now, job.items.done, job.mini_batches.done))
+        work = job.parallel
+        self._moments.append((now, work.items.done, work.mini_batches.done))
         while len(self._moments) > 2 and now - self._moments[1][0] >= WINDOW_S:
             self._moments.popleft()
 
@@ -32,12 +33,12 @@ class Figures:
 
     def remaining_s(self, job: Job) -> float | None:
         """Seconds until all planned mini-batches have an outcome; None while totals are open or nothing moves."""
-        rate = self.mini_batches_per_s()
+        rate, work = self.mini_batches_per_s(), job.parallel
         if not rate or not all(
-            step.planned or step.state in ("completed", "failed", "cancelled") for step in job.steps
+            step.planned or step.state in ("completed", "failed", "cancelled") for step in work.steps
         ):
             return None
-        return (job.mini_batches.total - job.mini_batches.done) / rate
+        return (work.mini_batches.total - work.mini_batches.done) / rate
 
     def _rate(self, index: int) -> float | None:
         if len(self._moments) < 2:
@@ -57,6 +58,15 @@ def duration(seconds: float) -> str:
             rest = whole % size // small_size
             return f"{whole // size} {unit} {rest} {small}" if rest else f"{whole // size} {unit}"
     return f"{whole} s"
+
+
+def precise_duration(seconds: float) -> str:
+    """As `duration`, but short times tell more: `12 µs`, `3.4 ms`, `0.42 s`."""
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.2f} s" if seconds < 10 else duration(seconds)
 
 
 def rate(per_s: float, what: str) -> str:
@@ -92,19 +102,29 @@ def first_line(job: Job, continued: bool | None) -> str:
         return f"Job {job.job_id} ({job.state.value})"
     if not continued:
         return f"Run {job.job_id}"
-    done = counted(job.mini_batches.done, "mini-batch")
+    done = ", ".join(_done(job)) or counted(0, "mini-batch")
     return f"Continuing run {job.job_id}: {done} done before"
 
 
+def _done(job: Job) -> list[str]:
+    batches, commands = job.parallel.mini_batches, job.commands
+    return [counted(batches.done, "mini-batch")] * bool(batches.done) + [counted(commands.done, "command")] * bool(
+        commands.done
+    )
+
+
 def progress_line(job: Job, figures: Figures) -> str:
-    """One line: items, mini-batches, rate, time to go, failures, retries."""
-    items, batches = job.items, job.mini_batches
-    planned = all(step.planned for step in job.steps)
-    more = "" if planned else "+"
-    parts = [
-        f"items {items.done:,}/{items.total:,}{more}",
-        f"mini-batches {batches.done:,}/{batches.total:,}{more}",
-    ]
+    """One line: items, mini-batches, commands, rate, time to go, failures, retries."""
+    work, parts = job.parallel, []
+    items, batches = work.items, work.mini_batches
+    if work.steps:
+        more = "" if all(step.planned for step in work.steps) else "+"
+        parts += [
+            f"items {items.done:,}/{items.total:,}{more}",
+            f"mini-batches {batches.done:,}/{batches.total:,}{more}",
+        ]
+    if commands := len(job.steps) - len(work.steps):
+        parts.append(f"commands {job.commands.done:,}/{commands:,}")
     if (per_s := figures.items_per_s()) is not None:
         parts.append(rate(per_s, "items"))
     if (left := figures.remaining_s(job)) is not None and left >= 1:

@@ -161,6 +161,8 @@ class LiveDisplay:
 
 
 def _counts(step: Step, *, narrow: bool) -> str:
+    if step.is_command:
+        return "" if narrow else "command"
     more = "" if step.planned else "+"
     items, batches = step.items, step.mini_batches
     if narrow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,16 +36,23 @@ def exit_code(job: Job, *, strict: bool) -> int:
 def output_places(job: Job, document: Mapping[str, Any]) -> list[str]:
     """Where the outputs are: the files of rows, then the other outputs that the pipeline names.
 
-    All the others, where it names none.
+    Where it names none, those that no other step reads.
     """
     rows = rows_files(job, document)
     with_rows = {(step.name, out.name) for step in job.steps for out in step.outputs if out.append_row}
     named = {(bound["step"], bound["output"]) for bound in document.get("outputs", {}).values()}
+    read = {
+        (given["step"], given["output"])
+        for step in document.get("steps", ())
+        for given in step["inputs"].values()
+        if given["kind"] == "output"
+    }
     others = [
         out.path
         for step in job.steps
         for out in step.outputs
-        if (step.name, out.name) not in with_rows and (not named or (step.name, out.name) in named)
+        if (step.name, out.name) not in with_rows
+        and ((step.name, out.name) in named if named else (step.name, out.name) not in read)
     ]
     first = [file.place for file in rows if "." not in file.output or not named] or [file.place for file in rows]
     return first + others
@@ -55,7 +63,7 @@ def failed_items_files(job: Job, options: str = "") -> list[str]:
     machine does not see it, the command that shows the list."""
     found = []
     for step in job.steps:
-        if not step.items.failed and not step.mini_batches.failed:
+        if step.is_command or (not step.items.failed and not step.mini_batches.failed):
             continue
         file = step.failed_items_file
         seen = bool(file) and Path(file).is_file()
@@ -68,6 +76,21 @@ def failed_items_command(job: Job, step: Step, options: str) -> str:
     return f"windrow job logs {job.job_id} {step.name}/{FAILED_ITEMS}{options}"
 
 
+def _print_registered(job: Job, document: Mapping[str, Any]) -> None:
+    """As what its outputs can be named by other jobs."""
+    told = {step.name: step.message for step in job.steps}
+    for step in document.get("steps", ()):
+        for name, output in step.get("outputs", {}).items():
+            asset, version = output.get("asset_name"), output.get("asset_version")
+            if asset is None:
+                continue
+            if f"The output {name} is not registered" in told.get(step["name"], ""):
+                _out(coloured(f"{step['name']}: {told[step['name']]}", YELLOW, sys.stdout))
+            else:
+                reference = f"{asset}:{version}" if version else f"{asset}@latest"
+                _out(f"Registered: output {name} of step {step['name']} as azureml:{reference}")
+
+
 def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", here: bool = False) -> None:
     """How it ended; the last line says where the output is, or why there is none.
 
@@ -77,7 +100,8 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
     places = output_places(job, document) if job.state.succeeded else []
     for step in job.steps:
         _print_failures(step)
-    items, batches = job.items, job.mini_batches
+    work = job.parallel
+    items, batches = work.items, work.mini_batches
     took = _took(job)
     # Mini-batches without input (--rank_mini_batch_count) hold no items.
     of_batches = counted(batches.total, "mini-batch")
@@ -85,16 +109,28 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
     rows = sum(step.rows for step in job.steps)
     written = sum(step.output_bytes for step in job.steps)
     pace = f" ({rate(items.done / took, 'items')})" if took and items.done else ""
-    tail = f"{counted(rows, 'row')} ({size(written)})" + (f", {duration(took)}{pace}" if took is not None else "")
+    commands = counted(job.commands.total, "command") if job.commands.total else ""
+    counts = ", ".join(filter(None, (counts if work.steps else "", commands)))
+    tail = ", ".join(
+        filter(
+            None,
+            (
+                f"{counted(rows, 'row')} ({size(written)})" if work.steps else "",
+                f"{duration(took)}{pace}" if took is not None else "",
+            ),
+        )
+    )
     match job.state:
         case JobState.COMPLETED:
             _out(f"{coloured('Completed', GREEN, sys.stdout)}: {counts}, {tail}")
+            _print_registered(job, document)
             _out(f"Output: {_where(places, job, options, here) or '(none: no step has outputs)'}")
         case JobState.COMPLETED_WITH_FAILURES:
             went_well = f"{items.ok:,} of {counted(items.total, 'item')} ok in {of_batches}"
             if not items.total:
                 went_well = f"{batches.succeeded:,} of {of_batches} ok"
             _out(f"{went_well}, {tail}")
+            _print_registered(job, document)
             reports = ", ".join(failed_items_files(job, options)) or FAILED_ITEMS
             what = _failed_of(job)
             if not batches.failed:
@@ -117,15 +153,25 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
             )
         case _:
             for step in job.steps:
-                if step.items.failed or step.mini_batches.failed:
+                if not step.is_command and (step.items.failed or step.mini_batches.failed):
                     failed = counted(step.items.failed, "failed item")
                     if not step.items.failed:
                         failed = counted(step.mini_batches.failed, "failed mini-batch")
                     _out(f"{failed} of step {step.name}: {failed_items_command(job, step, options)}")
             if any(map(_script_ran, job.steps)):
                 _out(f"What the script printed and its errors: windrow job logs {job.job_id}{options}")
+            if job.state is JobState.FAILED:
+                _out(f"Once it is repaired, run what is not done: {retry_command(job, document, options)}")
             why = job.message or next((f"step {step.name}: {step.message}" for step in job.steps if step.message), "")
             _out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
+
+
+def retry_command(job: Job, document: Mapping[str, Any], options: str) -> str:
+    """The command that goes on with what is not done, with the job file that is there now, if it is."""
+    file = Path(document.get("job_file", ""))
+    shown = file.name if file.parent == Path.cwd() else str(file)
+    with_file = f" --file {shlex.quote(shown)}" if file.is_file() else ""
+    return f"windrow job retry {job.job_id}{with_file}{options}"
 
 
 def _where(places: Sequence[str], job: Job, options: str, here: bool) -> str:
@@ -143,6 +189,7 @@ def _where(places: Sequence[str], job: Job, options: str, here: bool) -> str:
 
 def _failed_of(job: Job) -> str:
     """How much failed: items, unless nothing was loaded of what failed."""
+    job = job.parallel
     if job.mini_batches.failed and not job.items.failed:
         batches = job.mini_batches
         # Where no mini-batch holds items (--rank_mini_batch_count), there is nothing to count.
@@ -159,12 +206,15 @@ def _script_ran(step: Step) -> bool:
 def _print_failures(step: Step) -> None:
     for example in step.failure_examples:
         count = step.failed_attempts.get(example.cause, 0)
-        # A worker that never was ready had no mini-batch.
-        where = [] if example.cause == "init_failed" else [f"mini-batch {example.mini_batch_index}"]
+        # A worker that never was ready had no mini-batch, and a command is one.
+        unnamed = example.cause == "init_failed" or step.is_command
+        where = [] if unnamed else [f"mini-batch {example.mini_batch_index}"]
         if example.node_id:
             where.append(f"{example.node_id} process{example.process_number:03d}")
         times = f"{counted(count, 'attempt')} " if count else ""
         head = f"{step.name}: {times}{example.cause}, first in {', '.join(where)}: {example.message}"
+        if step.is_command and count == 1:
+            head = f"{step.name} ({', '.join(where)}): {example.message}"
         _out(coloured(" ".join(head.split()), YELLOW, sys.stdout))
         lines = example.detail.rstrip().splitlines()[-DETAIL_LINES:]
         if lines and lines != [example.message]:

@@ -38,9 +38,25 @@ class _LogKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """Tracebacks of `init` and `run`."""
     LOG_KIND_ENTRY_SCRIPT: _LogKind.ValueType  # 4
     """EntryScript().logger."""
+    LOG_KIND_PROCESS: _LogKind.ValueType  # 5
+    """What the worker did, by the agent: sys/node/<node>/processNNN.txt."""
+    LOG_KIND_RUNTIME_ERROR: _LogKind.ValueType  # 6
+    """Failed attempts and deaths of the worker, by the agent, a JSON object a line: sys/error/<node>/processNNN.txt."""
+    LOG_KIND_PROFILE: _LogKind.ValueType  # 7
+    """The worker's profile, pushed when it has ended: sys/node/<node>/processNNN.profile."""
+    LOG_KIND_NODE_RESOURCES: _LogKind.ValueType  # 8
+    """Resources of the node over time: sys/perf/<node>/node_resource_usage.csv."""
+    LOG_KIND_NODE_DISKS: _LogKind.ValueType  # 9
+    """Its disks: sys/perf/<node>/node_disk_usage.csv."""
+    LOG_KIND_PROCESS_RESOURCES: _LogKind.ValueType  # 10
+    """Its processes: sys/perf/<node>/processes_resource_usage.csv."""
+    LOG_KIND_PROCESS_LIST: _LogKind.ValueType  # 11
+    """A list of its processes at one minute: sys/perf/<node>/os/<yyyymmddhh>/processes_<mm>."""
+    LOG_KIND_ENVIRONMENT: _LogKind.ValueType  # 12
+    """What building the step's environment said; the process number is 0."""
 
 class LogKind(_LogKind, metaclass=_LogKindEnumTypeWrapper):
-    """The logs of a worker."""
+    """The logs of a worker, or of a node."""
 
 LOG_KIND_UNSPECIFIED: LogKind.ValueType  # 0
 """Not set."""
@@ -52,6 +68,22 @@ LOG_KIND_ERROR: LogKind.ValueType  # 3
 """Tracebacks of `init` and `run`."""
 LOG_KIND_ENTRY_SCRIPT: LogKind.ValueType  # 4
 """EntryScript().logger."""
+LOG_KIND_PROCESS: LogKind.ValueType  # 5
+"""What the worker did, by the agent: sys/node/<node>/processNNN.txt."""
+LOG_KIND_RUNTIME_ERROR: LogKind.ValueType  # 6
+"""Failed attempts and deaths of the worker, by the agent, a JSON object a line: sys/error/<node>/processNNN.txt."""
+LOG_KIND_PROFILE: LogKind.ValueType  # 7
+"""The worker's profile, pushed when it has ended: sys/node/<node>/processNNN.profile."""
+LOG_KIND_NODE_RESOURCES: LogKind.ValueType  # 8
+"""Resources of the node over time: sys/perf/<node>/node_resource_usage.csv."""
+LOG_KIND_NODE_DISKS: LogKind.ValueType  # 9
+"""Its disks: sys/perf/<node>/node_disk_usage.csv."""
+LOG_KIND_PROCESS_RESOURCES: LogKind.ValueType  # 10
+"""Its processes: sys/perf/<node>/processes_resource_usage.csv."""
+LOG_KIND_PROCESS_LIST: LogKind.ValueType  # 11
+"""A list of its processes at one minute: sys/perf/<node>/os/<yyyymmddhh>/processes_<mm>."""
+LOG_KIND_ENVIRONMENT: LogKind.ValueType  # 12
+"""What building the step's environment said; the process number is 0."""
 global___LogKind = LogKind
 
 @typing.final
@@ -596,7 +628,9 @@ class LogChunk(google.protobuf.message.Message):
     kind: global___LogKind.ValueType
     """What the file holds."""
     process_number: builtins.int
-    """The worker, as in processNNN."""
+    """The worker, as in processNNN. For LOG_KIND_PROCESS_LIST: the minute, counted from 1970 (UTC); 0 for the other
+    kinds that are of the node.
+    """
     offset: builtins.int
     """Where `content` begins in the file, in bytes."""
     content: builtins.bytes

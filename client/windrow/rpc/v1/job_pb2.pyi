@@ -182,7 +182,7 @@ global___Job = Job
 
 @typing.final
 class Step(google.protobuf.message.Message):
-    """One parallel step of a job."""
+    """One step of a job."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -202,6 +202,7 @@ class Step(google.protobuf.message.Message):
     END_TIME_FIELD_NUMBER: builtins.int
     FAILURE_EXAMPLES_FIELD_NUMBER: builtins.int
     ERROR_CATEGORY_FIELD_NUMBER: builtins.int
+    IS_COMMAND_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique for ever over one master's state."""
     name: builtins.str
@@ -220,6 +221,8 @@ class Step(google.protobuf.message.Message):
     """Bytes in the output (so far)."""
     error_category: builtins.str
     """What kind of error it failed by: UserError, SystemError or DependencyError; empty while it has not failed."""
+    is_command: builtins.bool
+    """It runs a command, once: its one mini-batch holds no items."""
     @property
     def mini_batches(self) -> global___MiniBatchCounts:
         """Mini-batches so far."""
@@ -267,9 +270,10 @@ class Step(google.protobuf.message.Message):
         end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         failure_examples: collections.abc.Iterable[global___FailureExample] | None = ...,
         error_category: builtins.str = ...,
+        is_command: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["end_time", b"end_time", "items", b"items", "mini_batches", b"mini_batches", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["end_time", b"end_time", "error_category", b"error_category", "failed_attempts", b"failed_attempts", "failure_examples", b"failure_examples", "items", b"items", "message", b"message", "mini_batches", b"mini_batches", "name", b"name", "output_bytes", b"output_bytes", "outputs", b"outputs", "planned", b"planned", "retries", b"retries", "rows", b"rows", "start_time", b"start_time", "state", b"state", "step_id", b"step_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end_time", b"end_time", "error_category", b"error_category", "failed_attempts", b"failed_attempts", "failure_examples", b"failure_examples", "is_command", b"is_command", "items", b"items", "message", b"message", "mini_batches", b"mini_batches", "name", b"name", "output_bytes", b"output_bytes", "outputs", b"outputs", "planned", b"planned", "retries", b"retries", "rows", b"rows", "start_time", b"start_time", "state", b"state", "step_id", b"step_id"]) -> None: ...
 
 global___Step = Step
 

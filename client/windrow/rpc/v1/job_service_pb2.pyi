@@ -10,7 +10,9 @@ import google.protobuf.internal.containers
 import google.protobuf.message
 import typing
 import windrow.rpc.v1.job_pb2
+import windrow.rpc.v1.mini_batch_pb2
 import windrow.rpc.v1.node_pb2
+import windrow.rpc.v1.work_pb2
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
@@ -190,6 +192,77 @@ class WatchJobResponse(google.protobuf.message.Message):
 global___WatchJobResponse = WatchJobResponse
 
 @typing.final
+class ExplainJobRequest(google.protobuf.message.Message):
+    """Which job."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id"]) -> None: ...
+
+global___ExplainJobRequest = ExplainJobRequest
+
+@typing.final
+class ExplainJobResponse(google.protobuf.message.Message):
+    """What holds a job up."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    REASONS_FIELD_NUMBER: builtins.int
+    @property
+    def job(self) -> windrow.rpc.v1.job_pb2.Job:
+        """As it stands."""
+
+    @property
+    def reasons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StepReason]:
+        """One a step, in their order."""
+
+    def __init__(
+        self,
+        *,
+        job: windrow.rpc.v1.job_pb2.Job | None = ...,
+        reasons: collections.abc.Iterable[global___StepReason] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["job", b"job"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "reasons", b"reasons"]) -> None: ...
+
+global___ExplainJobResponse = ExplainJobResponse
+
+@typing.final
+class StepReason(google.protobuf.message.Message):
+    """Why a step stands where it stands."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: builtins.int
+    CODE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    step: builtins.str
+    """The step's key in the job file."""
+    code: builtins.str
+    """A word for programs, such as NO_NODE, RUNNING or WAITS_FOR_STEPS."""
+    message: builtins.str
+    """For people: what, why, and what to do."""
+    def __init__(
+        self,
+        *,
+        step: builtins.str = ...,
+        code: builtins.str = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["code", b"code", "message", b"message", "step", b"step"]) -> None: ...
+
+global___StepReason = StepReason
+
+@typing.final
 class CancelJobRequest(google.protobuf.message.Message):
     """Which job."""
 
@@ -229,6 +302,55 @@ class CancelJobResponse(google.protobuf.message.Message):
 global___CancelJobResponse = CancelJobResponse
 
 @typing.final
+class RetryJobRequest(google.protobuf.message.Message):
+    """A job to go on with."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    DOCUMENT_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Its name."""
+    generation: builtins.int
+    """The generation under which it ended: a repeated call is answered as the first one."""
+    document: builtins.bytes
+    """The effective job as JSON that it is from now on (repaired code, other arguments, limits or retries); empty: what it
+    was. Its steps, and what decides how inputs are divided and what rows look like, must be the same where rows are kept.
+    """
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        generation: builtins.int = ...,
+        document: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["document", b"document", "generation", b"generation", "job_id", b"job_id"]) -> None: ...
+
+global___RetryJobRequest = RetryJobRequest
+
+@typing.final
+class RetryJobResponse(google.protobuf.message.Message):
+    """The job, at work again."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    @property
+    def job(self) -> windrow.rpc.v1.job_pb2.Job:
+        """As it stands."""
+
+    def __init__(
+        self,
+        *,
+        job: windrow.rpc.v1.job_pb2.Job | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["job", b"job"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job"]) -> None: ...
+
+global___RetryJobResponse = RetryJobResponse
+
+@typing.final
 class ListLogsRequest(google.protobuf.message.Message):
     """Which job."""
 
@@ -237,20 +359,34 @@ class ListLogsRequest(google.protobuf.message.Message):
     JOB_ID_FIELD_NUMBER: builtins.int
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    NODE_ID_FIELD_NUMBER: builtins.int
+    MINI_BATCH_INDEX_FIELD_NUMBER: builtins.int
+    STEP_NAME_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Its name."""
     page_size: builtins.int
     """At most this many; 0: 1,000; at most 10,000."""
     page_token: builtins.str
     """From the last answer."""
+    node_id: builtins.str
+    """Only logs of this node (of its first incarnation's folders and later ones'); empty: of all, and those of no node."""
+    mini_batch_index: builtins.int
+    """Only logs of the workers that this mini-batch was given to."""
+    step_name: builtins.str
+    """Only logs of this step; empty: of all. With `mini_batch_index` needed where the job has several."""
     def __init__(
         self,
         *,
         job_id: builtins.str = ...,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
+        node_id: builtins.str = ...,
+        mini_batch_index: builtins.int | None = ...,
+        step_name: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "mini_batch_index", b"mini_batch_index"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "job_id", b"job_id", "mini_batch_index", b"mini_batch_index", "node_id", b"node_id", "page_size", b"page_size", "page_token", b"page_token", "step_name", b"step_name"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_mini_batch_index", b"_mini_batch_index"]) -> typing.Literal["mini_batch_index"] | None: ...
 
 global___ListLogsRequest = ListLogsRequest
 
@@ -425,6 +561,270 @@ class DownloadOutputResponse(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_crc32", b"_crc32"]) -> typing.Literal["crc32"] | None: ...
 
 global___DownloadOutputResponse = DownloadOutputResponse
+
+@typing.final
+class ListMiniBatchesRequest(google.protobuf.message.Message):
+    """Which mini-batches."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    STEP_NAME_FIELD_NUMBER: builtins.int
+    STATES_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
+    SHORT_OF_RESULTS_FIELD_NUMBER: builtins.int
+    NEWEST_FIRST_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Their job."""
+    step_name: builtins.str
+    """Only of this step; empty: of all."""
+    cause: windrow.rpc.v1.work_pb2.Cause.ValueType
+    """Only those of which an attempt ended by this; UNSPECIFIED: all."""
+    short_of_results: builtins.bool
+    """Only those whose `run()` returned fewer results than items."""
+    newest_first: builtins.bool
+    """The last begun first (steps from the last to the first; those that were never begun are left out); else by step and index."""
+    page_size: builtins.int
+    """At most this many; 0: 100; at most 1,000. A page may be shorter, and even empty, though there are more."""
+    page_token: builtins.str
+    """From the last answer; empty: from the beginning."""
+    @property
+    def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[windrow.rpc.v1.mini_batch_pb2.MiniBatchState.ValueType]:
+        """Only those in one of these states; none: in any."""
+
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        step_name: builtins.str = ...,
+        states: collections.abc.Iterable[windrow.rpc.v1.mini_batch_pb2.MiniBatchState.ValueType] | None = ...,
+        cause: windrow.rpc.v1.work_pb2.Cause.ValueType = ...,
+        short_of_results: builtins.bool = ...,
+        newest_first: builtins.bool = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "job_id", b"job_id", "newest_first", b"newest_first", "page_size", b"page_size", "page_token", b"page_token", "short_of_results", b"short_of_results", "states", b"states", "step_name", b"step_name"]) -> None: ...
+
+global___ListMiniBatchesRequest = ListMiniBatchesRequest
+
+@typing.final
+class ListMiniBatchesResponse(google.protobuf.message.Message):
+    """A page of mini-batches."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MINI_BATCHES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Empty: there are no more."""
+    @property
+    def mini_batches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windrow.rpc.v1.mini_batch_pb2.MiniBatch]:
+        """In the order that was asked for."""
+
+    def __init__(
+        self,
+        *,
+        mini_batches: collections.abc.Iterable[windrow.rpc.v1.mini_batch_pb2.MiniBatch] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["mini_batches", b"mini_batches", "next_page_token", b"next_page_token"]) -> None: ...
+
+global___ListMiniBatchesResponse = ListMiniBatchesResponse
+
+@typing.final
+class GetMiniBatchRequest(google.protobuf.message.Message):
+    """Which mini-batch."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    STEP_NAME_FIELD_NUMBER: builtins.int
+    MINI_BATCH_INDEX_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Its job."""
+    step_name: builtins.str
+    """Its step; may be empty where the job has only one."""
+    mini_batch_index: builtins.int
+    """Counted from 0 in its step."""
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        step_name: builtins.str = ...,
+        mini_batch_index: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "mini_batch_index", b"mini_batch_index", "step_name", b"step_name"]) -> None: ...
+
+global___GetMiniBatchRequest = GetMiniBatchRequest
+
+@typing.final
+class GetMiniBatchResponse(google.protobuf.message.Message):
+    """A mini-batch."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MINI_BATCH_FIELD_NUMBER: builtins.int
+    ATTEMPTS_FIELD_NUMBER: builtins.int
+    ITEMS_FIELD_NUMBER: builtins.int
+    ITEMS_LEFT_OUT_FIELD_NUMBER: builtins.int
+    PARTITION_FIELD_NUMBER: builtins.int
+    RECIPE_FIELD_NUMBER: builtins.int
+    items_left_out: builtins.int
+    """Items in words beyond those."""
+    partition: builtins.str
+    """Values of its partition keys, as a JSON object; empty where the input has none."""
+    recipe: builtins.str
+    """What a worker is told to read, as JSON; where it is longer than 256 KiB, only the beginning of its lists."""
+    @property
+    def mini_batch(self) -> windrow.rpc.v1.mini_batch_pb2.MiniBatch:
+        """As it stands."""
+
+    @property
+    def attempts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windrow.rpc.v1.mini_batch_pb2.MiniBatchAttempt]:
+        """Oldest first; of more than 1,000 the newest."""
+
+    @property
+    def items(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Its items in words: a text a file, or one a range of a table; the first 1,000."""
+
+    def __init__(
+        self,
+        *,
+        mini_batch: windrow.rpc.v1.mini_batch_pb2.MiniBatch | None = ...,
+        attempts: collections.abc.Iterable[windrow.rpc.v1.mini_batch_pb2.MiniBatchAttempt] | None = ...,
+        items: collections.abc.Iterable[builtins.str] | None = ...,
+        items_left_out: builtins.int = ...,
+        partition: builtins.str = ...,
+        recipe: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["mini_batch", b"mini_batch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempts", b"attempts", "items", b"items", "items_left_out", b"items_left_out", "mini_batch", b"mini_batch", "partition", b"partition", "recipe", b"recipe"]) -> None: ...
+
+global___GetMiniBatchResponse = GetMiniBatchResponse
+
+@typing.final
+class GetReplayRequest(google.protobuf.message.Message):
+    """Which mini-batch."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    STEP_NAME_FIELD_NUMBER: builtins.int
+    MINI_BATCH_INDEX_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Its job."""
+    step_name: builtins.str
+    """Its step; may be empty where the job has only one."""
+    mini_batch_index: builtins.int
+    """Counted from 0 in its step."""
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        step_name: builtins.str = ...,
+        mini_batch_index: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "mini_batch_index", b"mini_batch_index", "step_name", b"step_name"]) -> None: ...
+
+global___GetReplayRequest = GetReplayRequest
+
+@typing.final
+class GetReplayResponse(google.protobuf.message.Message):
+    """A mini-batch to run again."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class InputsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    STEP_FIELD_NUMBER: builtins.int
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
+    ITEMS_FIELD_NUMBER: builtins.int
+    ITEMS_LEFT_OUT_FIELD_NUMBER: builtins.int
+    INPUTS_FIELD_NUMBER: builtins.int
+    items_left_out: builtins.int
+    """Items in words beyond those."""
+    @property
+    def step(self) -> windrow.rpc.v1.work_pb2.StepSpec:
+        """The step as agents get it, but all outputs are `stored_outputs`, those in folders, too: whoever replays says where they go."""
+
+    @property
+    def assignment(self) -> windrow.rpc.v1.work_pb2.Assignment:
+        """The mini-batch as agents get it; lease_id is 0."""
+
+    @property
+    def items(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Its items in words; the first 1,000."""
+
+    @property
+    def inputs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Inputs as the master sees them: name to path or address; those that are literal values are left out."""
+
+    def __init__(
+        self,
+        *,
+        step: windrow.rpc.v1.work_pb2.StepSpec | None = ...,
+        assignment: windrow.rpc.v1.work_pb2.Assignment | None = ...,
+        items: collections.abc.Iterable[builtins.str] | None = ...,
+        items_left_out: builtins.int = ...,
+        inputs: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["assignment", b"assignment", "step", b"step"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "inputs", b"inputs", "items", b"items", "items_left_out", b"items_left_out", "step", b"step"]) -> None: ...
+
+global___GetReplayResponse = GetReplayResponse
+
+@typing.final
+class GetJobReportRequest(google.protobuf.message.Message):
+    """Which job."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id"]) -> None: ...
+
+global___GetJobReportRequest = GetJobReportRequest
+
+@typing.final
+class GetJobReportResponse(google.protobuf.message.Message):
+    """A job's figures."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DOCUMENT_FIELD_NUMBER: builtins.int
+    document: builtins.bytes
+    """JSON (docs/contracts.md, section 6); at most 16 MiB."""
+    def __init__(
+        self,
+        *,
+        document: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["document", b"document"]) -> None: ...
+
+global___GetJobReportResponse = GetJobReportResponse
 
 @typing.final
 class ListNodesRequest(google.protobuf.message.Message):

@@ -55,10 +55,20 @@ class JobServiceStub(object):
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.WatchJobRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.WatchJobResponse.FromString,
                 _registered_method=True)
+        self.ExplainJob = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/ExplainJob',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobResponse.FromString,
+                _registered_method=True)
         self.CancelJob = channel.unary_unary(
                 '/windrow.rpc.v1.JobService/CancelJob',
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobResponse.FromString,
+                _registered_method=True)
+        self.RetryJob = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/RetryJob',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobResponse.FromString,
                 _registered_method=True)
         self.ListLogs = channel.unary_unary(
                 '/windrow.rpc.v1.JobService/ListLogs',
@@ -74,6 +84,26 @@ class JobServiceStub(object):
                 '/windrow.rpc.v1.JobService/DownloadOutput',
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DownloadOutputRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DownloadOutputResponse.FromString,
+                _registered_method=True)
+        self.ListMiniBatches = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/ListMiniBatches',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListMiniBatchesRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListMiniBatchesResponse.FromString,
+                _registered_method=True)
+        self.GetMiniBatch = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/GetMiniBatch',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetMiniBatchRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetMiniBatchResponse.FromString,
+                _registered_method=True)
+        self.GetReplay = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/GetReplay',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetReplayRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetReplayResponse.FromString,
+                _registered_method=True)
+        self.GetJobReport = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/GetJobReport',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetJobReportRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetJobReportResponse.FromString,
                 _registered_method=True)
         self.ListNodes = channel.unary_unary(
                 '/windrow.rpc.v1.JobService/ListNodes',
@@ -136,8 +166,23 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainJob(self, request, context):
+        """Why each step of a job stands where it stands. NOT_FOUND, reason JOB_UNKNOWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CancelJob(self, request, context):
         """Cancels a job. A job that has ended stays as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetryJob(self, request, context):
+        """Runs what is not done of a job that has ended, as its next generation, into the same outputs. NOT_FOUND, reason
+        JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -159,6 +204,35 @@ class JobServiceServicer(object):
 
     def DownloadOutput(self, request, context):
         """An output: its files one after another, in chunks of at most 1 MiB.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListMiniBatches(self, request, context):
+        """Mini-batches of a job, a page at a time; as they are now. NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetMiniBatch(self, request, context):
+        """One mini-batch with all its attempts. NOT_FOUND, reason JOB_UNKNOWN, STEP_UNKNOWN or MINI_BATCH_UNKNOWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetReplay(self, request, context):
+        """What it takes to run a mini-batch again, elsewhere and beside the job: nothing of the job changes. NOT_FOUND as GetMiniBatch;
+        FAILED_PRECONDITION, reason REPLAY_IMPOSSIBLE: what it read is gone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetJobReport(self, request, context):
+        """Figures of a job as of now: who did what when, how long it took, what failed. NOT_FOUND, reason JOB_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -225,10 +299,20 @@ def add_JobServiceServicer_to_server(servicer, server):
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.WatchJobRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.WatchJobResponse.SerializeToString,
             ),
+            'ExplainJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainJob,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobResponse.SerializeToString,
+            ),
             'CancelJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelJob,
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobResponse.SerializeToString,
+            ),
+            'RetryJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryJob,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobResponse.SerializeToString,
             ),
             'ListLogs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListLogs,
@@ -244,6 +328,26 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.DownloadOutput,
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DownloadOutputRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DownloadOutputResponse.SerializeToString,
+            ),
+            'ListMiniBatches': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMiniBatches,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListMiniBatchesRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListMiniBatchesResponse.SerializeToString,
+            ),
+            'GetMiniBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMiniBatch,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetMiniBatchRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetMiniBatchResponse.SerializeToString,
+            ),
+            'GetReplay': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReplay,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetReplayRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetReplayResponse.SerializeToString,
+            ),
+            'GetJobReport': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetJobReport,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetJobReportRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetJobReportResponse.SerializeToString,
             ),
             'ListNodes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListNodes,
@@ -391,6 +495,33 @@ class JobService(object):
             _registered_method=True)
 
     @staticmethod
+    def ExplainJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/ExplainJob',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def CancelJob(request,
             target,
             options=(),
@@ -407,6 +538,33 @@ class JobService(object):
             '/windrow.rpc.v1.JobService/CancelJob',
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobRequest.SerializeToString,
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/RetryJob',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -488,6 +646,114 @@ class JobService(object):
             '/windrow.rpc.v1.JobService/DownloadOutput',
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.DownloadOutputRequest.SerializeToString,
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.DownloadOutputResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMiniBatches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/ListMiniBatches',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListMiniBatchesRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListMiniBatchesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMiniBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/GetMiniBatch',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetMiniBatchRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetMiniBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReplay(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/GetReplay',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetReplayRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetReplayResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetJobReport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/GetJobReport',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetJobReportRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.GetJobReportResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,11 +48,25 @@ class JobServiceStub:
     ]
     """The job now (when its seq is above after_seq) and whenever it changes, at most ten times a second; ends when the job has ended."""
 
+    ExplainJob: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.ExplainJobRequest,
+        windrow.rpc.v1.job_service_pb2.ExplainJobResponse,
+    ]
+    """Why each step of a job stands where it stands. NOT_FOUND, reason JOB_UNKNOWN."""
+
     CancelJob: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.CancelJobRequest,
         windrow.rpc.v1.job_service_pb2.CancelJobResponse,
     ]
     """Cancels a job. A job that has ended stays as it is."""
+
+    RetryJob: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.RetryJobRequest,
+        windrow.rpc.v1.job_service_pb2.RetryJobResponse,
+    ]
+    """Runs what is not done of a job that has ended, as its next generation, into the same outputs. NOT_FOUND, reason
+    JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
+    """
 
     ListLogs: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.ListLogsRequest,
@@ -71,6 +85,32 @@ class JobServiceStub:
         windrow.rpc.v1.job_service_pb2.DownloadOutputResponse,
     ]
     """An output: its files one after another, in chunks of at most 1 MiB."""
+
+    ListMiniBatches: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.ListMiniBatchesRequest,
+        windrow.rpc.v1.job_service_pb2.ListMiniBatchesResponse,
+    ]
+    """Mini-batches of a job, a page at a time; as they are now. NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN."""
+
+    GetMiniBatch: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.GetMiniBatchRequest,
+        windrow.rpc.v1.job_service_pb2.GetMiniBatchResponse,
+    ]
+    """One mini-batch with all its attempts. NOT_FOUND, reason JOB_UNKNOWN, STEP_UNKNOWN or MINI_BATCH_UNKNOWN."""
+
+    GetReplay: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.GetReplayRequest,
+        windrow.rpc.v1.job_service_pb2.GetReplayResponse,
+    ]
+    """What it takes to run a mini-batch again, elsewhere and beside the job: nothing of the job changes. NOT_FOUND as GetMiniBatch;
+    FAILED_PRECONDITION, reason REPLAY_IMPOSSIBLE: what it read is gone.
+    """
+
+    GetJobReport: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.GetJobReportRequest,
+        windrow.rpc.v1.job_service_pb2.GetJobReportResponse,
+    ]
+    """Figures of a job as of now: who did what when, how long it took, what failed. NOT_FOUND, reason JOB_UNKNOWN."""
 
     ListNodes: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.ListNodesRequest,
@@ -138,11 +178,25 @@ class JobServiceAsyncStub:
     ]
     """The job now (when its seq is above after_seq) and whenever it changes, at most ten times a second; ends when the job has ended."""
 
+    ExplainJob: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.ExplainJobRequest,
+        windrow.rpc.v1.job_service_pb2.ExplainJobResponse,
+    ]
+    """Why each step of a job stands where it stands. NOT_FOUND, reason JOB_UNKNOWN."""
+
     CancelJob: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.CancelJobRequest,
         windrow.rpc.v1.job_service_pb2.CancelJobResponse,
     ]
     """Cancels a job. A job that has ended stays as it is."""
+
+    RetryJob: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.RetryJobRequest,
+        windrow.rpc.v1.job_service_pb2.RetryJobResponse,
+    ]
+    """Runs what is not done of a job that has ended, as its next generation, into the same outputs. NOT_FOUND, reason
+    JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
+    """
 
     ListLogs: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.ListLogsRequest,
@@ -161,6 +215,32 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.DownloadOutputResponse,
     ]
     """An output: its files one after another, in chunks of at most 1 MiB."""
+
+    ListMiniBatches: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.ListMiniBatchesRequest,
+        windrow.rpc.v1.job_service_pb2.ListMiniBatchesResponse,
+    ]
+    """Mini-batches of a job, a page at a time; as they are now. NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN."""
+
+    GetMiniBatch: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.GetMiniBatchRequest,
+        windrow.rpc.v1.job_service_pb2.GetMiniBatchResponse,
+    ]
+    """One mini-batch with all its attempts. NOT_FOUND, reason JOB_UNKNOWN, STEP_UNKNOWN or MINI_BATCH_UNKNOWN."""
+
+    GetReplay: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.GetReplayRequest,
+        windrow.rpc.v1.job_service_pb2.GetReplayResponse,
+    ]
+    """What it takes to run a mini-batch again, elsewhere and beside the job: nothing of the job changes. NOT_FOUND as GetMiniBatch;
+    FAILED_PRECONDITION, reason REPLAY_IMPOSSIBLE: what it read is gone.
+    """
+
+    GetJobReport: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.GetJobReportRequest,
+        windrow.rpc.v1.job_service_pb2.GetJobReportResponse,
+    ]
+    """Figures of a job as of now: who did what when, how long it took, what failed. NOT_FOUND, reason JOB_UNKNOWN."""
 
     ListNodes: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.ListNodesRequest,
@@ -237,12 +317,30 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         """The job now (when its seq is above after_seq) and whenever it changes, at most ten times a second; ends when the job has ended."""
 
     @abc.abstractmethod
+    def ExplainJob(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.ExplainJobRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.ExplainJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.ExplainJobResponse]]:
+        """Why each step of a job stands where it stands. NOT_FOUND, reason JOB_UNKNOWN."""
+
+    @abc.abstractmethod
     def CancelJob(
         self,
         request: windrow.rpc.v1.job_service_pb2.CancelJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.CancelJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.CancelJobResponse]]:
         """Cancels a job. A job that has ended stays as it is."""
+
+    @abc.abstractmethod
+    def RetryJob(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.RetryJobRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.RetryJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.RetryJobResponse]]:
+        """Runs what is not done of a job that has ended, as its next generation, into the same outputs. NOT_FOUND, reason
+        JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
+        """
 
     @abc.abstractmethod
     def ListLogs(
@@ -267,6 +365,40 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.job_service_pb2.DownloadOutputResponse], collections.abc.AsyncIterator[windrow.rpc.v1.job_service_pb2.DownloadOutputResponse]]:
         """An output: its files one after another, in chunks of at most 1 MiB."""
+
+    @abc.abstractmethod
+    def ListMiniBatches(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.ListMiniBatchesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.ListMiniBatchesResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.ListMiniBatchesResponse]]:
+        """Mini-batches of a job, a page at a time; as they are now. NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN."""
+
+    @abc.abstractmethod
+    def GetMiniBatch(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.GetMiniBatchRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.GetMiniBatchResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.GetMiniBatchResponse]]:
+        """One mini-batch with all its attempts. NOT_FOUND, reason JOB_UNKNOWN, STEP_UNKNOWN or MINI_BATCH_UNKNOWN."""
+
+    @abc.abstractmethod
+    def GetReplay(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.GetReplayRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.GetReplayResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.GetReplayResponse]]:
+        """What it takes to run a mini-batch again, elsewhere and beside the job: nothing of the job changes. NOT_FOUND as GetMiniBatch;
+        FAILED_PRECONDITION, reason REPLAY_IMPOSSIBLE: what it read is gone.
+        """
+
+    @abc.abstractmethod
+    def GetJobReport(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.GetJobReportRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.GetJobReportResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.GetJobReportResponse]]:
+        """Figures of a job as of now: who did what when, how long it took, what failed. NOT_FOUND, reason JOB_UNKNOWN."""
 
     @abc.abstractmethod
     def ListNodes(

@@ -44,6 +44,8 @@ class _WorkerPhaseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """In `shutdown()`."""
     WORKER_PHASE_FETCHING: _WorkerPhase.ValueType  # 8
     """Of an attempt: no worker has it yet, its data is brought to the node from storage."""
+    WORKER_PHASE_BUILDING: _WorkerPhase.ValueType  # 9
+    """Of a node that has no worker for the step yet: it builds the step's environment. The process number is 0."""
 
 class WorkerPhase(_WorkerPhase, metaclass=_WorkerPhaseEnumTypeWrapper):
     """What a worker does."""
@@ -66,6 +68,8 @@ WORKER_PHASE_STOPPING: WorkerPhase.ValueType  # 7
 """In `shutdown()`."""
 WORKER_PHASE_FETCHING: WorkerPhase.ValueType  # 8
 """Of an attempt: no worker has it yet, its data is brought to the node from storage."""
+WORKER_PHASE_BUILDING: WorkerPhase.ValueType  # 9
+"""Of a node that has no worker for the step yet: it builds the step's environment. The process number is 0."""
 global___WorkerPhase = WorkerPhase
 
 class _NodeState:

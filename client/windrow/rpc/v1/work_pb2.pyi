@@ -171,6 +171,10 @@ class StepSpec(google.protobuf.message.Message):
     WEIGHT_FIELD_NUMBER: builtins.int
     SIDE_INPUTS_FIELD_NUMBER: builtins.int
     STORED_OUTPUTS_FIELD_NUMBER: builtins.int
+    COMMAND_FIELD_NUMBER: builtins.int
+    RESOURCE_MONITOR_INTERVAL_FIELD_NUMBER: builtins.int
+    PROFILING_MODULE_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique for ever over one master's state."""
     job_id: builtins.str
@@ -199,6 +203,14 @@ class StepSpec(google.protobuf.message.Message):
     """The higher, the sooner; steps of equal priority share a node's slots by weight."""
     weight: builtins.int
     """Share among steps of equal priority; at least 1."""
+    command: builtins.str
+    """Not empty: a command step. Its one mini-batch, which has no input, is this shell command; there is no entry script.
+    Inputs and outputs are named in it as in `arguments`.
+    """
+    resource_monitor_interval: builtins.int
+    """Seconds between two looks at the resources of the node; 0: none."""
+    profiling_module: builtins.str
+    """Module by which workers profile themselves: cProfile or profile; empty: none."""
     @property
     def arguments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The script's arguments: sys.argv[1:]. The name of a side input between two NUL characters stands for its local
@@ -231,6 +243,10 @@ class StepSpec(google.protobuf.message.Message):
         that the mini-batch is done.
         """
 
+    @property
+    def environment(self) -> global___Environment:
+        """What has to be installed for its scripts; unset: they run in the agent's own Python."""
+
     def __init__(
         self,
         *,
@@ -254,11 +270,53 @@ class StepSpec(google.protobuf.message.Message):
         weight: builtins.int = ...,
         side_inputs: collections.abc.Iterable[global___SideInput] | None = ...,
         stored_outputs: collections.abc.Iterable[global___StoredOutput] | None = ...,
+        command: builtins.str = ...,
+        resource_monitor_interval: builtins.int = ...,
+        profiling_module: builtins.str = ...,
+        environment: global___Environment | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["run_invocation_timeout", b"run_invocation_timeout", "task_overhead_timeout", b"task_overhead_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "code_digest", b"code_digest", "entry_script", b"entry_script", "environment_variables", b"environment_variables", "generation", b"generation", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "reader", b"reader", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "weight", b"weight"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["environment", b"environment", "run_invocation_timeout", b"run_invocation_timeout", "task_overhead_timeout", b"task_overhead_timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "code_digest", b"code_digest", "command", b"command", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "weight", b"weight"]) -> None: ...
 
 global___StepSpec = StepSpec
+
+@typing.final
+class Environment(google.protobuf.message.Message):
+    """A virtual environment, from a conda or pip list; built on a node before workers start, once for all steps that ask for
+    the same.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PYTHON_FIELD_NUMBER: builtins.int
+    REQUIREMENTS_FIELD_NUMBER: builtins.int
+    CONSTRAINTS_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    python: builtins.str
+    """Version of Python to ask for, as in 3.10 or >=3.9,<3.12; empty: that of the agent's own Python."""
+    @property
+    def requirements(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Lines of pip."""
+
+    @property
+    def constraints(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Lines of pip: bounds for whatever is installed."""
+
+    @property
+    def options(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Options of pip, as in --extra-index-url=https://…"""
+
+    def __init__(
+        self,
+        *,
+        python: builtins.str = ...,
+        requirements: collections.abc.Iterable[builtins.str] | None = ...,
+        constraints: collections.abc.Iterable[builtins.str] | None = ...,
+        options: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["constraints", b"constraints", "options", b"options", "python", b"python", "requirements", b"requirements"]) -> None: ...
+
+global___Environment = Environment
 
 @typing.final
 class SideInput(google.protobuf.message.Message):

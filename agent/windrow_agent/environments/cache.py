@@ -1,0 +1,171 @@
+"""The folder of a node's environments, which several agents of one machine may share.
+
+    <folder>/<digest>/                 an environment, or one that is being built
+    <folder>/<digest>/windrow.json     it is whole; its mtime is when it was used last
+    <folder>/<digest>.lock             flock: exclusive while it is built or removed, shared while it is used
+
+Invariants:
+1. What has a `windrow.json` is whole: that is written last, synced, and renamed into place.
+2. Nobody writes to an environment, or removes one, without its exclusive lock. uv inherits the lock, so that an
+   agent's death does not set free what uv still writes to.
+3. What is not whole is removed before it is built again.
+
+An environment is built in its final place and not renamed: its programs hold the path of their interpreter.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = "windrow.json"
+KEPT = 20
+KEPT_BYTES = 64 << 30
+UNUSED_S = 60 * 24 * 3600.0
+"""Of environments that nobody uses: so many are kept, of so many bytes in all, unused for at most so long."""
+
+
+@dataclass(slots=True)
+class Lock:
+    """A held lock of one environment; give it back."""
+
+    descriptor: int
+
+    def release(self) -> None:
+        """Repeatable."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class Cache:
+    """The environments below one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def place(self, digest: str) -> Path:
+        """Where an environment is, or will be."""
+        return self.folder / digest
+
+    def python(self, digest: str) -> Path:
+        """Its interpreter."""
+        return self.folder / digest / "bin" / "python"
+
+    def try_lock(self, digest: str) -> Lock | None:
+        """The exclusive lock of an environment; None while another holds it. Raises OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{digest}.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Who prunes removes the file of the lock, too: this one must still be it.
+            if os.fstat(descriptor).st_ino == path.stat().st_ino:
+                return Lock(descriptor)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
+                os.close(descriptor)
+                raise
+        os.close(descriptor)
+        return None
+
+    def try_share(self, digest: str) -> Lock | None:
+        """A shared lock of an environment that is whole; None where it is not, or is being built. Raises OSError."""
+        if not self.is_whole(digest):
+            return None
+        try:
+            descriptor = os.open(self.folder / f"{digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                os.close(descriptor)
+                return None
+        except FileNotFoundError:
+            return None
+        lock = Lock(descriptor)
+        if self.is_whole(digest):
+            return lock
+        lock.release()
+        return None
+
+    def is_whole(self, digest: str) -> bool:
+        """Whether an environment is there, to its last file."""
+        return (self.folder / digest / MARK).exists()
+
+    def note_use(self, digest: str) -> None:
+        """It is used now. Best effort: a cache of another user's can still be read."""
+        try:
+            os.utime(self.folder / digest / MARK)
+        except OSError:
+            pass
+
+    def remove(self, digest: str) -> None:
+        """Takes an environment away; its exclusive lock is held."""
+        place = self.folder / digest
+        try:
+            (place / MARK).unlink(missing_ok=True)
+        except NotADirectoryError:
+            place.unlink()
+        shutil.rmtree(place, ignore_errors=True)
+
+    def finish(self, digest: str, facts: dict[str, object]) -> None:
+        """Everything of an environment is there: says so, durably. Raises OSError."""
+        place = self.folder / digest
+        # What was installed must not be missing after a loss of power, when the mark is there.
+        os.sync()
+        temporary = place / f"{MARK}.partial"
+        with temporary.open("w") as file:
+            json.dump(facts | {"bytes": _size(place)}, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(place / MARK)
+        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def prune(self) -> list[str]:
+        """Removes what nobody uses and what is too much, the longest unused first; returns the digests removed."""
+        found: list[tuple[float, int, str]] = []
+        for mark in self.folder.glob(f"*/{MARK}"):
+            try:
+                used = mark.stat().st_mtime
+                size = json.loads(mark.read_text()).get("bytes", 0)
+            except (OSError, ValueError):
+                continue
+            found.append((used, size, mark.parent.name))
+        removed, kept_bytes = [], 0
+        for number, (used, size, digest) in enumerate(sorted(found, reverse=True), 1):
+            kept_bytes += size
+            if number <= KEPT and kept_bytes <= KEPT_BYTES and time.time() - used <= UNUSED_S:
+                continue
+            lock = self.try_lock(digest)
+            if lock is None:
+                continue  # in use
+            try:
+                self.remove(digest)
+                (self.folder / f"{digest}.lock").unlink(missing_ok=True)
+                removed.append(digest)
+            finally:
+                lock.release()
+        return removed
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(f"{parent}/{name}").st_size
+            except OSError:
+                continue
+    return total

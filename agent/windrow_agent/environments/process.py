@@ -1,0 +1,75 @@
+"""Processes that make environments: started on the event loop's thread, waited for without blocking it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from windrow_agent.node import strays
+
+POLL_S = 0.05
+
+
+class Abandoned(Exception):
+    """Nobody wants the result any more."""
+
+
+class Process:
+    """One process, leader of its group. ``output`` gets what it says; ``kept_open``: a descriptor that it inherits."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        *,
+        output: int,
+        folder: Path | None = None,
+        kept_open: int | None = None,
+    ) -> None:
+        """Raises OSError: it cannot be started."""
+        self._process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=dict(variables),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[] if kept_open is None else [kept_open],
+            process_group=0,
+        )
+        # Else whoever buries orphans would take its exit code.
+        strays.AWAITED.add(self._process.pid)
+
+    async def wait(self, is_wanted: Callable[[], bool]) -> int:
+        """Its exit code; it is killed when nobody wants it any more, or the waiting is cancelled. Raises Abandoned."""
+        try:
+            while (code := self._process.poll()) is None:
+                if not is_wanted():
+                    raise Abandoned
+                await asyncio.sleep(POLL_S)
+            return code
+        finally:
+            if self._process.returncode is None:
+                self.kill()
+                self._process.wait()
+            strays.AWAITED.discard(self._process.pid)
+
+    def kill(self) -> None:
+        """Ends it and what it has started."""
+        if self._process.returncode is None:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def signal_words(code: int) -> str:
+    """Of an exit code below 0, the signal's name."""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

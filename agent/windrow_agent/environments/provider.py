@@ -1,0 +1,231 @@
+"""The environments of this agent's steps: found in the cache, or built, while their steps wait.
+
+States of an environment, for one step::
+
+    WANTED ──whole in the cache──► HELD ──step dropped──► (given back)
+       └──lock──► BUILDING ──whole──► HELD
+                     ├──uv failed, of the node──► BUILDING again, at most TRIES times
+                     └──uv failed, or nobody wants it──► FAILED
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from windrow.interpreter import NoInterpreter, find_interpreter
+from windrow.journal import say
+from windrow.rpc.v1 import work_pb2 as work
+
+from windrow_agent.environments.build import Build, stated_version
+from windrow_agent.environments.cache import Cache, Lock
+from windrow_agent.environments.process import POLL_S, Abandoned
+from windrow_agent.environments.recipe import Recipe, build_variables, recipe_of
+from windrow_agent.environments.verdict import EnvironmentFailed
+from windrow_agent.workers.capture import CapturedFile
+
+TRIES = 2
+PAUSE_S = 3.0
+
+
+@dataclass(slots=True)
+class Held:
+    """An environment that a step uses; give it back. `missing`: of the libraries asked for, those it lacks."""
+
+    folder: Path
+    python: Path
+    version: str
+    missing: list[str]
+    lock: Lock
+
+    def release(self) -> None:
+        """Repeatable."""
+        self.lock.release()
+
+
+def folder_of(configured: Path | None, agent_folder: Path, environment: Mapping[str, str]) -> Path:
+    """Where environments are kept: where the node's owner says, else in the user's cache, which all agents of one
+    machine share, else (that cannot be written) in the agent's own folder."""
+    if configured is not None:
+        return configured
+    cache = environment.get("XDG_CACHE_HOME") or (
+        str(Path(home) / ".cache") if (home := environment.get("HOME", "")) else ""
+    )
+    if cache.startswith("/"):
+        folder = Path(cache) / "windrow" / "environments"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            pass
+        else:
+            if os.access(folder, os.W_OK | os.X_OK):
+                return folder
+    return agent_folder / "environments"
+
+
+class Environments:
+    """Provides what steps ask for. `python`: as configured for scripts without an environment."""
+
+    def __init__(
+        self, folder: Callable[[], Path], python: str | None, environment: Mapping[str, str], uv_cache: Path
+    ) -> None:
+        """`folder`: of the cache, looked up at first need; `uv_cache`: for uv, where the user's cannot be written."""
+        self._folder = folder
+        self._python = python
+        self._environment = environment
+        self._uv_cache = uv_cache
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._builds: set[Build] = set()
+
+    async def provide(
+        self,
+        wanted: work.Environment,
+        *,
+        code: Path,
+        libraries: tuple[str, ...],
+        log: CapturedFile,
+        is_wanted: Callable[[], bool],
+        on_build: Callable[[], None],
+    ) -> Held:
+        """An environment, whole. `log` gets uv's words; `on_build` is called when one has to be built, or waited for.
+
+        Raises EnvironmentFailed, Abandoned (`is_wanted` says no).
+        """
+        try:
+            own = find_interpreter(self._python, self._environment)
+        except NoInterpreter as error:
+            raise EnvironmentFailed(str(error), of_node=True) from error
+        try:
+            cache = Cache(await asyncio.to_thread(self._folder))
+            recipe = recipe_of(wanted, own)
+            async with self._turns.setdefault(recipe.digest, asyncio.Lock()):
+                while True:
+                    held = await self._held(cache, recipe, code, libraries)
+                    if held is not None:
+                        return held
+                    on_build()
+                    await self._build(cache, recipe, log, is_wanted)
+        except OSError as error:
+            raise EnvironmentFailed(
+                f"the node cannot keep it: {error}. See to the disk and the permissions of its folder of environments "
+                "(windrow agent --environments-folder DIR names another)",
+                of_node=True,
+            ) from error
+
+    def close(self) -> None:
+        """Ends what is being built: what is left of it is no environment, and removed by the next that builds it."""
+        for build in self._builds:
+            build.kill()
+
+    async def _held(self, cache: Cache, recipe: Recipe, code: Path, libraries: tuple[str, ...]) -> Held | None:
+        """One that is whole, and still runs: the interpreter that it rests on may be gone."""
+        lock = cache.try_share(recipe.digest)
+        if lock is None:
+            return None
+        python = cache.python(recipe.digest)
+        try:
+            state = await stated_version(python, code, libraries, self._environment)
+        except BaseException:
+            lock.release()
+            raise
+        if state is None:
+            lock.release()
+            own = cache.try_lock(recipe.digest)
+            if own is None:
+                raise EnvironmentFailed(
+                    f"{python} does not run any more, and other steps still use it. Remove {python.parent.parent} when "
+                    "they have ended",
+                    of_node=True,
+                )
+            await asyncio.to_thread(cache.remove, recipe.digest)
+            own.release()
+            return None
+        cache.note_use(recipe.digest)
+        return Held(python.parent.parent, python, state[0], state[1], lock)
+
+    async def _build(self, cache: Cache, recipe: Recipe, log: CapturedFile, is_wanted: Callable[[], bool]) -> None:
+        """Returns when the environment may be whole: built here, or by another agent of this machine meanwhile."""
+        lock = await self._lock(cache, recipe, log, is_wanted)
+        try:
+            if cache.is_whole(recipe.digest):
+                return
+            begun = time.monotonic()
+            for number in range(1, TRIES + 1):
+                try:
+                    await self._build_once(cache, recipe, lock, log, is_wanted)
+                    break
+                except EnvironmentFailed as failed:
+                    await asyncio.to_thread(cache.remove, recipe.digest)
+                    if not failed.of_node or number == TRIES:
+                        raise
+                    _write(log, f"windrow: this may be the node's network or disk; try {number + 1} of {TRIES}")
+                    await self._pause(PAUSE_S * number, is_wanted)
+                except BaseException:
+                    await asyncio.to_thread(cache.remove, recipe.digest)
+                    raise
+            took_s = time.monotonic() - begun
+            say(logging.INFO, "environment built", digest=recipe.digest, seconds=round(took_s, 1))
+            _write(log, f"windrow: the environment is whole after {took_s:.1f} s: {cache.place(recipe.digest)}")
+            for digest in await asyncio.to_thread(cache.prune):
+                say(logging.INFO, "environment removed", digest=digest)
+        finally:
+            lock.release()
+
+    async def _lock(self, cache: Cache, recipe: Recipe, log: CapturedFile, is_wanted: Callable[[], bool]) -> Lock:
+        told = False
+        while True:
+            lock = cache.try_lock(recipe.digest)
+            if lock is not None:
+                return lock
+            if not told:
+                _write(log, "windrow: another agent of this machine builds this environment, or has begun to; waiting")
+                told = True
+            await self._pause(POLL_S, is_wanted)
+
+    async def _build_once(
+        self, cache: Cache, recipe: Recipe, lock: Lock, log: CapturedFile, is_wanted: Callable[[], bool]
+    ) -> None:
+        await asyncio.to_thread(cache.remove, recipe.digest)
+        build = Build(
+            recipe,
+            cache.place(recipe.digest),
+            variables=build_variables(self._environment, self._cache_of_uv()),
+            lock=lock.descriptor,
+            log=log,
+            wanted=is_wanted,
+        )
+        self._builds.add(build)
+        try:
+            await build.run()
+        finally:
+            self._builds.discard(build)
+        facts: dict[str, object] = {"python": recipe.python, "requirements": recipe.requirements.splitlines()}
+        await asyncio.to_thread(cache.finish, recipe.digest, facts)
+
+    def _cache_of_uv(self) -> str:
+        """A folder for uv where it could not keep what it fetches; else ""."""
+        home = self._environment.get("XDG_CACHE_HOME") or self._environment.get("HOME", "")
+        return "" if home and os.access(home, os.W_OK | os.X_OK) else str(self._uv_cache)
+
+    @staticmethod
+    async def _pause(seconds: float, is_wanted: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            if not is_wanted():
+                raise Abandoned
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(POLL_S, left))
+
+
+def _write(log: CapturedFile, text: str) -> None:
+    try:
+        log.write(f"{text}\n".encode())
+    except OSError:
+        pass  # uv itself will tell of a full disk

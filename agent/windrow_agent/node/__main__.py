@@ -1,0 +1,73 @@
+"""`python -m windrow_agent.node`: what an agent on this machine would offer, and what it could ask of the kernel, as
+one JSON document. For `windrow doctor` and dry runs; each feature is tried, in this process and a child of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+
+from windrow_agent.node import resources
+from windrow_agent.node.kernel import become_subreaper, forbid_dumps
+from windrow_agent.workers.gpus import find_gpus
+from windrow_agent.workers.oom import OomCounter
+
+_PR_SET_PDEATHSIG = "import ctypes, sys; sys.exit(ctypes.CDLL(None).prctl(1, 9, 0, 0, 0))"
+
+
+def look() -> dict[str, object]:
+    """The whole document."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return {
+        "cpu_count": resources.cpu_count(),
+        "machine_cpu_count": os.cpu_count(),
+        "memory_bytes": resources.memory_bytes(),
+        "machine_memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "gpus": list(find_gpus(os.environ)),
+        "sees_oom_kills": OomCounter().is_there,
+        "open_files": {"soft": soft, "hard": None if hard == resource.RLIM_INFINITY else hard},
+        "kernel": {
+            "pidfd_open": _pidfd(),
+            "PR_SET_PDEATHSIG": _pdeathsig(),
+            "PR_SET_CHILD_SUBREAPER": become_subreaper(),
+            "PR_SET_DUMPABLE": forbid_dumps(),
+            "SOCK_SEQPACKET": _seqpacket(),
+            "memfd_create": _memfd(),
+        },
+    }
+
+
+def _pidfd() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+def _pdeathsig() -> bool:
+    return subprocess.run([sys.executable, "-c", _PR_SET_PDEATHSIG], check=False).returncode == 0
+
+
+def _seqpacket() -> bool:
+    try:
+        for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET):
+            end.close()
+    except OSError:
+        return False
+    return True
+
+
+def _memfd() -> bool:
+    try:
+        os.close(os.memfd_create("windrow"))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    print(json.dumps(look()))

@@ -1,0 +1,325 @@
+"""``python -m windrow_agent.replay FILE``: runs one mini-batch again, in this terminal, beside its job.
+
+Does with the agent's own parts what an agent does before a worker gets a mini-batch (code, the step's environment, side
+inputs, data from stores, the worker's configuration), then becomes the worker's replay host. Nothing is said to a
+master.
+
+FILE is a JSON object: ``folder`` (for all that is made), ``step`` and ``assignment`` (StepSpec and Assignment of
+GetReplay, base64), ``inputs`` (name to path), ``archive`` (the code's) or ``code`` (a folder to be used as it is),
+``python`` (in place of the step's environment), ``pdb``, ``write_outputs``, ``master`` (its address, for messages).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from windrow.interpreter import NoInterpreter, check_interpreter, find_interpreter
+from windrow.rpc.v1 import agent_service_pb2 as rpc
+from windrow.rpc.v1 import work_pb2 as work
+from windrow.storage.urls import is_remote
+
+from windrow_agent.agent import boot_path
+from windrow_agent.code_cache import CodeCache, CodeUnavailable
+from windrow_agent.config import default_node_id
+from windrow_agent.environments.libraries import needed_libraries
+from windrow_agent.environments.provider import Environments, Held, folder_of
+from windrow_agent.environments.verdict import EnvironmentFailed
+from windrow_agent.fetching.fetcher import Fetcher, NotFetched
+from windrow_agent.flow import packet_of
+from windrow_agent.leases.lease import Lease
+from windrow_agent.pool import hosting, now_ns
+from windrow_agent.steps import BadStep, Step
+from windrow_agent.workers import frames
+from windrow_agent.workers.environment import mark_of, worker_environment
+from windrow_agent.workers.gpus import find_gpus
+from windrow_agent.workers.page import Page
+
+LEASE_ID = 1
+FETCHED_BYTES_MAX = 1 << 50
+INLINE_ROWS_BYTES_MAX = 256 << 10
+MISSING_SHOWN = 5
+PASSED = ("PYTHONBREAKPOINT", "COLUMNS", "LINES", "COLORTERM", "NO_COLOR")
+"""What a terminal's user expects to reach the debugger, besides what workers get."""
+
+
+class CannotReplay(Exception):
+    """The mini-batch cannot be run here; the text says what is missing, why, and what to do."""
+
+
+def main(arguments: list[str]) -> int:
+    """Becomes the worker, and does not return; 1 where it cannot be prepared, 2 for bad usage."""
+    if len(arguments) != 1:
+        print("usage: python -m windrow_agent.replay FILE    (FILE: a JSON document)", file=sys.stderr)
+        return 2
+    try:
+        asyncio.run(_prepare(json.loads(Path(arguments[0]).read_text())))
+    except (CannotReplay, CodeUnavailable, NotFetched, NoInterpreter, BadStep) as error:
+        print(f"windrow: The mini-batch cannot be replayed here. {str(error).rstrip('.')}.", file=sys.stderr)
+    except OSError as error:
+        print(f"windrow: The replay could not be prepared: {error}.", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    return 1
+
+
+async def _prepare(given: dict[str, Any]) -> NoReturn:
+    """Makes everything ready, then becomes the worker. Raises CannotReplay and what main tells."""
+    folder = Path(given["folder"])
+    spec = work.StepSpec.FromString(base64.b64decode(given["step"]))
+    assignment = work.Assignment.FromString(base64.b64decode(given["assignment"]))
+    places = _output_places(spec, folder / "outputs", write_outputs=bool(given.get("write_outputs")))
+    step = Step.open(spec, folder, default_node_id(), 1, now_ns())
+    if given.get("code"):
+        code = Path(given["code"])
+    else:
+        archive = Path(given["archive"])
+        await CodeCache(archive.parent, _no_download).unpack(spec.code_digest, step.code)
+        code = step.code
+    await _check_visible(step, assignment.recipe, given)
+    built = await _environment(step, code) if spec.HasField("environment") and not given.get("python") else None
+    python = str(built.python) if built is not None else find_interpreter(given.get("python"), os.environ)
+    if built is None:
+        check_interpreter(python)
+    recipe = await _bring(step, assignment)
+    _become(python, built, given, step, code, assignment, recipe, places)
+
+
+async def _no_download(digest: str, partial: Path) -> None:
+    raise CodeUnavailable(f"The code archive {digest} was damaged on its way here. Try again")
+
+
+# The environment.
+
+
+async def _environment(step: Step, code: Path) -> Held:
+    """What the step's script runs in, found in this user's cache or built. Raises CannotReplay."""
+
+    def begin() -> None:
+        print("Building the step's environment (--python PATH: none is built) ...", file=sys.stderr)
+
+    folder = os.environ.get("WINDROW_ENVIRONMENTS_FOLDER")
+    environments = Environments(
+        lambda: folder_of(Path(folder) if folder else None, step.folder, os.environ),
+        None,
+        os.environ,
+        step.folder / "uv-cache",
+    )
+    log = step.log_file(rpc.LOG_KIND_ENVIRONMENT, 0)
+    try:
+        held = await environments.provide(
+            step.spec.environment,
+            code=code,
+            libraries=needed_libraries(step.reader, step.rows),
+            log=log,
+            is_wanted=lambda: True,
+            on_build=begin,
+        )
+    except EnvironmentFailed as failed:
+        detail = f"\n{failed.detail.rstrip()}" if failed.detail else ""
+        raise CannotReplay(f"Its environment could not be built: {failed}{detail}") from failed
+    finally:
+        log.end()
+    if held.missing:
+        held.release()
+        raise CannotReplay(
+            f"Its environment has no {' and '.join(held.missing)}, which it needs for its table: add what is missing "
+            "to the dependencies of its conda_file, and submit the job again; or replay it with --python PATH"
+        )
+    # It is held for as long as the process lives that this one becomes.
+    os.set_inheritable(held.lock.descriptor, True)
+    return held
+
+
+# Outputs.
+
+
+def _output_places(spec: work.StepSpec, scratch: Path, *, write_outputs: bool) -> dict[str, str]:
+    """Where the script's outputs go, by name: below `scratch`, or where they are in the job."""
+    places: dict[str, str] = {}
+    for output in spec.stored_outputs:
+        if write_outputs and not is_remote(output.address):
+            places[output.name] = output.address
+            continue
+        place = scratch / output.name
+        places[output.name] = str(place / output.address.rstrip("/").rpartition("/")[2] if output.is_file else place)
+    return places
+
+
+def _make_outputs(spec: work.StepSpec, places: Mapping[str, str]) -> str:
+    """Makes the outputs' folders; returns the one that the script is told as its own ("": it has none)."""
+    told = ""
+    for output in spec.stored_outputs:
+        place = Path(places[output.name])
+        folder = place.parent if output.is_file else place
+        folder.mkdir(parents=True, exist_ok=True)
+        if spec.output_path == f"\0outputs/{output.name}\0":
+            told = str(folder)
+    return told
+
+
+# Data.
+
+
+async def _check_visible(step: Step, recipe: bytes, given: dict[str, Any]) -> None:
+    """Raises CannotReplay for what the nodes see and this machine does not."""
+    needed = [path for path in given.get("inputs", {}).values() if not is_remote(path)]
+    named = "\0".join((step.spec.command, *step.spec.arguments))
+    wanted = [path for path in needed if path in named] + list(_local_files(step.reader, recipe))
+    missing = await asyncio.to_thread(_missing, wanted)
+    if missing:
+        shown = ", ".join(missing[:MISSING_SHOWN])
+        more = f" and {len(missing) - MISSING_SHOWN:,} more" if len(missing) > MISSING_SHOWN else ""
+        where = f" of the master at {given['master']}" if given.get("master") else ""
+        raise CannotReplay(
+            f"What it reads is not on this machine: {shown}{more}. The nodes{where} see these paths; or they were "
+            "moved or removed since. Replay it on a node, or where the same folders are mounted"
+        )
+
+
+def _missing(paths: list[str]) -> list[str]:
+    return [path for path in dict.fromkeys(paths) if not os.path.exists(path)]  # noqa: PTH110  may be no UTF-8
+
+
+def _local_files(reader: Any, recipe: bytes) -> Iterator[str]:
+    """The paths that a recipe names and that are in no store."""
+    kind = reader.get("kind") if isinstance(reader, dict) else None
+    if kind == "inputs":
+        number, _, rest = recipe.partition(b"\0")
+        yield from _local_files(reader["inputs"][int(number)], rest)
+    elif kind == "files":
+        root = reader["root"]
+        for name in os.fsdecode(recipe).split("\0"):
+            if not is_remote(root) and not is_remote(name):
+                yield os.path.join(root, name)  # noqa: PTH118  text, as it is listed
+    elif kind in ("table", "records") and reader.get("format") != "sorted_rows":
+        where = json.loads(recipe)
+        for part in where.get("parts", (where,)):
+            if "file" in part and not is_remote(part["file"]):
+                yield part["file"]
+
+
+async def _bring(step: Step, assignment: work.Assignment) -> bytes:
+    """Brings what lies in stores, or what workers get copies of, as an agent does; the recipe for the worker. Raises
+    CannotReplay, NotFetched."""
+    if not step.spec.side_inputs and not step.needs_fetching:
+        return bytes(assignment.recipe)
+    loop = asyncio.get_running_loop()
+    brought: asyncio.Future[bytes] = loop.create_future()
+
+    def ready(_: Step, lease: Lease, recipe: bytes) -> None:
+        brought.set_result(recipe)
+
+    def failed(_: Step, lease: Lease, completion: work.Completion) -> None:
+        brought.set_exception(CannotReplay(f"Its data could not be fetched: {completion.message}"))
+
+    fetcher = Fetcher(FETCHED_BYTES_MAX, ready, failed)
+    try:
+        for side in step.spec.side_inputs:
+            print(f"Fetching input {side.name} from {side.address} ...", file=sys.stderr)
+            step.side_inputs[side.name] = await fetcher.bring(step, side.name, side.address, writable=side.writable)
+        if not step.needs_fetching:
+            return bytes(assignment.recipe)
+        print("Fetching the mini-batch ...", file=sys.stderr)
+        fetcher.add(_lease(step, assignment, assignment.recipe), step)
+        return await brought
+    finally:
+        fetcher.close()
+
+
+def _lease(step: Step, assignment: work.Assignment, recipe: bytes) -> Lease:
+    return Lease(
+        lease_id=LEASE_ID,
+        step_id=step.step_id,
+        generation=step.spec.generation,
+        mini_batch_index=assignment.mini_batch_index,
+        item_first=assignment.item_first,
+        item_count=assignment.item_count,
+        recipe=bytes(recipe),
+        attempt=assignment.attempt,
+    )
+
+
+# The worker.
+
+
+def _become(
+    python: str,
+    built: Held | None,
+    given: dict[str, Any],
+    step: Step,
+    code: Path,
+    assignment: work.Assignment,
+    recipe: bytes,
+    places: dict[str, str],
+) -> NoReturn:
+    """Turns this process into the worker. Raises OSError, CannotReplay."""
+    spec = step.spec
+    output_path = _make_outputs(spec, places)
+    scratch = step.scratch / "process000"
+    scratch.mkdir(parents=True, exist_ok=True)
+    logs = step.log_folder / "user" / "entry_script_log" / step.node_id
+    logs.mkdir(parents=True, exist_ok=True)
+    work_near, work_far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    result_near, result_far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    # All that it will ever be sent; it finds the rest of the channel closed behind it.
+    work_near.send(packet_of(_lease(step, assignment, recipe), scratch))
+    work_near.send(frames.shutdown_packet())
+    document = {
+        **hosting(step, 0, step.node_id, 0, scratch, logs),
+        "code_folder": str(code),
+        "work_fd": work_far.fileno(),
+        "result_fd": result_far.fileno(),
+        "page_path": str(Page(step.scratch / "process000.page").path),
+        "inline_rows_bytes_max": INLINE_ROWS_BYTES_MAX,
+        "install_hint": os.environ.get("WINDROW_INSTALL_HINT", ""),
+        "command": step.localised(spec.command, places),
+        "arguments": [step.localised(argument, places) for argument in spec.arguments],
+        "output_path": output_path,
+        "replay": {
+            "pdb": bool(given.get("pdb")),
+            "run_timeout_s": step.limits.run_s,
+            "load_timeout_s": step.limits.load_s,
+            "outputs": places,
+            "kept": bool(given.get("kept")),
+        },
+    }
+    config = step.scratch / "process000.json"
+    config.write_text(json.dumps(document))
+    gpus = find_gpus(os.environ)
+    environment = worker_environment(
+        os.environ,
+        spec.environment_variables,
+        passed=PASSED,
+        built=None if built is None else str(built.folder),
+        job_id=spec.job_id,
+        node_id=step.node_id,
+        node_rank=0,
+        mark=mark_of("replay", 0),
+        output_path=output_path,
+        gpu_count=len(gpus),
+        gpu_device=",".join(gpus) if gpus else None,
+    )
+    for end in (work_near, work_far, result_near, result_far):
+        os.set_inheritable(end.fileno(), True)
+    os.chdir(code)
+    # The loop of asyncio has one of its own for it, which must not stay ignored in what comes after.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(python, [python, str(boot_path()), "--replay", str(config)], environment)
+    except OSError as error:
+        raise CannotReplay(f"The Python interpreter {python} could not be started: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

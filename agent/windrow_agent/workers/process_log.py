@@ -1,0 +1,126 @@
+"""What a worker process did, line by line: `sys/node/<node>/processNNN.txt` (reference 7.1).
+
+A line a mini-batch, where mini-batches take long enough that nobody notices its cost; of shorter ones their number,
+once in a while. Each of them is in `sys/job_report/processed_mini-batches.csv` in any case.
+"""
+
+from __future__ import annotations
+
+import socket
+from datetime import UTC, datetime
+from functools import cache
+
+from windrow.rpc.v1 import work_pb2 as work
+
+from windrow_agent.leases.lease import Lease
+from windrow_agent.workers.capture import CapturedFile
+from windrow_agent.workers.frames import FrameType, Result
+
+TOLD_FROM_S = 0.005
+"""Mini-batches that take less on the average are only counted, but for the first TOLD_FIRST of a process."""
+TOLD_FIRST = 100
+
+
+class ProcessLog:
+    """The log of one worker."""
+
+    __slots__ = ("_counted", "_counted_us", "_file", "_lines", "_told")
+
+    def __init__(self, file: CapturedFile) -> None:
+        self._file = file
+        self._lines: list[str] = []
+        self._counted = self._counted_us = 0
+        self._told = 0
+
+    @property
+    def tells(self) -> bool:
+        """Whether each mini-batch is told of, however short they are."""
+        return self._told < TOLD_FIRST
+
+    def begin(self, name: str, node_id: str, pid: int, python: str, job_id: str, step_name: str) -> None:
+        """The process has been started."""
+        self._say(
+            utc_now(),
+            f"{name} begins: node {node_id} ({node_address()}), pid {pid}, {python}; step {step_name} of job {job_id}",
+        )
+        self.write()
+
+    def add(self, lease: Lease, result: Result, failed_by: str) -> None:
+        """A mini-batch is over; it is written with the next `write`. `failed_by`: its cause, "" for none."""
+        ok = 0 if result.type == FrameType.FAILED else min(result.result_count, result.item_count)
+        self._tell(
+            utc(result.start_unix_us),
+            lease,
+            failed_by or "done",
+            (result.item_count, ok, result.elapsed_us, result.cpu_us, result.run_us),
+        )
+
+    def add_death(self, lease: Lease, completion: work.Completion, failed_by: str) -> None:
+        """The process has died over a mini-batch."""
+        figures = (completion.item_count, 0, completion.elapsed_us, completion.cpu_us, completion.run_us)
+        self._tell(utc(completion.start_unix_us), lease, failed_by, figures)
+
+    def count(self, finished: int, elapsed_us: int) -> None:
+        """So many mini-batches more are over."""
+        self._counted += finished
+        self._counted_us += elapsed_us
+
+    def flush(self) -> None:
+        """Write how many mini-batches have been counted since the last time, if any."""
+        if self._counted:
+            self._say(
+                utc_now(),
+                f"{self._counted} short mini-batches done, {self._counted_us / 1e6:.6f} s; each is in "
+                "sys/job_report/processed_mini-batches.csv when the step has ended",
+            )
+            self._counted = self._counted_us = 0
+        self.write()
+
+    def end(self, how: str) -> None:
+        """The process is gone."""
+        self.flush()
+        self._say(utc_now(), f"ended: {how}")
+        self.write()
+
+    def write(self) -> None:
+        """Write the lines that have gathered. A disk that takes none costs these lines, nothing else."""
+        if self._lines:
+            try:
+                self._file.write("".join(self._lines).encode("utf-8", "backslashreplace"))
+            except OSError:
+                pass
+            self._lines.clear()
+
+    def _tell(self, moment: str, lease: Lease, how: str, figures: tuple[int, int, int, int, int]) -> None:
+        items, ok, elapsed_us, cpu_us, run_us = figures
+        self._told += 1
+        self._say(
+            moment,
+            f"mini-batch {lease.mini_batch_index}, try {lease.attempt}: {how}; total {items}, succeeded {ok}, failed "
+            f"{items - ok}; duration {elapsed_us / 1e6:.6f} s, process time {cpu_us / 1e6:.6f} s, run method "
+            f"{run_us / 1e6:.6f} s",
+        )
+
+    def _say(self, moment: str, text: str) -> None:
+        self._lines.append(f"{moment} {text}\n")
+
+
+def utc(us: int) -> str:
+    """A moment in µs since 1970, as logs have it."""
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def utc_now() -> str:
+    """Now, as logs have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@cache
+def node_address() -> str:
+    """The address from which this node reaches others; nothing is sent, and no name looked up."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

@@ -1,0 +1,176 @@
+"""`windrow data` and `windrow model`: the registry of data assets and models."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windrow.asset import Asset
+from windrow.cli import exit_codes
+from windrow.cli.display.uploads import UploadDisplay
+from windrow.cli.messages import YELLOW, coloured, say
+from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client
+from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
+from windrow.errors import UsageError
+
+WORDS = {"data": "data asset", "model": "model"}
+TYPES_HELP = (
+    "Of data: uri_folder (unless given), uri_file, mltable. Of models: custom_model (unless given), mlflow_model, "
+    "triton_model."
+)
+DEFAULT_TYPES = {"data": "uri_folder", "model": "custom_model"}
+
+
+def make_app(kind: str) -> typer.Typer:
+    """The commands over assets of one kind."""
+    word = WORDS[kind]
+    app = typer.Typer(
+        help=f"The {word}s of a master or state folder: names with versions, for job files.",
+        no_args_is_help=True,
+        epilog=f"example: windrow {kind} create --name flowers --path ./flowers",
+    )
+
+    @app.command("create", epilog=f"example: windrow {kind} create --name flowers --path ./flowers --tag owner=me")
+    @guarded
+    def create(
+        name: Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="Its name.")] = None,
+        version: Annotated[
+            str | None, typer.Option("--version", metavar="VERSION", help="Its version [default: the next number].")
+        ] = None,
+        path: Annotated[
+            str | None,
+            typer.Option("--path", metavar="PATH", help="Where it lies: a file or folder, or an address of storage."),
+        ] = None,
+        type_: Annotated[
+            str | None,
+            typer.Option("--type", metavar="TYPE", help=TYPES_HELP),
+        ] = None,
+        description: Annotated[str | None, typer.Option("--description", metavar="TEXT", help="For people.")] = None,
+        tag: Annotated[
+            list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="For people. Repeatable.")
+        ] = None,
+        file: Annotated[
+            Path | None, typer.Option("--file", "-f", metavar="FILE", help="All this in a YAML file; options win.")
+        ] = None,
+        master: Master = None,
+        state: State = None,
+        output: Output = OutputForm.TEXT,
+    ) -> int:
+        wanted, folder = _wanted(kind, file)
+        if path is not None:
+            folder = Path.cwd()
+        wanted = wanted._replace(
+            name=name or wanted.name,
+            version=version or wanted.version,
+            path=path or wanted.path,
+            type=type_ or wanted.type or DEFAULT_TYPES[kind],
+            description=description if description is not None else wanted.description,
+            tags={**wanted.tags, **dict(_tag(text) for text in tag or ())},
+        )
+        for option, value in (("--name", wanted.name), ("--path", wanted.path)):
+            if not value:
+                raise UsageError(f"The {word} has no {option.lstrip('-')}. Give {option}, or --file FILE.")
+        with open_client(master, state, make=True) as client, UploadDisplay(quiet=output is OutputForm.JSON) as display:
+            made = client.create_asset(wanted, folder=folder, on_upload=display.show)
+        if output is OutputForm.JSON:
+            print_json(made.to_dict())
+        else:
+            out(f"{made.reference}  {made.type}  {made.path}")
+        return exit_codes.DONE
+
+    create.__doc__ = (
+        f"Register a {word}: job files name it as azureml:NAME:VERSION, or azureml:NAME@latest.\n\n"
+        "A version never changes; the same again is harmless. A relative path is data of this machine: it goes along "
+        "to a served master. An absolute one is the master's."
+    )
+
+    @app.command("list", epilog=f"example: windrow {kind} list --name flowers")
+    @guarded
+    def list_assets(
+        name: Annotated[
+            str, typer.Option("--name", "-n", metavar="NAME", help="All versions of this one [default: the latest]")
+        ] = "",
+        master: Master = None,
+        state: State = None,
+        output: Output = OutputForm.TEXT,
+    ) -> int:
+        with open_client(master, state) as client:
+            found = list(client.registry.list(kind, name))
+        if output is OutputForm.JSON:
+            print_json([asset.to_dict() for asset in found])
+        elif not found:
+            of = f" named {name}" if name else ""
+            out(f"There is no {word}{of} yet. Register one with: windrow {kind} create --name NAME --path PATH")
+        else:
+            print_table(
+                ("NAME", "VERSION", "TYPE", "REGISTERED", "PATH"),
+                [
+                    (asset.name, asset.version, asset.type, ago(asset.create_time), asset.path)
+                    for asset in sorted(found, key=lambda asset: asset.name)
+                ],
+            )
+        return exit_codes.DONE
+
+    list_assets.__doc__ = f"List the {word}s: the latest version of each, or all versions of one."
+
+    @app.command("show", epilog=f"example: windrow {kind} show flowers --version 2")
+    @guarded
+    def show(
+        name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
+        version: Annotated[
+            str | None, typer.Option("--version", metavar="VERSION", help="Which [default: the latest].")
+        ] = None,
+        master: Master = None,
+        state: State = None,
+        output: Output = OutputForm.TEXT,
+    ) -> int:
+        with open_client(master, state) as client:
+            asset = client.registry.get(kind, name, version)
+        if output is OutputForm.JSON:
+            print_json(asset.to_dict())
+            return exit_codes.DONE
+        made_by = f"output {asset.output} of step {asset.step} of job {asset.job_id}" if asset.job_id else ""
+        print_fields(
+            [
+                ("name", asset.name),
+                ("version", asset.version),
+                ("type", asset.type),
+                ("path", asset.path),
+                ("in job files", asset.reference),
+                ("registered", local_time(asset.create_time)),
+                *([("written by", made_by)] if made_by else []),
+                *([("description", asset.description)] if asset.description else []),
+                *((f"tag {key}", value) for key, value in sorted(asset.tags.items())),
+            ]
+        )
+        return exit_codes.DONE
+
+    show.__doc__ = f"Show one version of a {word}."
+    return app
+
+
+def _wanted(kind: str, file: Path | None) -> tuple[Asset, Path]:
+    """What a file says of the asset, and where its relative paths begin."""
+    if file is None:
+        return Asset(kind, "", "", "", ""), Path.cwd()
+    from windrow.spec.asset_file import load_asset_file
+
+    read = load_asset_file(file, kind)
+    for warning in read.warnings:
+        say(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
+    asset = Asset(kind, read.name, read.version, read.type, read.path, False, read.description, read.tags)
+    return asset, Path(read.folder)
+
+
+def _tag(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UsageError(f"--tag {text}: write KEY=VALUE, as in --tag owner=me.")
+    return key, value
+
+
+data_app = make_app("data")
+model_app = make_app("model")

@@ -1,0 +1,209 @@
+"""The plan of a dry run, for people."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import textwrap
+from typing import Any
+
+from windrow.cli.display.figures import counted, size
+from windrow.cli.messages import DIM, RED, coloured
+from windrow.cli.tables import out
+from windrow.dry_run.document import problems_of
+
+KINDS = {
+    "files": "files",
+    "delimited": "slices of delimited text",
+    "json_lines": "slices of JSON lines",
+    "parquet": "row groups of Parquet files",
+    "records": "records of JSON lines",
+    "sorted_rows": "rows, sorted by the partition keys",
+    "none": "nothing: they have no input",
+}
+WIDTH = 13
+DEFAULTS_WIDTH = 110
+
+
+def print_plan(document: dict[str, Any], *, where: str) -> None:
+    """The whole plan on standard output. `where`: by what the job would be carried out."""
+    out(f"Dry run of {document['job_file']}: nothing is started, and nothing is kept.")
+    out(f"The job would be named {document['job_id']}, and be carried out by {where}.")
+    _unfinished(document["unfinished"])
+    for note in document["notes"]:
+        out(f"Note: {note}")
+    _graph(document)
+    for step in document["steps"]:
+        out("")
+        _step(step)
+    if document["outputs"]:
+        out("")
+        out("Outputs of the job")
+        for name, bound in document["outputs"].items():
+            _field(name, f"{bound['place']}  (output {bound['output']} of step {bound['step']})")
+    out("")
+    problems = problems_of(document)
+    for problem in problems:
+        out(f"{coloured('would fail:', RED, sys.stdout)} {problem}")
+    if not problems:
+        out("Nothing was found that would keep the job from running.")
+
+
+def _unfinished(found: dict[str, Any] | None) -> None:
+    if found is None:
+        return
+    if found["equal"]:
+        out(f"It is begun already: `windrow run` would go on with the unfinished run {found['job_id']}.")
+    else:
+        out(
+            f"Another run of this job file is unfinished ({found['job_id']}), with other settings, inputs or code: "
+            "`windrow run` would ask for --restart or --keep-rows."
+        )
+
+
+def _graph(document: dict[str, Any]) -> None:
+    """Steps in the order in which they can run: those of one number side by side."""
+    steps = document["steps"]
+    out("")
+    out(f"{counted(len(steps), 'step')}, in the order in which they can run")
+    width = max(len(step["name"]) for step in steps)
+    for index, step in enumerate(steps):
+        first = index == 0 or steps[index - 1]["level"] != step["level"]
+        number = f"{step['level'] + 1}." if first else ""
+        waits = f"waits for {', '.join(step['waits_for'])}" if step["waits_for"] else "begins at once"
+        beside = f"; side by side with {', '.join(step['beside'])}" if step["beside"] else ""
+        out(f"  {number:<3} {step['name']:<{width}}  {step['type']:<8}  {waits}{beside}")
+    if len(steps) > 1:
+        fails = (
+            "those that wait for it are left out, all others go on"
+            if document["continue_on_step_failure"]
+            else "the job fails, and what runs is ended"
+        )
+        out(f"  When a step fails, {fails}.")
+
+
+def _step(step: dict[str, Any]) -> None:
+    out(f"Step {step['name']} ({step['type']})")
+    code = step["code"]
+    if code is not None:
+        script = f", entry script {step['entry_script']}" if step["entry_script"] else ""
+        out(_line("code", f"{code['folder']} ({counted(code['files'], 'file')}, {size(code['bytes'])}){script}"))
+    has_environment = step["settings"].get("environment", {}).get("value") is not None
+    out(_line("python", step["python"] or f"that of {'its environment' if has_environment else 'the nodes'}"))
+    if step["command"] is not None:
+        out(_line("command", step["command"]))
+    elif step["arguments"]:
+        out(_line("arguments", shlex.join(step["arguments"])))
+    for title, part in (("inputs", step["inputs"]), ("outputs", step["outputs"])):
+        for index, (name, value) in enumerate(part.items()):
+            text = _input_text(value) if title == "inputs" else _output_text(value)
+            origin = f"  [{value['origin']['where']}]" if value["origin"]["where"] else ""
+            out(_line(title if index == 0 else "", f"{name}: {text}{origin}"))
+    _division(step["division"])
+    for note in step["notes"]:
+        out(_line("note", note))
+    _settings(step["settings"])
+
+
+def _input_text(value: dict[str, Any]) -> str:
+    if value["kind"] == "literal":
+        return json.dumps(value["value"], ensure_ascii=False)
+    text = f"{value['type']} {value['place']}"
+    if value["kind"] == "output":
+        text += f", output {value['output']} of step {value['step']}"
+    if value["divided"]:
+        text += ", divided into mini-batches"
+    elif value["brought"]:
+        text += ", copied to each node first"
+    return text
+
+
+def _output_text(value: dict[str, Any]) -> str:
+    text = f"{value['type']} {value['place']}"
+    if value["rows"] is not None:
+        return f"{text}, the rows of all mini-batches" + (
+            "" if value["rows"] == value["place"] else f": {value['rows']}"
+        )
+    return f"{text}, written on the node and brought there" if value["brought"] else text
+
+
+def _division(division: dict[str, Any]) -> None:
+    state = division["state"]
+    if state == "command":
+        out(_line("runs", "once, on one node"))
+        return
+    if state == "waits":
+        out(_line("division", f"not known yet{': ' + division['why'] if division['why'] else ''}"))
+        return
+    if division["error"]:
+        out(_line("division", f"fails: {division['error']}"))
+        return
+    if not division["complete"] and not division["mini_batches"]:
+        out(_line("division", f"not known: no mini-batch was there yet ({division['stopped']})"))
+        return
+    least = "" if division["complete"] else "at least "
+    items = division["items"]
+    known = f" with {least}{counted(items, 'item')}" if items is not None else ""
+    if items is None:
+        known = "; how many items, only loading them tells (--exact-row-index counts them before)"
+    text = f"{least}{counted(division['mini_batches'], 'mini-batch')}{known}"
+    stopped = f" ({division['stopped']})" if division["stopped"] else ""
+    out(_line("division", f"{text}{stopped}"))
+    what = KINDS.get(division["kind"], division["kind"])
+    out(_line("", f"made of {what}"))
+    for first in division["first"]:
+        out(_line("", _mini_batch(first)))
+    if division["mini_batches"] > len(division["first"]):
+        out(_line("", "…"))
+    for warning in division["warnings"]:
+        out(_line("", f"warning: {warning}"))
+
+
+def _mini_batch(first: dict[str, Any]) -> str:
+    parts = [counted(first["items"], "item")] if first["items"] else []
+    if first["bytes"] is not None:
+        parts.append(size(first["bytes"]))
+    if first["partition"]:
+        parts.append(first["partition"])
+    more = f", … {first['holds_more']:,} more" if first["holds_more"] else ""
+    about = f" ({', '.join(parts)})" if parts else ""
+    return f"{first['index']}{about}: {', '.join(first['holds'])}{more}"
+
+
+def _settings(settings: dict[str, Any]) -> None:
+    """Those that something says, one a line with its place; then what holds by default."""
+    given = {name: told for name, told in settings.items() if told["origin"]["kind"] != "default"}
+    width = max((len(name) for name in given), default=0)
+    values = {name: _value_text(told) for name, told in given.items()}
+    values_width = min(max(map(len, values.values()), default=0), 40)
+    for index, (name, told) in enumerate(given.items()):
+        text = f"{name:<{width}} = {values[name]:<{values_width}}"
+        out(_line("settings" if index == 0 else "", f"{text}  {_origin_text(told['origin'])}"))
+    left = [f"{name} = {_value_text(told)}" for name, told in settings.items() if name not in given]
+    for index, line in enumerate(textwrap.wrap("; ".join(left), DEFAULTS_WIDTH, break_long_words=False)):
+        out(coloured(_line("by default" if index == 0 else "", line), DIM, sys.stdout))
+
+
+def _value_text(told: dict[str, Any]) -> str:
+    if told["means"]:
+        return told["means"] if told["value"] in (None, "") else f"{_shown(told['value'])} ({told['means']})"
+    return _shown(told["value"])
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _origin_text(origin: dict[str, str]) -> str:
+    """`job.yml:12`, `--set jobs.score.mini_batch_size=4`, `argument --error_threshold in job.yml:20`."""
+    named = origin["kind"] in ("job", "component", "--set")
+    return origin["where"] if named else " ".join(part for part in (origin["kind"], origin["where"]) if part)
+
+
+def _field(name: str, text: str) -> None:
+    out(_line(name, text))
+
+
+def _line(name: str, text: str) -> str:
+    return f"  {name:<{WIDTH}}{text}".rstrip()

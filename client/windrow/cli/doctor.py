@@ -1,0 +1,90 @@
+"""`windrow doctor`: is this machine fit, and what is wrong?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windrow.cli import completion, exit_codes
+from windrow.cli.display.figures import counted
+from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured
+from windrow.cli.options import Output, OutputForm, guarded
+from windrow.cli.tables import out, print_json
+from windrow.doctor.findings import FAIL, OK, WARN, Finding
+
+COLOURS = {OK: GREEN, WARN: YELLOW, FAIL: RED}
+WIDTH = 24
+
+
+@guarded
+def doctor(
+    state: Annotated[
+        Path,
+        typer.Option(
+            "--state", envvar="WINDROW_STATE", metavar="DIR", help="The state folder of runs, or of a master."
+        ),
+    ] = Path(".windrow"),
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            envvar="WINDROW_MASTER",
+            metavar="MASTER",
+            help="Look at this master, too: host:port, or a context's name [default: the context in use, if any].",
+            autocompletion=completion.context_names,
+        ),
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            "--python",
+            metavar="PATH",
+            help="The interpreter that would run scripts [default: the active environment's, else our own].",
+        ),
+    ] = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Look at this machine, and at the master if there is one: what is there, what is wrong, what to do.
+
+    Each line is ok, warn or fail. Exit code 0: nothing fails; 1: something does. Secrets are never shown.
+    """
+    from windrow.doctor.examine import examine
+
+    findings: list[Finding] = []
+    area = ""
+    for finding in examine(str(state.absolute()), master=master, python=python, with_master=True):
+        findings.append(finding)
+        if output is OutputForm.TEXT:
+            if finding.area != area:
+                area = finding.area
+                out(f"{'' if len(findings) == 1 else chr(10)}{area}")
+            _tell(finding)
+    warnings, failures = ([f for f in findings if f.level == level] for level in (WARN, FAIL))
+    code = exit_codes.JOB_FAILED if failures else exit_codes.DONE
+    if output is OutputForm.JSON:
+        print_json(
+            {
+                "fit": not failures,
+                "findings": [finding._asdict() for finding in findings],
+                "warnings": len(warnings),
+                "failures": len(failures),
+            }
+        )
+        return code
+    out("")
+    told = f" {counted(len(warnings), 'warning')}." if warnings else ""
+    if failures:
+        out(f"{coloured(f'{len(failures)} of {len(findings)} looks fail.', RED, sys.stdout)}{told}")
+    else:
+        out(f"{coloured('Nothing fails: this machine is fit.', GREEN, sys.stdout)}{told}")
+    return code
+
+
+def _tell(finding: Finding) -> None:
+    level = coloured(f"{finding.level:<4}", COLOURS[finding.level], sys.stdout)
+    out(f"  {level}  {finding.name:<{WIDTH}}{finding.seen}")
+    if finding.advice:
+        out(f"        {'':<{WIDTH}}{coloured(finding.advice, DIM, sys.stdout)}")

@@ -1,0 +1,181 @@
+"""`windrow run --dry-run` and `windrow job create --dry-run`: the plan of a job, and whether it would fail."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from windrow.archives import ArchiveError
+from windrow.cli import exit_codes
+from windrow.cli.display.figures import counted
+from windrow.cli.display.plan import print_plan
+from windrow.cli.messages import YELLOW, coloured, report, say
+from windrow.cli.run_options import RunOptions
+from windrow.cli.tables import print_json
+from windrow.client import Client
+from windrow.code_archive import pack
+from windrow.doctor.findings import Unanswered
+from windrow.doctor.findings import ask as ask_process
+from windrow.dry_run.ask import ask
+from windrow.dry_run.document import Code, make_document, problems_of
+from windrow.embedded import datastores as embedded_datastores
+from windrow.errors import UsageError
+from windrow.interpreter import check_interpreter, find_interpreter
+from windrow.spec import DataInput, JobFileError, build_effective, load_job
+from windrow.storage.secrecy import hide_credentials
+from windrow.validation.validate import check_loaded
+
+if TYPE_CHECKING:
+    from windrow.node import Node
+    from windrow.spec import EffectiveJob, LoadedJob
+
+
+def dry_run(options: RunOptions) -> int:
+    """The plan of what `windrow run` with the same options would do. Returns the exit code."""
+    hide_credentials()
+    try:
+        return _dry_run(options)
+    except KeyboardInterrupt:
+        return exit_codes.INTERRUPTED
+    except BrokenPipeError:
+        sys.stdout = None
+        return exit_codes.DONE
+    except Exception as error:
+        return report(error, options.output)
+
+
+def _dry_run(options: RunOptions) -> int:
+    state = os.path.abspath(options.state)  # noqa: PTH100  links stay
+    python = find_interpreter(options.python, os.environ)
+    known = embedded_datastores.known(state, embedded_datastores.read(options.datastores))
+    with contextlib.ExitStack() as opened:
+        loaded = load_job(
+            options.job_file,
+            options.sets,
+            datastores=known,
+            # Asked only by a file that names an asset; a master of this state folder has to be asked then.
+            assets=lambda: opened.enter_context(Client(state=state)).asset_lookup(),
+        )
+    if options.exact_row_index:
+        loaded = loaded.with_exact_row_index()
+    builds = options.environments == "build" and not options.python
+    check_interpreter(python, loaded, builds=builds)
+    loaded = _checked(loaded, python)
+    job, codes = packed(loaded)
+    divided = [step.name for step in job.steps]
+    answer = ask(job, state=state, outputs=os.path.join(state, "outputs"), datastores=known, divided=divided)  # noqa: PTH118
+    slots = options.slots or _slots()
+    document = make_document(loaded, job, answer, codes, python=python, builds=builds, slots=slots)
+    workers = f", {counted(slots, 'worker')} at a time" if slots else ""
+    where = f"a private master and agent of this machine{workers}, with their state in {state}"
+    return _tell(document, loaded, options.output, where)
+
+
+def dry_create(
+    client: Client, file: str, *, sets: Sequence[str], name: str | None, priority: int, as_json: bool
+) -> int:
+    """The plan of what `windrow job create` with the same options would submit. Returns the exit code."""
+    master = client.master()
+    loaded = load_job(file, sets, embedded=master.embedded, assets=client.asset_lookup)
+    loaded = _checked(loaded, find_interpreter(None, os.environ), packages=False)
+    uploaded: set[tuple[str, str]] = set()
+    if not master.embedded:
+        from windrow.upload import refuse_before_uploads, to_be_uploaded
+
+        refuse_before_uploads(client.connection, loaded, master.datastores)
+        uploaded = to_be_uploaded(client.connection, loaded, master.datastores)
+    job, codes = packed(loaded, name=name, priority=priority)
+    divided = [step.name for step in job.steps if _is_here(loaded, step.name)]
+    default = master.datastores.get("default", "")
+    outputs = f"{default or '<state folder of the master>'}/outputs"
+    answer = ask(job, state=None, outputs=outputs, datastores=master.datastores, divided=divided)
+    for step in job.steps:
+        division = answer["steps"][step.name]["division"]
+        if division["state"] == "waits" and not division["why"]:
+            division["why"] = "its input is not on this machine; the master divides it"
+    _name_uploads(job, uploaded, answer, default)
+    for waiting, note in _without_nodes(job, client.list_nodes()):
+        answer["steps"][waiting]["notes"].append(note)
+    document = make_document(loaded, job, answer, codes, python="", slots=None)
+    if uploaded:
+        keys = ", ".join(sorted({loaded.own_inputs[key] for key in uploaded}))
+        document["notes"].append(f"{keys}: data of this machine, which goes along to the master (once).")
+    return _tell(document, loaded, "json" if as_json else "text", f"the master at {client.address}")
+
+
+def packed(loaded: LoadedJob, *, name: str | None = None, priority: int = 0) -> tuple[EffectiveJob, dict[str, Code]]:
+    """The job as it would be submitted, and what is in its code folders. Raises UsageError."""
+    codes: dict[str, Code] = {}
+    for folder in sorted(set(loaded.code_folders.values())):
+        with tempfile.TemporaryFile() as archive:
+            try:
+                made = pack(folder, archive)
+            except ArchiveError as error:
+                raise UsageError(str(error)) from error
+            except OSError as error:
+                what = os.fsdecode(error.filename) if error.filename else folder
+                raise UsageError(f"The code folder {folder} cannot be packed: {what}: {error.strerror}.") from error
+            codes[folder] = Code(made.file_count, made.content_bytes, made.digest)
+    digests = {folder: code.digest for folder, code in codes.items()}
+    return build_effective(loaded, digests, name=name, priority=priority), codes
+
+
+def _name_uploads(job: EffectiveJob, uploaded: set[tuple[str, str]], answer: dict[str, Any], default: str) -> None:
+    """In place of paths of this machine, put where the master will have the data."""
+    for step in job.steps:
+        told = answer["steps"][step.name]
+        for name, given in step.inputs.items():
+            if (step.name, name) not in uploaded or not isinstance(given, DataInput):
+                continue
+            place = f"{default}/uploads/<digest of {given.path}>"
+            told["inputs"][name] = place
+            told["words"] = [word.replace(given.path, place) for word in told["words"]]
+
+
+def _without_nodes(job: EffectiveJob, nodes: Iterable[Node]) -> Iterator[tuple[str, str]]:
+    """Steps that would wait, as the fleet is now, and why."""
+    ready = [node for node in nodes if node.state == "ready" and not node.cordoned]
+    for step in job.steps:
+        if not ready:
+            yield step.name, "no node takes work at the moment; it would wait for one"
+        elif step.compute and not any(not node.pools or step.compute in node.pools for node in ready):
+            yield step.name, f"no node of the pool {step.compute} takes work at the moment; it would wait for one"
+
+
+def _slots() -> int | None:
+    """How many workers an agent on this machine would have; None where it does not say."""
+    try:
+        return int(ask_process("windrow_agent.node")["cpu_count"])
+    except Unanswered:
+        return None
+
+
+def _is_here(loaded: LoadedJob, step_name: str) -> bool:
+    """Whether all that a step divides is on this machine, where it is the same as what the master will have."""
+    step = next(step for step in loaded.job.steps if step.name == step_name)
+    data = [name for name in step.input_data if isinstance(step.inputs[name], DataInput)]
+    return all((step_name, name) in loaded.own_inputs for name in data)
+
+
+def _checked(loaded: LoadedJob, python: str, *, packages: bool = True) -> LoadedJob:
+    """With the warnings of a closer look. `packages`: scripts run in that Python. Raises JobFileError."""
+    found = check_loaded(loaded, python, packages=packages)
+    if found.errors:
+        raise JobFileError(found.errors, found.warnings)
+    return loaded._replace(warnings=found.warnings)
+
+
+def _tell(document: dict[str, Any], loaded: LoadedJob, output: str, where: str) -> int:
+    problems = problems_of(document)
+    code = exit_codes.JOB_FAILED if problems else exit_codes.DONE
+    if output == "json":
+        print_json({**document, "problems": problems, "exit_code": code})
+        return code
+    for warning in loaded.warnings:
+        say(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
+    print_plan(document, where=where)
+    return code

@@ -1,0 +1,71 @@
+"""`windrow job explain`: why a job stands where it stands, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windrow.cli import exit_codes
+from windrow.cli.display.figures import counted
+from windrow.cli.display.summary import retry_command
+from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
+from windrow.cli.place import place_options
+from windrow.cli.tables import out, print_json
+from windrow.job import Job, JobState, Step, StepReason
+
+
+@guarded
+def explain(job: JobName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
+    """Tell of each step why it does not go on, or how it does, and what can be done.
+
+    The reasons are the scheduler's own, as of now.
+    """
+    with open_client(master, state) as client:
+        reasons = client.explain(job)
+        found = client.get(job)
+        stands_still = client.runs_nothing and not found.state.ended
+        document = client.document(job)
+        warn_read_only(client)
+    if output is OutputForm.JSON:
+        print_json({"job_id": found.job_id, "state": found.state, "reasons": [reason._asdict() for reason in reasons]})
+        return exit_codes.DONE
+    out(f"{found.job_id} is {found.state.value}{': ' + found.message if found.message else '.'}")
+    if stands_still:
+        out("No run is live over this state folder: nothing goes on. Continue it with the `windrow run` that began it.")
+    steps = {step.name: step for step in found.steps}
+    for reason in reasons:
+        out("")
+        out(f"{reason.step}: {reason.code}")
+        if not stands_still or reason.code in ("COMPLETED", "FAILED", "CANCELLED", "WAITS_FOR_STEPS"):
+            out(f"  {reason.message or 'There is nothing more to say.'}")
+        _tell_failures(steps[reason.step])
+    for line in _what_next(found, reasons, document, place_options(master, state)):
+        out(line)
+    return exit_codes.DONE
+
+
+def _tell_failures(step: Step) -> None:
+    """What has gone wrong so far, by cause: the counts, and where to look at one."""
+    for example in step.failure_examples:
+        count = step.failed_attempts.get(example.cause, 0)
+        where = (
+            ""
+            if example.cause == "init_failed" or step.is_command
+            else f", first in mini-batch {example.mini_batch_index}"
+        )
+        times = counted(count, "attempt")
+        out(f"  {example.status or example.cause}: {times}{where} on {example.node_id}: {example.message}")
+
+
+def _what_next(job: Job, reasons: list[StepReason], document: Mapping[str, Any], options: str) -> list[str]:
+    """Commands worth typing now."""
+    commands: list[str] = []
+    if job.state in (JobState.FAILED, JobState.COMPLETED_WITH_FAILURES) or job.parallel.mini_batches.failed:
+        commands.append(f"windrow mb list {job.job_id} --only failed{options}")
+    if any(step.failed_attempts for step in job.steps):
+        commands.append(f"windrow job logs {job.job_id} --failed{options}")
+    if job.state in (JobState.FAILED, JobState.CANCELLED, JobState.COMPLETED_WITH_FAILURES):
+        commands.append(retry_command(job, document, options))
+    if any(reason.waits_for_node for reason in reasons):
+        commands.append(f"windrow node list{options}")
+    return ["", "Look closer:", *(f"  {command}" for command in commands)] if commands else []

@@ -1,0 +1,270 @@
+"""`windrow job logs` beyond one file: of workers, of a mini-batch, of all failures, several at once as they grow."""
+
+from __future__ import annotations
+
+import heapq
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from windrow.cli import exit_codes
+from windrow.cli.job_files import print_log, tail_of
+from windrow.cli.messages import DIM, RED, YELLOW, coloured, say
+from windrow.cli.tables import out, print_json
+from windrow.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from windrow.client import Client, LogFile
+
+FOLLOW_S = 0.5
+SETTLE_S = 1.5
+"""After the end of a job agents may still bring the last of its logs."""
+FAILURES_SHOWN = 100
+READ_BYTES_MAX = 64 << 20
+"""Of one file, where many are read through."""
+
+_ENTRY = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z) (.*)")
+_WORKER = re.compile(r"(?:(?P<node>[^/]+)/)?(?:process)?(?P<number>\d+)")
+
+
+class Choice(NamedTuple):
+    """Which logs are wanted. `process`: as in `process003`; "": of all."""
+
+    step: str = ""
+    node: str = ""
+    process: str = ""
+    mini_batch: int | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether anything was asked for."""
+        return self != Choice()
+
+    def files(self, client: Client, job_id: str) -> list[LogFile]:
+        """The log files that are chosen. Raises NotFound."""
+        found = client.logs(job_id, step=self.step, node=self.node, mini_batch=self.mini_batch)
+        if self.process:
+            found = [file for file in found if file.path.rpartition("/")[2].partition(".")[0] == self.process]
+        return found
+
+
+class Failure(NamedTuple):
+    """One entry of the error logs. `time`: as written there (UTC)."""
+
+    time: str
+    step: str
+    worker: str
+    head: str
+    detail: str
+
+
+def make_choice(step: str | None, node: str | None, worker: str | None, mini_batch: int | None) -> Choice:
+    """From the options. Raises UsageError."""
+    process = ""
+    if worker is not None:
+        found = _WORKER.fullmatch(worker)
+        if found is None:
+            raise UsageError(f"--worker {worker}: say NODE/process003, or process003 for that of any node.")
+        if found["node"] and node and found["node"] != node:
+            raise UsageError(f"--worker {worker} is not of --node {node}: leave one of them out.")
+        node, process = found["node"] or node, f"process{int(found['number']):03d}"
+    return Choice(step or "", node or "", process, mini_batch)
+
+
+def print_failures(client: Client, job_id: str, choice: Choice, *, tail: int | None, as_json: bool) -> int:
+    """The failures with their tracebacks, the newest last."""
+    limit = tail or FAILURES_SHOWN
+    total = 0
+
+    def counted() -> Iterator[Failure]:
+        nonlocal total
+        for failure in _failures(client, job_id, choice.files(client, job_id)):
+            if choice.mini_batch is None or _tells_of(failure.head, choice.mini_batch):
+                total += 1
+                yield failure
+
+    found = sorted(heapq.nlargest(limit, counted()))
+    if as_json:
+        print_json([failure._asdict() for failure in found])
+        return exit_codes.DONE
+    for failure in found:
+        out(coloured(f"{failure.time} {failure.step} {failure.worker}: {failure.head}", RED, sys.stdout))
+        _print_detail(failure.detail)
+    if total > len(found):
+        say(f"These are the newest {len(found):,} of {total:,}; --tail N shows more.")
+    elif not total:
+        what = f"mini-batch {choice.mini_batch} of job {job_id}" if choice.mini_batch is not None else f"job {job_id}"
+        out(f"The logs of {what} tell of no failure.")
+    return exit_codes.DONE
+
+
+def print_mini_batch(client: Client, job_id: str, choice: Choice, *, as_json: bool) -> int:
+    """What the logs tell of one mini-batch."""
+    assert choice.mini_batch is not None
+    files = choice.files(client, job_id)
+    if not files:
+        name = f"{choice.step}/{choice.mini_batch}" if choice.step else choice.mini_batch
+        raise NotFound(
+            f"No log of job {job_id} tells of mini-batch {choice.mini_batch}: it has not been given to a worker (yet), "
+            f"or there is none of that number. `windrow mb show {job_id} {name}` tells its state."
+        )
+    lines = [
+        (file.path, line)
+        for file in files
+        if "/sys/node/" in file.path and file.path.endswith(".txt")
+        for line in _lines(client, job_id, file)
+        if _tells_of(line, choice.mini_batch)
+    ]
+    failures = [failure for failure in _failures(client, job_id, files) if _tells_of(failure.head, choice.mini_batch)]
+    others = [file for file in files if "/user/" in file.path and "/user/error/" not in file.path]
+    if as_json:
+        print_json(
+            {
+                "attempts": [{"path": path, "line": line} for path, line in lines],
+                "failures": [failure._asdict() for failure in failures],
+                "files": [{"path": file.path, "length": file.length} for file in files],
+            }
+        )
+        return exit_codes.DONE
+    for path, line in sorted(lines, key=lambda found: found[1]):
+        out(f"{_source(path)}: {line}")
+    for failure in sorted(failures):
+        out(coloured(f"{failure.time} {failure.step} {failure.worker}: {failure.head}", RED, sys.stdout))
+        _print_detail(failure.detail)
+    if others:
+        out("What its workers wrote (of all their mini-batches):")
+        for file in others:
+            out(f"  {file.path}  ({file.length:,} bytes)")
+    return exit_codes.DONE
+
+
+def print_chosen(client: Client, job_id: str, choice: Choice, *, tail: int | None) -> int:
+    """The text files of the chosen workers, one after another."""
+    files = [
+        file
+        for file in choice.files(client, job_id)
+        if file.length and ("/user/" in file.path or "/sys/node/" in file.path) and not file.path.endswith(".profile")
+    ]
+    if not files:
+        raise NotFound(f"Job {job_id} has no logs of that worker or node (yet). `windrow job logs {job_id}` names all.")
+    for file in files:
+        out(coloured(f"==> {file.path} <==", YELLOW, sys.stdout))
+        print_log(client, job_id, file.path, follow=False, tail=tail)
+        out("")
+    return exit_codes.DONE
+
+
+class Followed:
+    """Several logs as they grow, line by line, each line with where it comes from; until the job has ended.
+
+    Another connection goes on where one was lost.
+    """
+
+    def __init__(self, job_id: str, choice: Choice, tail: int | None) -> None:
+        """`tail`: begin with so many lines of each; None: with all."""
+        self._job_id = job_id
+        self._choice = choice
+        self._tail = tail
+        self._offsets: dict[str, int] = {}
+        self._rests: dict[str, bytes] = {}
+        self._ended_at: float | None = None
+
+    def run(self, client: Client) -> int:
+        """Print what comes; return the exit code. Raises OwnerGone: go on with another client."""
+        while True:
+            ended = client.get(self._job_id).state.ended
+            grown = self._print_new(client)
+            if ended:
+                now = time.monotonic()
+                if self._ended_at is None or grown:
+                    self._ended_at = now
+                if now - self._ended_at >= SETTLE_S:
+                    break
+            time.sleep(FOLLOW_S)
+        for path, rest in list(self._rests.items()):
+            if rest:
+                self._print(path, b"\n")
+        return exit_codes.DONE
+
+    def _print_new(self, client: Client) -> bool:
+        grown = False
+        for file in self._choice.files(client, self._job_id):
+            if not _is_followed(file.path):
+                continue
+            if self._tail is not None:
+                self._offsets[file.path], last = tail_of(client, self._job_id, file.path, self._tail)
+                self._print(file.path, b"".join(last))
+                continue
+            offset = self._offsets.get(file.path, 0)
+            if file.length > offset:
+                grown = True
+                for chunk in client.read_log(self._job_id, file.path, offset=offset):
+                    offset += len(chunk)
+                    self._print(file.path, chunk)
+                    self._offsets[file.path] = offset
+        self._tail = None
+        return grown
+
+    def _print(self, path: str, content: bytes) -> None:
+        *whole, self._rests[path] = (self._rests.get(path, b"") + content).split(b"\n")
+        source = coloured(f"{_source(path)} |", DIM, sys.stdout)
+        for line in whole:
+            out(f"{source} {line.decode('utf-8', 'replace')}")
+
+
+def _is_followed(path: str) -> bool:
+    """What scripts write, and the progress of steps; not the copies of these at the root (--copy_logs_to_parent)."""
+    parts = path.split("/")
+    return (len(parts) == 5 and parts[1] == "user") or (
+        len(parts) == 2 and parts[1].startswith("job_progress_overview.")
+    )
+
+
+def _source(path: str) -> str:
+    """`score vm/process000 stdout`: where a line comes from, in short."""
+    parts = path.split("/")
+    if len(parts) < 4:
+        return f"{parts[0]} overview" if "overview" in parts[-1] else path
+    kind = {"entry_script_log": "log", "node": "sys"}.get(parts[2], parts[2])
+    return f"{parts[0]} {parts[3]}/{parts[-1].partition('.')[0]} {kind}"
+
+
+def _failures(client: Client, job_id: str, files: Iterable[LogFile]) -> Iterator[Failure]:
+    for file in files:
+        parts = file.path.split("/")
+        if parts[1:3] != ["user", "error"] or len(parts) != 5:
+            continue
+        worker = f"{parts[3]}/{parts[4].partition('.')[0]}"
+        time_, head, detail = "", "", list[str]()
+        for line in _lines(client, job_id, file):
+            begins = _ENTRY.fullmatch(line)
+            if begins is None:
+                detail.append(line)
+                continue
+            if head:
+                yield Failure(time_, parts[0], worker, head, "\n".join(detail).rstrip())
+            time_, head, detail = begins[1], begins[2], []
+        if head:
+            yield Failure(time_, parts[0], worker, head, "\n".join(detail).rstrip())
+
+
+def _lines(client: Client, job_id: str, file: LogFile) -> Iterator[str]:
+    rest = b""
+    start = max(0, file.length - READ_BYTES_MAX)
+    for chunk in client.read_log(job_id, file.path, offset=start):
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", "replace")
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+def _tells_of(line: str, mini_batch: int) -> bool:
+    return re.search(rf"\bmini-batch {mini_batch}, try \d", line) is not None
+
+
+def _print_detail(detail: str) -> None:
+    for line in detail.splitlines():
+        out(f"    {line}")

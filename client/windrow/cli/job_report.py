@@ -1,0 +1,66 @@
+"""`windrow job report`: a job's figures as a page to open."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windrow.cli import exit_codes
+from windrow.cli.messages import say
+from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
+from windrow.cli.place import place_options
+from windrow.cli.tables import out, print_json
+from windrow.errors import UsageError
+
+
+@guarded
+def report(
+    job: JobName,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", metavar="FILE", help="Where to write it; - for standard output [default: JOB.report.html]."
+        ),
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open it in the web browser.")] = False,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Write a page on a job: who did what when, durations, memory, failures, waste. Also while it runs: as of now.
+
+    One HTML file that needs nothing but itself. With -o json: the figures behind it.
+    """
+    to_stdout = to is not None and str(to) == "-"
+    if show and (to_stdout or output is OutputForm.JSON):
+        raise UsageError("--open needs a file: leave out `--to -` and `-o json`.")
+    with open_client(master, state) as client:
+        figures = client.report(job)
+        warn_read_only(client)
+    if output is OutputForm.JSON:
+        print_json(figures)
+        return exit_codes.DONE
+    from windrow.job_page import job_page
+
+    page = job_page(figures, options=place_options(master, state))
+    if to_stdout:
+        sys.stdout.write(page)
+        sys.stdout.flush()
+        return exit_codes.DONE
+    target = to if to is not None else Path(f"{job}.report.html")
+    try:
+        target.write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
+    except OSError as error:
+        raise UsageError(
+            f"The report cannot be written to {target}: {error.strerror}. Name another file: --to FILE"
+        ) from error
+    out(str(target))
+    if show:
+        import webbrowser
+
+        if not webbrowser.open(target.absolute().as_uri()):
+            say("No web browser was found here; open the file by hand.")
+    return exit_codes.DONE

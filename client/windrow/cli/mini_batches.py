@@ -1,0 +1,292 @@
+"""`windrow mb`: the mini-batches of a job."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windrow.cli import completion, exit_codes
+from windrow.cli.display.figures import counted, precise_duration, size
+from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
+from windrow.cli.place import place_options
+from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
+from windrow.errors import UsageError
+from windrow.mini_batch import Attempt, MiniBatch, MiniBatchDetails
+
+app = typer.Typer(
+    help="The mini-batches of a job: look at them, run one again here.",
+    no_args_is_help=True,
+    epilog="example: windrow mb list digits-20260501-101500-ab12 --only failed",
+)
+
+MiniBatchName = Annotated[
+    str, typer.Argument(metavar="MB", help="Which mini-batch: 17, or STEP/17 where the job has several steps.")
+]
+
+
+class MiniBatchState(StrEnum):
+    """What `--only` takes: `windrow.mini_batch.STATES`."""
+
+    QUEUED = "queued"
+    LEASED = "leased"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+ITEMS_SHOWN = 20
+
+
+@app.command("list", epilog="example: windrow mb list digits-20260501-101500-ab12 --cause timeout")
+@guarded
+def list_mini_batches(
+    job: JobName,
+    only: Annotated[
+        list[MiniBatchState] | None,
+        typer.Option("--only", help="Only those in this state; repeatable."),
+    ] = None,
+    cause: Annotated[
+        str | None,
+        typer.Option(
+            "--cause",
+            metavar="CAUSE",
+            help="Only those of which an attempt ended by it: exception, timeout, oom, …; no_result: fewer results "
+            "than items.",
+            autocompletion=completion.causes,
+        ),
+    ] = None,
+    step: Annotated[str | None, typer.Option("--step", metavar="STEP", help="Only those of this step.")] = None,
+    newest: Annotated[bool, typer.Option("--newest", help="The last begun first, instead of by number.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """List mini-batches as they are now.
+
+    State, tries, cause, items, where and when the newest attempt ran, and what it said.
+    """
+    wanted = [str(one) for one in only or ()]
+    with open_client(master, state) as client:
+        found = list(
+            islice(
+                client.mini_batches(
+                    job,
+                    step=step,
+                    state=wanted,
+                    cause=cause,
+                    newest_first=newest,
+                    page_size=min(limit + 1, 1000),
+                ),
+                limit + 1,
+            )
+        )
+        several = len(client.get(job).steps) > 1
+        warn_read_only(client)
+    more, found = len(found) > limit, found[:limit]
+    if output is OutputForm.JSON:
+        print_json([one.to_dict() for one in found])
+        return exit_codes.DONE
+    if not found:
+        narrowed = "such " if wanted or cause or step else ""
+        out(f"Job {job} has no {narrowed}mini-batches{'' if narrowed else ' yet'}.")
+        return exit_codes.DONE
+    columns = ["STEP", ">MB", "STATE", ">TRIES", "CAUSE", ">ITEMS", ">OK", "NODE", "PROCESS", "BEGAN", ">TOOK", "WHY"]
+    first = 0 if several else 1
+    print_table(columns[first:], [_row(one)[first:] for one in found])
+    if more:
+        out(f"The first {counted(limit, 'mini-batch')}; there are more: --limit N, or fewer by --only, --cause.")
+    bad = next((one for one in found if one.cause), None)
+    if bad is not None:
+        options = place_options(master, state)
+        out(f"To look closer: windrow mb show {job} {_name(bad, several=several)}{options}")
+    return exit_codes.DONE
+
+
+@app.command("show", epilog="example: windrow mb show digits-20260501-101500-ab12 17")
+@guarded
+def show(
+    job: JobName,
+    mini_batch: MiniBatchName,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Show one mini-batch and all its attempts.
+
+    Its items; times, memory, message, traceback and logs of each attempt; the command that runs it again.
+    """
+    step, index = parse_name(mini_batch)
+    with open_client(master, state) as client:
+        found = client.mini_batch(job, index, step=step)
+        several = len(client.get(job).steps) > 1
+        warn_read_only(client)
+    replay = f"windrow mb replay {job} {_name(found.mini_batch, several=several)}{place_options(master, state)}"
+    if output is OutputForm.JSON:
+        print_json({**found.to_dict(), "replay": replay})
+    else:
+        _print_details(job, found, replay, place_options(master, state))
+    return exit_codes.DONE
+
+
+@app.command("replay", epilog="example: windrow mb replay digits-20260501-101500-ab12 17 --code . --pdb")
+@guarded
+def replay(
+    job: JobName,
+    mini_batch: MiniBatchName,
+    pdb: Annotated[
+        bool, typer.Option("--pdb", help="Stop in Python's debugger where run() (or init()) raises.")
+    ] = False,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Interpreter for the script [default: the step's environment, else the active one's, else our own].",
+        ),
+    ] = None,
+    code: Annotated[
+        Path | None,
+        typer.Option("--code", metavar="DIR", help="Your present code, instead of the code that ran: repair and try."),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep", metavar="DIR", help="Keep what is made: code, data, rows, logs, files that run() wrote."
+        ),
+    ] = None,
+    write_outputs: Annotated[
+        bool,
+        typer.Option(
+            "--write-outputs",
+            help="Let the script write into the job's own output folders, instead of a scratch place.",
+        ),
+    ] = False,
+    master: Master = None,
+    state: State = None,
+) -> int:
+    """Run one mini-batch again, in this terminal.
+
+    It runs beside the job, of which nothing changes.
+
+    The same worker host with the mini-batch's code, arguments, environment variables and data; prints, tracebacks,
+    breakpoint() and input() are yours. Exit code 0: run() returned something of use; 1: it did not; 130: interrupted.
+    """
+    from windrow.cli.replaying import replay_mini_batch
+
+    step, index = parse_name(mini_batch)
+    with open_client(master, state) as client:
+        replaying = replay_mini_batch(
+            client, job, index, step, pdb=pdb, python=python, code=code, keep=keep, write_outputs=write_outputs
+        )
+    # The master, perhaps a private one of ours, is not needed while the script runs.
+    return replaying.run()
+
+
+def parse_name(text: str) -> tuple[str | None, int]:
+    """`17` or `STEP/17` -> (step, index). Raises UsageError."""
+    step, slash, number = text.rpartition("/")
+    if not number.isdecimal() or (slash and not step):
+        raise UsageError(f"{text!r} names no mini-batch: give its number, as in 17, or STEP/17 with the step's name.")
+    return step or None, int(number)
+
+
+def _name(found: MiniBatch, *, several: bool) -> str:
+    return f"{found.step}/{found.mini_batch_index}" if several else str(found.mini_batch_index)
+
+
+def _row(found: MiniBatch) -> tuple[str, ...]:
+    last = found.last_attempt
+    return (
+        found.step,
+        str(found.mini_batch_index),
+        found.state,
+        str(found.tries) if found.tries else "",
+        found.cause,
+        f"{found.item_count:,}" if found.item_count or found.state == "succeeded" else "?",
+        f"{found.ok_count:,}" if found.state == "succeeded" else "",
+        last.node_id if last is not None else "",
+        last.process_name if last is not None else "",
+        local_time(last.start_time) if last is not None else "",
+        _told(last.elapsed_s) if last is not None else "",
+        last.message if last is not None else "",
+    )
+
+
+def _print_details(job: str, found: MiniBatchDetails, replay: str, options: str) -> None:
+    one = found.mini_batch
+    print_fields(
+        [
+            ("job", job),
+            ("step", one.step),
+            ("mini-batch", str(one.mini_batch_index)),
+            ("state", one.state),
+            *([("cause", one.cause)] if one.cause else []),
+            ("tries", str(one.tries)),
+            ("items", _items_line(one)),
+            *([("rows", f"{one.row_count:,}")] if one.state == "succeeded" else []),
+            *([("partition", found.partition)] if found.partition else []),
+        ]
+    )
+    out("")
+    out("Items:")
+    for item in found.items[:ITEMS_SHOWN]:
+        out(f"  {item}")
+    left = len(found.items) - ITEMS_SHOWN + found.items_left_out
+    if left > 0:
+        out(f"  … and {left:,} more (-o json tells the first 1,000)")
+    recipe = found.recipe
+    if not recipe.startswith('{"files"') and recipe != "{}":
+        out(f"Recipe: {recipe if len(recipe) <= 2000 else recipe[:2000] + '…'}")
+    for number, attempt in enumerate(found.attempts, 1):
+        out("")
+        _print_attempt(number, attempt)
+    if not found.attempts:
+        out("")
+        out("No attempt yet.")
+    out("")
+    log = next((path for attempt in reversed(found.attempts) for path in attempt.logs), None)
+    if log is not None:
+        out(f"Its logs:        windrow job logs {job} {log}{options}")
+    out(f"To run it again: {replay}   (--pdb: stop where it fails; --code DIR: with repaired code)")
+
+
+def _items_line(one: MiniBatch) -> str:
+    if not one.item_count and one.state != "succeeded":
+        return "not counted before they are loaded"
+    ok = f", {one.ok_count:,} with a result" if one.state == "succeeded" else ""
+    return f"{one.item_count:,}{ok}"
+
+
+def _print_attempt(number: int, attempt: Attempt) -> None:
+    counts = ", its outcome counts" if attempt.counts else ""
+    category = f" ({attempt.error_category})" if attempt.error_category else ""
+    out(f"Attempt {number}: {attempt.status}{category}{counts}")
+    where = f"{attempt.node_id} {attempt.process_name}".strip()
+    fields = [("  on", where), ("  began", local_time(attempt.start_time))]
+    if attempt.state == "running":
+        fields.append(("  now", attempt.phase or "waits on the node"))
+    elif attempt.elapsed_s is not None:
+        times = (
+            f"{_told(attempt.elapsed_s)}: run() {_told(attempt.run_s)}, loading and writing {_told(attempt.load_s)}, "
+            f"CPU {_told(attempt.cpu_s)}"
+        )
+        fields.append(("  took", times))
+        if attempt.peak_rss_bytes:
+            fields.append(("  memory", f"{size(attempt.peak_rss_bytes)} at most, of the process so far"))
+    if attempt.state == "succeeded":
+        fields.append(("  results", f"{attempt.result_count:,} for {counted(attempt.item_count, 'item')}"))
+    if attempt.message:
+        fields.append(("  why", attempt.message))
+    fields += [("  log", path) for path in attempt.logs]
+    print_fields(fields)
+    if attempt.detail and attempt.detail.strip() != attempt.message.strip():
+        for line in attempt.detail.rstrip().splitlines():
+            out(f"    {line}")
+
+
+def _told(seconds: float | None) -> str:
+    return "" if seconds is None else precise_duration(seconds)

@@ -1,0 +1,163 @@
+"""`windrow mb replay`: brings what it takes here, and has the agent's own parts run it in this terminal."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windrow.cli.display.figures import counted
+from windrow.cli.messages import say
+from windrow.errors import UsageError
+
+if TYPE_CHECKING:
+    from windrow.client import Client
+    from windrow.rpc.v1 import job_service_pb2
+
+ITEMS_SHOWN = 5
+
+
+class Replaying:
+    """One replay, ready to run. `folder`: holds all that is made; `kept`: it stays."""
+
+    def __init__(self, folder: Path, config: Path, *, kept: bool) -> None:
+        self._folder = folder
+        self._config = config
+        self._kept = kept
+
+    def run(self) -> int:
+        """Run it to its end, with this terminal; its exit code."""
+        # Ctrl-C is the script's: it ends run(), and this process tells what came of it. A handler of ours, unlike an
+        # ignored signal, is not passed on.
+        before = signal.signal(signal.SIGINT, lambda number, frame: None)
+        try:
+            done = subprocess.run([sys.executable, "-P", "-m", "windrow_agent.replay", str(self._config)], check=False)
+        finally:
+            signal.signal(signal.SIGINT, before)
+            if not self._kept:
+                shutil.rmtree(self._folder, ignore_errors=True)
+        if self._kept:
+            say(f"All of it is kept in {self._folder}")
+        if done.returncode < 0:
+            say(
+                f"The process was ended by {_signal_name(-done.returncode)}. In a job this is a `crash` of the "
+                "mini-batch (`oom`, where memory ran out)."
+            )
+            return 1
+        return done.returncode
+
+
+def replay_mini_batch(
+    client: Client,
+    job_id: str,
+    index: int,
+    step: str | None,
+    *,
+    pdb: bool,
+    python: str | None,
+    code: Path | None,
+    keep: Path | None,
+    write_outputs: bool,
+) -> Replaying:
+    """Bring here what a replay takes. Raises UsageError, NotFound, RequestRefused."""
+    found = client.replay(job_id, index, step=step)
+    spec = found.step
+    if spec.command and pdb:
+        raise UsageError(
+            f"Step {spec.step_name} is a command: --pdb stops only where a script's run() raises. Without --pdb the "
+            "command has this terminal; a breakpoint() in its Python code stops there."
+        )
+    if code is not None:
+        code = _checked_code(code, spec.entry_script)
+    folder = _folder(keep)
+    try:
+        archive = folder / "code" / f"{spec.code_digest}.tar"
+        if code is None:
+            archive.parent.mkdir()
+            client.download_code(spec.code_digest, archive)
+        document = {
+            "folder": str(folder),
+            "step": base64.b64encode(spec.SerializeToString()).decode(),
+            "assignment": base64.b64encode(found.assignment.SerializeToString()).decode(),
+            "inputs": dict(found.inputs),
+            "archive": str(archive),
+            "code": str(code) if code is not None else None,
+            "python": python,
+            "pdb": pdb,
+            "write_outputs": write_outputs,
+            "kept": keep is not None,
+            "master": "" if client.is_here else client.address,
+        }
+        config = folder / "replay.json"
+        config.write_text(json.dumps(document))
+    except BaseException:
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _introduce(job_id, found, code, write_outputs=write_outputs)
+    return Replaying(folder, config, kept=keep is not None)
+
+
+def _checked_code(code: Path, entry_script: str) -> Path:
+    if not code.is_dir():
+        raise UsageError(f"--code {code} is no folder. Name the one that holds the step's code.")
+    if entry_script.endswith(".py") and not (code / entry_script).is_file():
+        raise UsageError(
+            f"--code {code} holds no {entry_script}, the step's entry script. Name the folder that the job file's "
+            "`code:` names."
+        )
+    return code.absolute()
+
+
+def _folder(keep: Path | None) -> Path:
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="windrow-replay-"))
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise UsageError(f"--keep {keep} is not empty. Name a new folder: what was kept before is not mixed up.")
+    except OSError as error:
+        raise UsageError(f"--keep {keep} cannot be used: {error.strerror}. Name another folder.") from error
+    return keep.absolute()
+
+
+def _introduce(
+    job_id: str, found: job_service_pb2.GetReplayResponse, code: Path | None, *, write_outputs: bool
+) -> None:
+    """Which mini-batch, with which items, by which code, writing where."""
+    spec, given = found.step, found.assignment
+    count = f" ({counted(given.item_count, 'item')})" if given.item_count else ""
+    what = "the command" if spec.command else f"mini-batch {given.mini_batch_index}{count}"
+    say(f"Replaying {what} of step {spec.step_name}, job {job_id}.")
+    for item in found.items[:ITEMS_SHOWN]:
+        say(f"  {item}")
+    left = len(found.items) - ITEMS_SHOWN + found.items_left_out
+    if left > 0:
+        say(f"  … and {left:,} more")
+    say(f"Code: {f'{code}, as it is now' if code is not None else 'as the job has it'}.")
+    local = [output.address for output in spec.stored_outputs if "://" not in output.address]
+    remote = [output.name for output in spec.stored_outputs if "://" in output.address]
+    if write_outputs and local:
+        say(f"Of the job nothing changes, but what the script writes to {', '.join(local)} (--write-outputs).")
+    else:
+        say("Of the job nothing changes: what the script writes to its outputs goes to a scratch place.")
+    if write_outputs and remote:
+        say(f"To a store nothing is brought: what it writes to {', '.join(remote)} goes to a scratch place.")
+    say("─" * min(80, _width()))
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

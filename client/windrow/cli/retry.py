@@ -1,0 +1,89 @@
+"""`windrow job retry`: runs what is not done of a job that has ended, into the same outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windrow.cli import exit_codes
+from windrow.cli.display.uploads import UploadDisplay
+from windrow.cli.options import JobName, Master, Output, OutputForm, Sets, State, guarded, open_client, state_of
+from windrow.cli.place import place_options
+from windrow.cli.run_options import RunOptions
+from windrow.cli.tables import out, print_json
+from windrow.cli.watching import stream_job
+from windrow.errors import UsageError
+
+
+@guarded
+def retry(
+    job: JobName,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="The repaired job file: its code, arguments, limits and retries count from now on "
+            "[default: as the job was submitted].",
+        ),
+    ] = None,
+    sets: Sets = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Follow it to its end.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 3 for tolerated failures, at its end.")] = False,
+    python: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Of a run on this machine: interpreter for the script.")
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="Of a run on this machine: workers at a time.")
+    ] = None,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Run what is not done of a job that has ended: what failed, and what was cancelled.
+
+    Items with a result keep it; all rows come together in the same output. Where code has been repaired, name the job
+    file. A run on this machine is followed to its end.
+    """
+    if sets and file is None:
+        raise UsageError("--set changes a job file: name it with --file.")
+    folder = state_of(master, state)
+    if folder is not None:
+        return _here(job, file, sets, folder, python, slots, strict=strict, output=output)
+    with open_client(master, state, live=True) as client:
+        with UploadDisplay(quiet=output is OutputForm.JSON) as display:
+            found = client.retry(job, file, sets=sets or (), on_upload=display.show)
+        if stream:
+            return stream_job(
+                client, job, output.value, strict=strict, options=place_options(master, state), begun=found
+            )
+        if output is OutputForm.JSON:
+            print_json(found.to_dict())
+        else:
+            batches = found.mini_batches
+            out(f"{job} is {found.state.value} again: {batches.done:,} of {batches.total:,} mini-batches were done.")
+    return exit_codes.DONE
+
+
+def _here(
+    job: str,
+    file: Path | None,
+    sets: list[str] | None,
+    folder: Path,
+    python: str | None,
+    slots: int | None,
+    *,
+    strict: bool,
+    output: OutputForm,
+) -> int:
+    """A run of this machine: with a master and an agent of its own, as `windrow run`."""
+    from windrow.cli import early
+
+    options = RunOptions("" if file is None else str(file))
+    options.retried, options.sets = job, sets or []
+    options.state, options.python, options.slots = str(folder), python, slots
+    options.strict, options.output = strict, output.value
+    return early.run(options)

@@ -1,0 +1,84 @@
+"""`windrow validate`, also as `windrow job validate`: all that is wrong with a file, before anything runs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windrow.cli import exit_codes
+from windrow.cli.messages import RED, YELLOW, coloured, say
+from windrow.cli.options import Output, OutputForm, Sets, guarded, open_client
+from windrow.cli.tables import out, print_json
+from windrow.embedded import state_folder
+
+CheckedFile = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="A job file (v2 or v1), a component file, or a folder with an MLTable file."),
+]
+ScriptPython = Annotated[
+    str | None,
+    typer.Option(
+        "--python",
+        metavar="PATH",
+        help="The interpreter that would run the scripts [default: the active environment's, else our own].",
+    ),
+]
+Datastores = Annotated[
+    list[str] | None,
+    typer.Option("--datastore", metavar="NAME=PLACE", help="A datastore that the run would have. Repeatable."),
+]
+StateFolder = Annotated[
+    Path,
+    typer.Option(
+        "--state",
+        envvar="WINDROW_STATE",
+        metavar="DIR",
+        help="State folder of the run: outputs written from there may be replaced, others not.",
+    ),
+]
+
+
+@guarded
+def validate(
+    file: CheckedFile,
+    sets: Sets = None,
+    python: ScriptPython = None,
+    datastores: Datastores = None,
+    state: StateFolder = Path(state_folder.DEFAULT),
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Check a job file, a component file or a table without running anything.
+
+    Tells all errors and warnings with their places, also of the files that it names on this machine: components,
+    MLTable files, code folders, entry scripts. Exit code 0: valid, perhaps with warnings; 2: not.
+    """
+    from windrow.embedded.datastores import read
+    from windrow.spec import load_job
+    from windrow.validation.validate import validate as check
+
+    with contextlib.ExitStack() as opened:
+        load = functools.partial(
+            load_job,
+            datastores=read(datastores or ()),
+            # Asked only by a file that names an asset.
+            assets=lambda: opened.enter_context(open_client(None, None)).asset_lookup(),
+        )
+        found = check(file, sets or (), load=load, python=python, state=str(state))
+    if output is OutputForm.JSON:
+        print_json(found.to_dict())
+        return exit_codes.DONE if found.valid else exit_codes.USAGE
+    for error in found.errors:
+        say(f"{coloured('error:', RED, sys.stderr)} {error}")
+    for warning in found.warnings:
+        out(f"{coloured('warning:', YELLOW, sys.stdout)} {warning}")
+    if found.valid:
+        out(f"{found.file} is a valid {found.kind}.")
+        return exit_codes.DONE
+    count = len(found.errors)
+    say(f"{found.file} is not a valid {found.kind}: {count} error{'s' if count > 1 else ''}.")
+    return exit_codes.USAGE

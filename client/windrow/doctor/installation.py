@@ -1,0 +1,75 @@
+"""Windrow itself on this machine: its Python, its version, its extras."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import windrow
+from windrow.doctor.findings import OK, WARN, Finding
+
+AREA = "Windrow"
+
+
+class Extra(NamedTuple):
+    """A part that is installed by itself: the modules it needs, and what for."""
+
+    name: str
+    modules: tuple[str, ...]
+    use: str
+
+
+EXTRAS = (
+    Extra("storage", ("obstore", "boto3"), "inputs and outputs in S3, Google Cloud Storage, Azure and on web servers"),
+    Extra("partition", ("duckdb",), "partition keys that are columns of the data"),
+    Extra("delta", ("deltalake",), "read_delta_lake in MLTable files"),
+    Extra("setup", ("cryptography",), "`windrow setup`, which makes certificates and tokens"),
+)
+
+
+def look() -> Iterator[Finding]:
+    """All of it."""
+    yield Finding(AREA, "version", OK, f"{windrow.__version__}, in {sys.prefix}")
+    python = f"{platform.python_version()}, {sys.executable}"
+    if sys.platform == "linux":
+        yield Finding(AREA, "python", OK, python)
+    else:
+        advice = "Masters and agents run on Linux; from here, submit to a master elsewhere (windrow context add)."
+        yield Finding(AREA, "python", WARN, f"{python}, on {sys.platform}", advice)
+    for extra in EXTRAS:
+        missing = [module for module in extra.modules if find_spec(module) is None]
+        if missing:
+            seen = f"not installed ({', '.join(missing)}); it is for {extra.use}"
+            yield Finding(AREA, extra.name, OK, seen, f"If you need that: pip install 'windrow[{extra.name}]'")
+        else:
+            versions = ", ".join(f"{module} {_version(module)}" for module in extra.modules)
+            yield Finding(AREA, extra.name, OK, f"{versions}: {extra.use}")
+    yield _uv()
+
+
+def _version(module: str) -> str:
+    try:
+        return importlib.metadata.version(module)
+    except importlib.metadata.PackageNotFoundError:
+        return "of an unknown version"
+
+
+def _uv() -> Finding:
+    """The tool that builds environments."""
+    if find_spec("uv") is not None:
+        return Finding(AREA, "uv", OK, f"{_version('uv')}: environments of steps (conda and pip lists)")
+    found = shutil.which("uv")
+    if found is not None:
+        return Finding(AREA, "uv", OK, f"{found}: environments of steps (conda and pip lists)")
+    return Finding(
+        AREA,
+        "uv",
+        WARN,
+        "not found; it builds the environments that steps ask for by a conda or pip list",
+        "Install it beside Windrow (pip install uv), or give scripts a Python of your own (--python PATH).",
+    )

@@ -1,0 +1,152 @@
+"""What this machine has for workers: processors, memory, GPUs, files, and what its kernel can do."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from windrow.cli.display.figures import counted, size
+from windrow.doctor.findings import FAIL, OK, WARN, Finding, Unanswered, ask
+from windrow.open_files import BASE, EACH_WORKER
+
+AREA = "Machine"
+SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY_BYTES = 64 << 20
+"""What container engines give where nobody asks for more."""
+MEMORY_EACH_BYTES = 512 << 20
+TEMPORARY_BYTES = 256 << 20
+_UNSYNCHRONISED = 5
+"""TIME_ERROR of adjtimex(2)."""
+
+KERNEL = {
+    "pidfd_open": (FAIL, "the death of a worker would not be noticed at once", "Linux 5.3 or newer is needed."),
+    "PR_SET_PDEATHSIG": (
+        WARN,
+        "workers may outlive a killed agent",
+        "Let the container's seccomp profile allow prctl.",
+    ),
+    "PR_SET_CHILD_SUBREAPER": (
+        WARN,
+        "processes that scripts leave behind may stay",
+        "Let the container's seccomp profile allow prctl.",
+    ),
+    "PR_SET_DUMPABLE": (
+        WARN,
+        "scripts of the same user could read the agent's memory",
+        "Let the container's seccomp profile allow prctl.",
+    ),
+    "SOCK_SEQPACKET": (FAIL, "work cannot be handed to workers", "A Linux kernel with unix packet sockets is needed."),
+    "memfd_create": (FAIL, "`windrow agent` cannot start", "Linux 3.17 or newer is needed."),
+}
+"""What agents ask of the kernel; where it is missing: how bad that is, what then happens, what to do."""
+
+
+def look() -> Iterator[Finding]:
+    """All of it."""
+    try:
+        node = ask("windrow_agent.node")
+    except Unanswered as error:
+        yield Finding(AREA, "agent", FAIL, f"the agent's code does not run: {error}", "Install Windrow anew.")
+        return
+    yield from _size(node)
+    yield _open_files(node)
+    yield from _kernel(node)
+    yield _shared_memory()
+    yield _temporary()
+    yield _clock()
+
+
+def _size(node: dict[str, Any]) -> Iterator[Finding]:
+    slots, all_processors = node["cpu_count"], node["machine_cpu_count"]
+    bound = f" of {all_processors} (bounded by the cgroup or by affinity)" if slots < all_processors else ""
+    yield Finding(
+        AREA, "processors", OK, f"{slots}{bound}: {counted(slots, 'worker')} at a time, where --slots says no other"
+    )
+    memory, machine = node["memory_bytes"], node["machine_memory_bytes"]
+    each = memory // slots
+    seen = f"{size(memory)}{f' of {size(machine)} (bounded by the cgroup)' if memory < machine else ''}, "
+    seen += f"{size(each)} for each worker"
+    if each < MEMORY_EACH_BYTES:
+        advice = "Scripts with pandas or a model may need more: use fewer workers (--slots N)."
+        yield Finding(AREA, "memory", WARN, seen, advice)
+    else:
+        yield Finding(AREA, "memory", OK, seen)
+    if not node["sees_oom_kills"]:
+        yield Finding(
+            AREA,
+            "memory kills",
+            WARN,
+            "the cgroup's count of processes killed for lack of memory cannot be read",
+            "Such deaths are told as crash, not as oom. Mount /sys/fs/cgroup into the container.",
+        )
+    gpus = node["gpus"]
+    yield Finding(AREA, "GPUs", OK, f"{len(gpus)} seen ({', '.join(gpus)})" if gpus else "none seen")
+
+
+def _open_files(node: dict[str, Any]) -> Finding:
+    hard, soft = node["open_files"]["hard"], node["open_files"]["soft"]
+    needed = BASE + EACH_WORKER * node["cpu_count"]
+    seen = f"at most {'any number' if hard is None else f'{hard:,}'} (soft limit {soft:,}); agents need {needed:,}"
+    if hard is not None and hard < needed:
+        advice = "Raise the hard limit (ulimit -Hn; LimitNOFILE= of a service; --ulimit nofile= of a container)."
+        return Finding(AREA, "open files", FAIL, seen, advice)
+    return Finding(AREA, "open files", OK, seen)
+
+
+def _kernel(node: dict[str, Any]) -> Iterator[Finding]:
+    features = node["kernel"]
+    there = [name for name, works in features.items() if works]
+    yield Finding(AREA, "kernel", OK, f"{os.uname().release}, with {', '.join(there)}")
+    for name, works in features.items():
+        if not works:
+            level, effect, advice = KERNEL.get(name, (WARN, "it is used by agents", ""))
+            yield Finding(AREA, name, level, f"does not work here: {effect}", advice)
+
+
+def _shared_memory() -> Finding:
+    try:
+        usage = os.statvfs(SHARED_MEMORY)
+    except OSError as error:
+        advice = "Scripts that share memory between processes (data loaders) will fail. Mount a tmpfs there."
+        return Finding(AREA, "/dev/shm", WARN, f"not there: {error.strerror}", advice)
+    total, free = usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
+    seen = f"{size(free)} free of {size(total)}"
+    if total <= SHARED_MEMORY_BYTES:
+        advice = (
+            "Scripts that share memory between processes (data loaders) may need more: --shm-size of the container."
+        )
+        return Finding(AREA, "/dev/shm", WARN, seen, advice)
+    return Finding(AREA, "/dev/shm", OK, seen)
+
+
+def _temporary() -> Finding:
+    place = tempfile.gettempdir()
+    try:
+        with tempfile.NamedTemporaryFile(dir=place):
+            free = shutil.disk_usage(place).free
+    except OSError as error:
+        advice = "Set TMPDIR to a folder that this user may write."
+        return Finding(AREA, "temporary files", FAIL, f"{place} cannot be written: {error.strerror}", advice)
+    level = OK if free >= TEMPORARY_BYTES else WARN
+    advice = "" if level == OK else "Code is packed there. Make room, or set TMPDIR."
+    return Finding(AREA, "temporary files", level, f"{place}, {size(free)} free", advice)
+
+
+def _clock() -> Finding:
+    now = time.strftime("%Y-%m-%d %H:%M:%S %Z")
+    try:
+        # A struct timex is smaller; all zero asks, and sets nothing.
+        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))
+    except (OSError, AttributeError):
+        state = -1
+    if state == _UNSYNCHRONISED:
+        advice = "Let it be set by the network (chrony, systemd-timesyncd), or by the machine's host: certificates and "
+        advice += "times in logs go by it. Deadlines do not."
+        return Finding(AREA, "clock", WARN, f"{now}; the kernel does not know it as synchronised", advice)
+    return Finding(AREA, "clock", OK, f"{now}{', synchronised' if state >= 0 else ''}")

@@ -1,0 +1,140 @@
+"""A served master: is it reached and trusted, does it take the token, and what are its nodes like?"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import windrow
+from windrow.cli.display.figures import counted, size
+from windrow.client import Client
+from windrow.contexts import Access
+from windrow.doctor.findings import FAIL, OK, WARN, Finding
+from windrow.errors import MasterUnreachable, RequestRefused, WindrowError
+from windrow.node import Node
+from windrow.rpc.tls import tls_fault
+
+AREA = "Master"
+PATIENCE_S = 5.0
+DAYS_LEFT = 30
+NODE_ROOM_BYTES = 1 << 30
+
+
+def look(access: Access) -> Iterator[Finding]:
+    """All of it."""
+    if not access.address.startswith("unix:"):
+        reached = _reach(access)
+        yield reached
+        if reached.level == FAIL:
+            return
+        if access.ca:
+            certificate = _certificate(access)
+            yield certificate
+            if certificate.level == FAIL:
+                return
+        elif _is_here(access.address):
+            yield Finding(AREA, "TLS", OK, "none; nothing leaves this machine")
+        else:
+            advice = "What is sent can be read on the way. Make certificates with windrow setup (docs/deploy.md)."
+            yield Finding(AREA, "TLS", WARN, "none", advice)
+    try:
+        with Client(access=access, patience_s=PATIENCE_S) as client:
+            yield from _ask(client, access)
+    except RequestRefused as error:
+        advice = "Take its context over again (windrow context export where it works, windrow context add here)."
+        yield Finding(AREA, "token", FAIL, str(error), advice)
+    except WindrowError as error:
+        advice = "" if isinstance(error, MasterUnreachable) else "Its log, master.log in its state folder, tells more."
+        yield Finding(AREA, "answer", FAIL, str(error), advice)
+
+
+def _reach(access: Access) -> Finding:
+    host, _, port = access.address.rpartition(":")
+    begin = time.monotonic()
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S).close()
+    except OSError as error:
+        advice = "Is it running, is the address right, does a firewall stand between? windrow master --help"
+        return Finding(AREA, "address", FAIL, f"{access.address} cannot be reached: {error.strerror or error}", advice)
+    return Finding(AREA, "address", OK, f"{access.address}, reached in {1000 * (time.monotonic() - begin):.0f} ms")
+
+
+def _certificate(access: Access) -> Finding:
+    host, _, port = access.address.rpartition(":")
+    host = host.strip("[]")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=access.ca)
+    context.set_alpn_protocols(["h2"])
+    try:
+        with (
+            socket.create_connection((host, int(port)), timeout=PATIENCE_S) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            told = secure.getpeercert()
+    except ssl.SSLCertVerificationError as error:
+        said = error.verify_message
+        words = "Hostname Verification Check failed" if "mismatch" in said else f"CERTIFICATE_VERIFY_FAILED {said}"
+        return Finding(AREA, "TLS", FAIL, said, tls_fault(words, access.address))
+    except OSError as error:
+        why = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+        return Finding(AREA, "TLS", FAIL, f"no TLS connection: {why}", tls_fault(str(why), access.address))
+    ends = ssl.cert_time_to_seconds(str((told or {}).get("notAfter")))
+    days = int((ends - time.time()) // 86400)
+    seen = f"certificate trusted, good until {datetime.fromtimestamp(ends, UTC):%Y-%m-%d} ({counted(days, 'day')} left)"
+    if days < DAYS_LEFT:
+        advice = "Renew it: run `windrow setup` again where the master is; it takes the new one up by itself."
+        return Finding(AREA, "TLS", WARN, seen, advice)
+    return Finding(AREA, "TLS", OK, seen)
+
+
+def _ask(client: Client, access: Access) -> Iterator[Finding]:
+    master = client.master()
+    yield Finding(AREA, "token", OK, "accepted" if access.token else "none is sent, and none asked for")
+    if master.windrow_version == windrow.__version__:
+        yield Finding(AREA, "version", OK, f"{master.windrow_version}, as here; incarnation {master.incarnation}")
+    else:
+        advice = "Use the same version on both sides: install that one here, or upgrade the master."
+        seen = f"{master.windrow_version}, and {windrow.__version__} here"
+        yield Finding(AREA, "version", WARN, seen, advice)
+    if master.read_only_reason:
+        advice = "It goes on by itself when that is over. Make room on the disk of its state folder."
+        yield Finding(AREA, "disk", FAIL, f"it accepts no changes: {master.read_only_reason}", advice)
+    else:
+        yield Finding(AREA, "disk", OK, "it accepts changes")
+    places = ", ".join(f"{name}={place}" for name, place in sorted(master.datastores.items()))
+    if "default" in master.datastores or master.embedded:
+        yield Finding(AREA, "datastores", OK, places or "none; it is embedded, and absolute paths are allowed")
+    else:
+        advice = "Data of other machines and outputs without a path need one: windrow master --datastore default=PATH."
+        yield Finding(AREA, "datastores", WARN, places or "none", advice)
+    yield from _nodes(list(client.list_nodes()), master.windrow_version)
+
+
+def _nodes(nodes: list[Node], version: str) -> Iterator[Finding]:
+    by_state = Counter("cordoned" if node.cordoned and node.state == "ready" else node.state for node in nodes)
+    seen = ", ".join(f"{count} {state}" for state, count in sorted(by_state.items())) or "none"
+    if by_state["ready"]:
+        slots = sum(node.slots for node in nodes if node.state == "ready" and not node.cordoned)
+        yield Finding(AREA, "nodes", OK, f"{seen}; {counted(slots, 'worker')} at a time")
+    else:
+        advice = "Jobs wait. Start one (windrow agent --master ADDRESS), or look at those there are: windrow node list"
+        yield Finding(AREA, "nodes", WARN, f"{seen}: none takes work", advice)
+    for node in nodes:
+        if node.state in ("quarantined", "disconnected"):
+            yield Finding(AREA, f"node {node.node_id}", WARN, f"{node.state}: {node.message}", "windrow node list")
+        if node.disk_free_bytes is not None and node.disk_free_bytes < NODE_ROOM_BYTES:
+            free = f"{size(node.disk_free_bytes)} free in its folder"
+            yield Finding(
+                AREA, f"node {node.node_id}", WARN, free, "Make room there: fetched data and large rows lie in it."
+            )
+        if node.windrow_version and node.windrow_version != version:
+            seen = f"has {node.windrow_version}, the master {version}"
+            yield Finding(AREA, f"node {node.node_id}", WARN, seen, "Upgrade the older one.")
+
+
+def _is_here(address: str) -> bool:
+    return address.rpartition(":")[0].strip("[]") in ("127.0.0.1", "localhost", "::1")

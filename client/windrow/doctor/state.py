@@ -1,0 +1,98 @@
+"""Whether a folder can hold the durable state of runs, or of a master."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from windrow.cli.display.figures import size
+from windrow.doctor.findings import FAIL, OK, WARN, Finding, Unanswered, ask
+from windrow.embedded.state_folder import read_endpoint
+
+AREA = "State folder"
+ROOM_BYTES = 1 << 30
+SLOW_SYNC_MS = 20.0
+VOLATILE = ("tmpfs", "ramfs")
+_ELSEWHERE = "Use a folder on a local disk: --state DIR."
+
+
+def look(folder: str) -> Iterator[Finding]:
+    """All of it."""
+    try:
+        found = ask("windrow_master.store", folder)
+    except Unanswered as error:
+        yield Finding(AREA, "master", FAIL, f"the master's code does not run: {error}", "Install Windrow anew.")
+        return
+    there = "is there" if found["is_there"] else "is made by the first run"
+    if found["trials"] is None:
+        advice = "Name one that this user may write: --state DIR."
+        yield Finding(AREA, "folder", FAIL, f"{found['folder']} cannot be written ({found['trouble']})", advice)
+    else:
+        yield Finding(AREA, "folder", OK, f"{found['folder']} {there}{_live(folder, found)}")
+    yield _kind(found)
+    yield _room(found)
+    if found["trials"] is not None:
+        yield from _trials(found["trials"])
+    yield from _database(found)
+
+
+def _live(folder: str, found: dict[str, Any]) -> str:
+    endpoint = read_endpoint(folder) if found["is_there"] else None
+    if endpoint is not None:
+        return f"; `windrow run` (process {endpoint.get('pid')}) works over it now"
+    return "; a master works over it now" if found["locked"] else ""
+
+
+def _kind(found: dict[str, Any]) -> Finding:
+    kind = found["kind"] or "of an unknown kind"
+    if found["network"]:
+        return Finding(AREA, "file system", FAIL, f"{kind}, a network file system: the master refuses it", _ELSEWHERE)
+    if found["kind"] in VOLATILE:
+        advice = "Good for trying things out; elsewhere an interrupted run goes on after a reboot, too."
+        return Finding(AREA, "file system", WARN, f"{kind}: what is there is gone when the machine restarts", advice)
+    return Finding(AREA, "file system", OK, f"{kind}, local")
+
+
+def _room(found: dict[str, Any]) -> Finding:
+    free, needed = found["free_bytes"], found["needed_bytes"]
+    seen = f"{size(free)} free"
+    if free < needed:
+        advice = f"A master keeps {size(needed // 2)} back and stands still without it. Make room, or use another disk."
+        return Finding(AREA, "room", FAIL, f"{seen}; at least {size(needed)} are needed", advice)
+    if free < ROOM_BYTES:
+        return Finding(AREA, "room", WARN, seen, "The rows of a job lie there until it is done. Make room for them.")
+    return Finding(AREA, "room", OK, seen)
+
+
+def _trials(trials: dict[str, Any]) -> Iterator[Finding]:
+    for name, what in (("flock", "locks keep others out"), ("shared_map", "memory maps are shared")):
+        if trials[name]:
+            yield Finding(AREA, name, OK, what)
+        else:
+            yield Finding(AREA, name, FAIL, "does not work on this file system; two masters could meet", _ELSEWHERE)
+    syncs = trials["sync_ms"]
+    median = syncs[len(syncs) // 2]
+    seen = f"a sync takes {median:.1f} ms (median of {len(syncs)}; {syncs[0]:.1f} to {syncs[-1]:.1f})"
+    if median > SLOW_SYNC_MS:
+        advice = "Every group of results waits for two syncs. A local SSD makes many short mini-batches faster."
+        yield Finding(AREA, "sync", WARN, seen, advice)
+    else:
+        yield Finding(AREA, "sync", OK, seen)
+
+
+def _database(found: dict[str, Any]) -> Iterator[Finding]:
+    if not found["sqlite_ok"]:
+        yield Finding(AREA, "SQLite", FAIL, f"{found['sqlite']} is too old", "Use a newer Python.")
+    schema, known = found["schema"], found["schema_known"]
+    if schema is None:
+        return
+    if schema > known:
+        advice = "Use that version, or a newer one; or another folder: --state DIR."
+        yield Finding(
+            AREA, "database", FAIL, f"was written by a newer Windrow (schema {schema}, known {known})", advice
+        )
+    else:
+        later = f"; it is brought to {known} at the next start" if schema < known else ""
+        length = os.path.getsize(os.path.join(found["folder"], "windrow.db"))  # noqa: PTH118, PTH202
+        yield Finding(AREA, "database", OK, f"schema {schema}{later}, {size(length)}")

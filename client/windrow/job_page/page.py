@@ -1,0 +1,206 @@
+"""The whole page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from html import escape
+from importlib import resources
+from typing import Any
+
+import windrow
+from windrow.job_page import distributions, tables, timeline
+from windrow.job_page.drawing import LEFT, PLOT, WIDTH, line, rect, share, size, span, svg, text, time_axis
+
+_STATES = {
+    "completed": "good",
+    "completed_with_failures": "bad",
+    "failed": "bad",
+    "cancelled": "warn",
+    "paused": "bad",
+    "running": "busy",
+}
+_FAILED_ONLY_STEP = ("failed", "cancelled")
+
+
+def job_page(report: dict[str, Any], *, options: str = "") -> str:
+    """The page as HTML. `report`: what `Client.report` gives; `options`: what commands need to reach the same master,
+    beginning with a blank."""
+    job, steps = report["job"], report["steps"]
+    several = len(steps) > 1
+    name = job["display_name"] or job["job_id"]
+    body = [_header(job, steps)]
+    if several:
+        body.append(f"<section><h2>Steps</h2>{_steps(job, steps)}</section>")
+    for number, step in enumerate(steps):
+        body.append(_step(job, step, number, several=several, options=options))
+    style = resources.files("windrow.job_page").joinpath("page.css").read_text(encoding="utf-8")
+    script = resources.files("windrow.job_page").joinpath("page.js").read_text(encoding="utf-8")
+    made = datetime.fromtimestamp(job["now_s"], UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    now = "" if job["end_s"] is not None else " The job had not ended then; make it again for later figures."
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(name)}: {_in_words(job['state'])}</title><style>{style}</style></head><body><main>"
+        + "".join(body)
+        + f"<footer><p>As of {made}, by Windrow {escape(windrow.__version__)}.{now}</p></footer></main>"
+        f"<script>{script}</script></body></html>\n"
+    )
+
+
+def _header(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
+    name = job["display_name"] or job["job_id"]
+    kind = _STATES.get(job["state"], "")
+    begun = datetime.fromtimestamp(job["create_s"], UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    named = f"<code>{escape(job['job_id'])}</code> &middot; " if name != job["job_id"] else ""
+    experiment = f" &middot; {escape(job['experiment_name'])}" if job["experiment_name"] else ""
+    message = f'<p class="message">{escape(job["message"])}</p>' if job["message"] else ""
+    return (
+        f'<header><div class="title"><h1>{escape(name)}</h1><span class="state {kind}">{_in_words(job["state"])}</span>'
+        '<button type="button" id="theme" title="Light or dark" aria-label="Light or dark">&#9681;</button></div>'
+        f'<p class="quiet">{named}submitted {begun}{experiment}</p>{message}{_key_figures(job, steps)}</header>'
+    )
+
+
+def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
+    batches, items = _sum(steps, "mini_batches"), _sum(steps, "items")
+    spent = _spent(steps)
+    took = (job["end_s"] if job["end_s"] is not None else job["now_s"]) - job["create_s"]
+    known = all(step["planned"] or step["state"] in ("completed", *_FAILED_ONLY_STEP) for step in steps)
+    more = "" if known else "+"
+    done = batches["succeeded"] + batches["failed"]
+    peak = max((step["figures"]["memory_kib"]["largest"] for step in steps if step["figures"]), default=0)
+    retries = sum(step["retries"] for step in steps)
+    figures = [
+        ("took" if job["end_s"] is not None else "so far", span(max(0.0, took)), ""),
+        ("mini-batches", f"{done:,}", f"done of {batches['total']:,}{more}"),
+        ("items ok", f"{items['ok']:,}", f"of {items['total']:,}{more}"),
+    ]
+    if items["failed"]:
+        figures.append(("items failed", f"{items['failed']:,}", share(items["failed"], items["total"])))
+    figures.append(("useful time", share(spent["useful"], spent["total"]), f"of {span(spent['total'] / 1e6)}"))
+    if retries:
+        figures.append(("retries", f"{retries:,}", ""))
+    working = _working_s(job, steps)
+    if working > 0 and items["ok"]:
+        figures.append(("throughput", _rate(items["ok"] / working), "items a second"))
+    if peak:
+        figures.append(("peak memory", size(peak * 1024), "of a worker"))
+    return (
+        '<dl class="figures">'
+        + "".join(
+            f'<div><dt>{name}</dt><dd>{value}</dd><dd class="quiet">{note}</dd></div>' for name, value, note in figures
+        )
+        + "</dl>"
+    )
+
+
+def _working_s(job: dict[str, Any], steps: list[dict[str, Any]]) -> float:
+    """From the first mini-batch of any step to the last one's end."""
+    begins = [step["start_s"] for step in steps if step["figures"]]
+    ends = [step["figures"]["last_end_us"] / 1e6 for step in steps if step["figures"]]
+    return max(ends) - min(begins) if begins else 0.0
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
+
+
+def _sum(steps: list[dict[str, Any]], group: str) -> dict[str, int]:
+    names = steps[0][group] if steps else ()
+    return {name: sum(step[group][name] for step in steps) for name in names}
+
+
+def _spent(steps: list[dict[str, Any]]) -> dict[str, int]:
+    told = [step["figures"]["worker_us"] for step in steps if step["figures"]]
+    return {name: sum(one[name] for one in told) for name in ("total", "useful")}
+
+
+def _steps(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
+    """When each step ran."""
+    begin = job["create_s"]
+    end = max(job["end_s"] if job["end_s"] is not None else job["now_s"], begin + 1e-3)
+    row, top = 26, 6
+    bottom = top + row * len(steps)
+    left = 190 - LEFT
+    parts = []
+    inner = PLOT - left
+    for number, step in enumerate(steps):
+        y = top + row * number
+        name = step["name"] if len(step["name"]) <= 26 else step["name"][:25] + "…"
+        parts.append(text(0, y + 15, name, "label strong"))
+        if step["start_s"] is None:
+            parts.append(text(LEFT + left, y + 15, _in_words(step["state"]), "label"))
+            continue
+        stop = step["end_s"] if step["end_s"] is not None else end
+        x = LEFT + left + inner * (step["start_s"] - begin) / (end - begin)
+        wide = inner * (stop - step["start_s"]) / (end - begin)
+        kind = {"failed": "retried", "cancelled": "lost", "running": "running"}.get(step["state"], "useful")
+        parts.append(rect(x, y + 3, max(wide, 2), row - 9, kind, f"{step['name']}: {span(stop - step['start_s'])}"))
+        label = span(stop - step["start_s"])
+        if x + wide + 8 + 7 * len(label) < WIDTH:
+            parts.append(text(x + wide + 8, y + 15, label))
+        else:
+            parts.append(text(x + wide - 8, y + 15, label, "on", anchor="end"))
+    frame = time_axis(end - begin, top, bottom, left=LEFT + left)
+    return svg(
+        bottom + 22, [*frame, *parts, line(LEFT + left, bottom, WIDTH - 12, bottom, "axis")], "When each step ran"
+    )
+
+
+def _step(job: dict[str, Any], step: dict[str, Any], number: int, *, several: bool, options: str) -> str:
+    figures = step["figures"]
+
+    def command(words: str) -> str:
+        return f"windrow {words.replace('{job}', job['job_id'])}{options}"
+
+    def name_of(mini_batch: int) -> str:
+        return f"{step['name']}/{mini_batch}" if several else str(mini_batch)
+
+    title = f'<h2 id="step{number}">Step {escape(step["name"])} <span class="state {_STATES.get(step["state"], "")}">'
+    title += f"{_in_words(step['state'])}</span></h2>"
+    if step["message"] and step["message"] != job["message"]:
+        title += f'<p class="message">{escape(step["message"])}</p>'
+    if several:
+        title += _counts(step)
+    if figures is None:
+        waits = '<p class="quiet">It has not begun to run mini-batches.</p>'
+        return f"<section>{title}{waits}{_failed(step, name_of, command)}</section>"
+    parts = [
+        title,
+        "<h3>Where the workers' time went</h3>",
+        timeline.worker_seconds(figures),
+        "<h3>Over time</h3>",
+        timeline.over_time(figures),
+        "<h3>Worker by worker</h3>",
+        timeline.by_worker(figures),
+        _failed(step, name_of, command, always=True),
+        "<h3>How long it took</h3>",
+        distributions.durations(figures),
+        "<h3>Memory</h3>",
+        distributions.memory(figures),
+        "<h3>The slowest attempts</h3>" if figures["slowest"] else "",
+        tables.slowest(step, name_of, command),
+        "<h3>Nodes and workers</h3>" if figures["nodes"] else "",
+        tables.nodes(figures),
+    ]
+    return f"<section>{''.join(parts)}</section>"
+
+
+def _failed(step: dict[str, Any], name_of: Any, command: Any, *, always: bool = False) -> str:
+    if not step["failures"] and not always:
+        return ""
+    return f"<h3>What failed</h3>{tables.failures(step, name_of, command)}"
+
+
+def _counts(step: dict[str, Any]) -> str:
+    batches, items = step["mini_batches"], step["items"]
+    told = [f"{batches['succeeded'] + batches['failed']:,} of {batches['total']:,} mini-batches done"]
+    told += [f"{items[name]:,} items {name}" for name in ("ok", "failed", "cancelled") if items[name]]
+    if step["retries"]:
+        told.append(f"{step['retries']:,} retries")
+    return f'<p class="quiet">{", ".join(told)}.</p>'
+
+
+def _in_words(state: str) -> str:
+    return state.replace("_", " ")

@@ -1,0 +1,119 @@
+"""Failures, slowest mini-batches, nodes and workers, as tables and cards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+from windrow.job_page.drawing import KIND_NAMES, KINDS, share, size, span
+
+Commands = Callable[[str], str]
+"""A command, as in `mb show JOB 17`, with what this reader needs to reach the same master."""
+
+
+def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Commands) -> str:
+    """A card a cause: how often, the first of them, the commands to look closer."""
+    if not step["failures"]:
+        return '<p class="quiet">No attempt has failed.</p>'
+    cards = []
+    for failure in step["failures"]:
+        times = "1 attempt" if failure["count"] == 1 else f"{failure['count']:,} attempts"
+        where = failure["node"]
+        if where and failure["cause"] not in ("node_lost", "node_killer"):
+            where += f" process{failure['process_number']:03d}"
+        first = name_of(failure["mini_batch"])
+        detail = failure["detail"].strip()
+        trace = f"<details><summary>traceback</summary><pre>{escape(detail)}</pre></details>" if detail else ""
+        commands = [command(f"mb list {{job}} --cause {failure['cause']} --step {step['name']}")]
+        if failure["cause"] != "init_failed":
+            commands += [command(f"mb show {{job}} {first}"), command(f"mb replay {{job}} {first} --pdb")]
+        category = f" &middot; {escape(failure['error_category'])}" if failure["error_category"] else ""
+        cards.append(
+            f'<article class="card"><h4><span class="cause">{escape(failure["cause"])}</span> {times}</h4>'
+            f'<p class="quiet">{escape(failure["status"])}{category} &middot; first: mini-batch {failure["mini_batch"]}'
+            f"{f', {escape(where)}' if where else ''}</p>"
+            f"<p>{escape(failure['message'])}</p>{trace}"
+            f'<pre class="commands">{escape(chr(10).join(commands))}</pre></article>'
+        )
+    return f'<div class="cards">{"".join(cards)}</div>'
+
+
+def slowest(step: dict[str, Any], name_of: Callable[[int], str], command: Commands) -> str:
+    """The longest attempts, with bars."""
+    rows = step["figures"]["slowest"]
+    if not rows:
+        return ""
+    longest = max(row["elapsed_us"] for row in rows) or 1
+    body = "".join(
+        f'<tr><th scope="row" class="n">{row["mini_batch"]}</th>'
+        f'<td class="n">{span(row["elapsed_us"] / 1e6)}</td><td class="bar">{_bar(row, longest)}</td>'
+        f'<td class="n">{span(row["run_us"] / 1e6)}</td><td class="n">{row["items"]:,}</td>'
+        f'<td class="n">{size(row["peak_rss_kib"] * 1024)}</td><td>{escape(row["status"])}</td>'
+        f"<td>{escape(row['node'])} process{row['process_number']:03d}</td></tr>"
+        for row in rows
+    )
+    example = command(f"mb show {{job}} {name_of(rows[0]['mini_batch'])}")
+    return (
+        '<div class="wide"><table><thead><tr><th class="n">mini-batch</th><th class="n">took</th><th class="bar"></th>'
+        '<th class="n">of it run()</th><th class="n">items</th><th class="n">memory</th><th>ended as</th><th>on</th>'
+        f'</tr></thead><tbody>{body}</tbody></table></div><pre class="commands">{escape(example)}</pre>'
+    )
+
+
+def _bar(row: dict[str, Any], longest: int) -> str:
+    kind = "useful" if row["status"] == "RUN_DONE" else "retried"
+    run, rest = 100 * row["run_us"] / longest, 100 * max(0, row["elapsed_us"] - row["run_us"]) / longest
+    return (
+        '<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="{kind}" width="{run:.2f}" height="8"/>'
+        f'<rect class="rate" x="{run:.2f}" width="{rest:.2f}" height="8"/></svg>'
+    )
+
+
+def nodes(figures: dict[str, Any]) -> str:
+    """A row a node, and in a fold a row a worker."""
+    kinds = [kind for kind in KINDS if kind != "running" or figures["worker_us"]["running"]]
+    if not figures["nodes"]:
+        return ""
+    by_node = _table(
+        [("node", ""), ("workers", "n")],
+        kinds,
+        [([node["node"], f"{node['workers']:,}"], node) for node in figures["nodes"]],
+    )
+    by_worker = _table(
+        [("node", ""), ("worker", "")],
+        kinds,
+        [([worker["node"], f"process{worker['process_number']:03d}"], worker) for worker in figures["workers"]],
+    )
+    left = figures["workers_left_out"]
+    more = f'<p class="quiet">{left:,} more workers are not listed.</p>' if left else ""
+    count = len(figures["workers"])
+    return (
+        by_node + f"<details><summary>by worker ({count:,})</summary>{by_worker}{more}</details>"
+        if count > 1
+        else by_node
+    )
+
+
+def _table(first: list[tuple[str, str]], kinds: list[str], rows: list[tuple[list[str], dict[str, Any]]]) -> str:
+    head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in first)
+    head += '<th class="n">attempts</th><th class="n">counted</th><th class="n">items</th>'
+    head += "".join(f'<th class="n"><i class="swatch {kind}"></i>{KIND_NAMES[kind]}</th>' for kind in kinds)
+    head += '<th class="n">useful share</th><th class="n">peak memory</th>'
+    body = []
+    for names, told in rows:
+        spent = told["worker_us"]
+        cells = "".join(
+            f'<th scope="row" class="{kind}">{escape(name)}</th>' for name, (_, kind) in zip(names, first, strict=True)
+        )
+        cells += f'<td class="n">{told["attempts"]:,}</td><td class="n">{told["succeeded"]:,}</td>'
+        cells += f'<td class="n">{told["items"]:,}</td>'
+        cells += "".join(f'<td class="n" data-n="{spent[kind]}">{span(spent[kind] / 1e6)}</td>' for kind in kinds)
+        cells += f'<td class="n">{share(spent["useful"], spent["total"])}</td>'
+        cells += f'<td class="n" data-n="{told["peak_rss_kib"]}">{size(told["peak_rss_kib"] * 1024)}</td>'
+        body.append(f"<tr>{cells}</tr>")
+    return (
+        f'<div class="wide"><table class="sortable"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>"
+    )

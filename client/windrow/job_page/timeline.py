@@ -1,0 +1,260 @@
+"""Who did what when: worker-seconds in one bar, over time, and worker by worker."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from windrow.job_page.drawing import (
+    KIND_NAMES,
+    KINDS,
+    LEFT,
+    PLOT,
+    WIDTH,
+    area,
+    count_axis,
+    legend,
+    line,
+    rect,
+    share,
+    short,
+    span,
+    svg,
+    text,
+    time_axis,
+)
+
+LEVELS = "0123456789abcdefghijklmnopqrstuvwxyz"
+LABELLED_ROWS = 32
+"""So many workers have a row with a name; more have thin ones, named by node."""
+ROW, THIN_ROW = 18, 5
+
+MEANING = {
+    "useful": "on attempts whose result counts",
+    "retried": "on attempts that failed by the mini-batch's own doing (an exception, a timeout, a crash, …), whether "
+    "it was tried again or given up",
+    "lost": "on attempts that were cut short or thrown away by nobody's fault: a node lost or drained, a job cancelled",
+    "running": "on attempts that have not ended yet",
+    "idle": "on none: waiting for work, for data, or for the last ones to end",
+}
+
+
+def present(seconds: dict[str, int]) -> list[str]:
+    """The kinds of worker time to tell of: `running` only where something runs."""
+    return [kind for kind in KINDS if kind != "running" or seconds["running"]]
+
+
+def worker_seconds(figures: dict[str, Any]) -> str:
+    """The bar, and what each part of it means."""
+    spent = figures["worker_us"]
+    total = spent["total"]
+    if not total:
+        return '<p class="quiet">No worker has had a mini-batch yet.</p>'
+    x, parts = 0.0, []
+    for kind in present(spent):
+        wide = WIDTH * spent[kind] / total
+        if not wide:
+            continue
+        tip = f"{KIND_NAMES[kind]}: {span(spent[kind] / 1e6)}, {share(spent[kind], total)}"
+        parts.append(rect(x, 0, wide, 34, kind, tip))
+        if wide > 90:
+            parts.append(text(x + 10, 22, f"{KIND_NAMES[kind]} {share(spent[kind], total)}", f"on {kind}-text"))
+        x += wide
+    rows = "".join(
+        f'<tr><th scope="row"><i class="swatch {kind}"></i>{KIND_NAMES[kind]}</th>'
+        f'<td class="n">{span(spent[kind] / 1e6)}</td><td class="n">{share(spent[kind], total)}</td>'
+        f"<td>{escape(MEANING[kind])}</td></tr>"
+        for kind in present(spent)
+    )
+    notes = []
+    if figures["untimed_attempts"]:
+        count = figures["untimed_attempts"]
+        what = "1 attempt" if count == 1 else f"{count:,} attempts"
+        notes.append(
+            f"{what} ended without a word from a worker (with a lost node, say): how long nobody knows, so that time "
+            "counts as idle, or not at all."
+        )
+    if figures["workers_merged"]:
+        notes.append("There were so many workers that those beyond 20,000 are never counted as idle.")
+    note = "".join(f'<p class="quiet">{escape(one)}</p>' for one in notes)
+    return (
+        svg(
+            34,
+            parts,
+            "Worker-seconds: " + ", ".join(f"{KIND_NAMES[k]} {share(spent[k], total)}" for k in present(spent)),
+        )
+        + '<table class="meaning"><tbody>'
+        + rows
+        + f'</tbody><tfoot><tr><th scope="row">together</th><td class="n">{span(total / 1e6)}</td><td class="n">100 %'
+        "</td><td>from the beginning of each worker's first mini-batch to the end of the step's last one, or to the "
+        "worker's own end; starting Python and init() come before that</td></tr></tfoot></table>" + note
+    )
+
+
+def over_time(figures: dict[str, Any]) -> str:
+    """Workers at work, and throughput, over the same axis of time."""
+    bins, wide_s = figures["bins"], figures["bin_us"] / 1e6
+    series, height, gap = figures["over_time"], 130, 46
+    seconds = bins * wide_s
+    xs = [LEFT + PLOT * (number + 0.5) / bins for number in range(bins)]
+    xs[0], xs[-1] = LEFT, LEFT + PLOT
+    alive = [value / figures["bin_us"] for value in series["alive"]]
+    busy = {kind: [value / figures["bin_us"] for value in series[kind]] for kind in KINDS[:-1]}
+    stacked = [sum(busy[kind][number] for kind in busy) for number in range(bins)]
+    most = max(1.0, *alive, *stacked)
+    top, bottom = 22.0, 22.0 + height
+    parts = [
+        text(0, 14, "workers", "caption"),
+        *count_axis(most, top, bottom, whole=True),
+        *time_axis(seconds, top, bottom),
+    ]
+    base = [0.0] * bins
+    for kind in present(figures["worker_us"]):
+        if kind == "idle":
+            upper = [max(low, high) for low, high in zip(base, alive, strict=True)]
+        else:
+            upper = [low + more for low, more in zip(base, busy[kind], strict=True)]
+        if upper != base:
+            points = [(x, bottom - height * value / most) for x, value in zip(xs, upper, strict=True)]
+            under = [(x, bottom - height * value / most) for x, value in zip(xs, base, strict=True)]
+            parts.append(area(points, under, kind, KIND_NAMES[kind]))
+        base = upper
+    parts.append(line(LEFT, bottom, LEFT + PLOT, bottom, "axis"))
+    top, bottom = bottom + gap, bottom + gap + height
+    items = any(series["items"])
+    done = [value / wide_s for value in series["items" if items else "mini_batches"]]
+    most = max([*done, 1e-9])
+    what = "items a second" if items else "mini-batches a second"
+    parts += [text(0, top - 8, what, "caption"), *count_axis(most, top, bottom), *time_axis(seconds, top, bottom)]
+    for number, value in enumerate(done):
+        if value:
+            tip = f"{short(value)} {what} from {span(number * wide_s)} to {span((number + 1) * wide_s)}"
+            tall = height * value / most
+            parts.append(rect(LEFT + PLOT * number / bins, bottom - tall, PLOT / bins + 0.05, tall, "rate", tip))
+    parts.append(line(LEFT, bottom, LEFT + PLOT, bottom, "axis"))
+    named = [(kind, KIND_NAMES[kind]) for kind in present(figures["worker_us"])]
+    return legend([*named, ("rate", what)]) + svg(
+        bottom + 22, parts, f"Workers at work, and {what}, over {span(seconds)}"
+    )
+
+
+def by_worker(figures: dict[str, Any]) -> str:
+    """A row for each worker that a node had at a time."""
+    lanes = figures["lanes"]
+    if not lanes:
+        return ""
+    thin = len(lanes) > LABELLED_ROWS
+    row = THIN_ROW if thin else ROW
+    seconds = figures["bins"] * figures["bin_us"] / 1e6
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for lane in lanes:
+        groups[lane["node"]].append(lane)
+    gap = 0 if len(groups) > LABELLED_ROWS else 5
+    top = y = 6.0
+    parts: list[str] = []
+    paths: dict[str, list[str]] = defaultdict(list)
+    labelled_until = 0.0
+    for node, members in groups.items():
+        begin = y
+        for lane in members:
+            parts.append(_hover(lane, y, row, figures))
+            _cells(paths, lane, figures["bins"], y, row, thin=thin)
+            if not thin:
+                parts.append(text(LEFT - 8, y + 13, _lane_name(lane), "label mono", anchor="end"))
+            y += row
+        if thin:
+            label = (begin + y) / 2 + 3
+            if label - 10 >= labelled_until:
+                parts.append(text(LEFT - 8, label, _shortened(node), anchor="end"))
+                labelled_until = label + 3
+        elif len(groups) > 1:
+            parts.append(text(0, begin + 13, _shortened(node, 7)))
+        if gap:
+            parts.append(line(LEFT, y + gap / 2 - 0.5, LEFT + PLOT, y + gap / 2 - 0.5))
+            y += gap
+    drawn = [f'<path class="{kind}" d="{"".join(boxes)}"/>' for kind, boxes in paths.items()]
+    notes = []
+    if any(lane["workers"] > 1 for lane in lanes):
+        notes.append("A worker that takes the place of one that ended goes on in its row (+1, +2, …).")
+    if figures["workers_not_drawn"]:
+        count = figures["workers_not_drawn"]
+        notes.append(f"The first {len(lanes):,} rows are drawn; {count:,} more workers count in all other figures.")
+    note = f'<p class="quiet">{" ".join(notes)}</p>' if notes else ""
+    named = [(kind, KIND_NAMES[kind]) for kind in present(figures["worker_us"])]
+    drawing = svg(
+        y + 24, [*time_axis(seconds, top, y), *drawn, *parts], f"What workers did when, in {len(lanes):,} rows"
+    )
+    return legend(named) + drawing + note
+
+
+def _lane_name(lane: dict[str, Any]) -> str:
+    more = f" +{lane['workers'] - 1}" if lane["workers"] > 1 else ""
+    return f"{lane['first_process']:03d}{more}"
+
+
+def _hover(lane: dict[str, Any], y: float, row: float, figures: dict[str, Any]) -> str:
+    """An empty box over a row, that tells of it."""
+    wide_s = figures["bin_us"] / 1e6
+    spent = {kind: sum(map(LEVELS.index, lane["cells"].get(kind, ""))) / 35 * wide_s for kind in KINDS}
+    told = ", ".join(f"{KIND_NAMES[kind]} about {span(spent[kind])}" for kind in KINDS if spent[kind])
+    names = f"process{lane['first_process']:03d}"
+    if lane["workers"] > 1:
+        names += f" to process{lane['last_process']:03d}, {lane['workers']:,} in turn"
+    return rect(LEFT, y, PLOT, row, "hover", f"{lane['node']} {names}: {told}")
+
+
+def _cells(paths: dict[str, list[str]], lane: dict[str, Any], bins: int, y: float, row: float, *, thin: bool) -> None:
+    """Adds a row's boxes to the paths of their kinds: by how much of a bin they fill, from below."""
+    tall, wide = row - (1 if thin else 3), PLOT / bins
+    shares: dict[str, Sequence[float]] = {
+        kind: [LEVELS.index(level) / 35 for level in cells] for kind, cells in lane["cells"].items()
+    }
+    for kind, runs in _runs(shares, bins, thin=thin).items():
+        for first, behind, low, high in runs:
+            paths[kind].append(
+                _box(LEFT + wide * first, y + tall * (1 - high), wide * (behind - first), tall * (high - low))
+            )
+
+
+def _runs(
+    shares: dict[str, Sequence[float]], bins: int, *, thin: bool
+) -> dict[str, list[tuple[int, int, float, float]]]:
+    """Boxes (first bin, behind the last, from, to) by kind; neighbours that are alike are one box."""
+    found: dict[str, list[tuple[int, int, float, float]]] = defaultdict(list)
+    for number in range(bins):
+        here = {kind: values[number] for kind, values in shares.items() if values[number]}
+        if not here:
+            continue
+        busy = {kind: value for kind, value in here.items() if kind != "idle"}
+        if thin:
+            # Too small for parts: trouble shows where it is a good part of the time, else what there is most of.
+            bad = [kind for kind in ("lost", "retried") if busy.get(kind, 0.0) >= 0.2 * sum(busy.values())]
+            kind = bad[0] if busy and bad and busy[bad[0]] else max(here, key=lambda one: here[one])
+            boxes = [(kind, 0.0, 1.0)]
+        else:
+            boxes, low = [], 0.0
+            for kind in ("useful", "running", "retried", "lost"):
+                if kind in busy:
+                    high = min(1.0, low + max(busy[kind], 0.12))
+                    boxes.append((kind, low, high))
+                    low = high
+            if "idle" in here and low < 1.0:
+                boxes.append(("idle", low, min(1.0, low + max(here["idle"], 0.05))))
+        for kind, low, high in boxes:
+            earlier = found[kind]
+            if earlier and earlier[-1][1] == number and earlier[-1][2:] == (low, high):
+                earlier[-1] = (earlier[-1][0], number + 1, low, high)
+            else:
+                earlier.append((number, number + 1, low, high))
+    return found
+
+
+def _box(x: float, y: float, wide: float, tall: float) -> str:
+    return f"M{x:.1f} {y:.1f}h{max(wide, 0.4):.2f}v{tall:.1f}h-{max(wide, 0.4):.2f}z"
+
+
+def _shortened(name: str, most: int = 13) -> str:
+    """A node's name in the room that there is: its end tells it from others."""
+    return name if len(name) <= most else name[: most // 3] + "…" + name[-(most - most // 3 - 1) :]

@@ -1,0 +1,67 @@
+"""The Python API shaped like `azure.ai.ml`: a notebook written for that changes its imports, and runs on Windrow.
+
+The builders make the same tree of settings as a YAML file, and the same reader checks it. Reference: parallel-job.md,
+sections 1.1 to 1.4; client.md. What is not here: docs/python.md.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from windrow.ml.client import MLClient
+    from windrow.ml.command_step import command
+    from windrow.ml.data import Input, Output
+    from windrow.ml.entities.identity import (
+        AmlTokenConfiguration,
+        ManagedIdentityConfiguration,
+        MpiDistribution,
+        PyTorchDistribution,
+        TensorFlowDistribution,
+        UserIdentityConfiguration,
+    )
+    from windrow.ml.loading import load_component, load_data, load_environment, load_job, load_model
+
+__all__ = [
+    "AmlTokenConfiguration",
+    "Input",
+    "MLClient",
+    "ManagedIdentityConfiguration",
+    "MpiDistribution",
+    "Output",
+    "PyTorchDistribution",
+    "TensorFlowDistribution",
+    "UserIdentityConfiguration",
+    "command",
+    "load_component",
+    "load_data",
+    "load_environment",
+    "load_job",
+    "load_model",
+]
+
+_LAZY = {
+    "AmlTokenConfiguration": "entities.identity",
+    "ManagedIdentityConfiguration": "entities.identity",
+    "MpiDistribution": "entities.identity",
+    "PyTorchDistribution": "entities.identity",
+    "TensorFlowDistribution": "entities.identity",
+    "UserIdentityConfiguration": "entities.identity",
+    "Input": "data",
+    "MLClient": "client",
+    "Output": "data",
+    "command": "command_step",
+    "load_component": "loading",
+    "load_data": "loading",
+    "load_environment": "loading",
+    "load_job": "loading",
+    "load_model": "loading",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imports what is asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"windrow.ml.{_LAZY[name]}"), name)

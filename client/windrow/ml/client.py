@@ -1,0 +1,154 @@
+"""`MLClient`: submits jobs, follows them, and keeps assets, by the names that notebooks use.
+
+It talks to the master that $WINDROW_MASTER or the context in use names; where there is none, to a private one over a
+state folder, whose jobs run on this machine for as long as the client lives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from windrow.ml.connection import MasterConnection
+from windrow.ml.operations.compute import ComputeOperations
+from windrow.ml.operations.finished import Finished
+from windrow.ml.operations.jobs import JobOperations
+from windrow.ml.operations.kept import ComponentOperations, EnvironmentOperations
+from windrow.ml.operations.registry import DataOperations, ModelOperations
+from windrow.ml.operations.workspace import DatastoreOperations, WorkspaceOperations
+
+if TYPE_CHECKING:
+    from windrow.client import Client
+
+CONFIG_FILE = "config.json"
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class MLClient:
+    """A client. Credentials, subscription, resource group and workspace are accepted, and name nothing here."""
+
+    def __init__(
+        self,
+        credential: object = None,
+        subscription_id: str | None = None,
+        resource_group_name: str | None = None,
+        workspace_name: str | None = None,
+        registry_name: str | None = None,
+        *,
+        master: str | None = None,
+        state: str | os.PathLike[str] = ".windrow",
+        python: str | None = None,
+        slots: int | None = None,
+        datastores: Mapping[str, str | os.PathLike[str]] = _NONE,
+        environments: str | None = None,
+        **more: Any,
+    ) -> None:
+        """Nothing is opened yet.
+
+        `master`: its address or the name of a context; by default $WINDROW_MASTER, else the context in use. Without
+        one, jobs run on this machine: `state` is their folder, `python` the interpreter of their scripts, `slots` how
+        many workers run at a time, `datastores` where datastores are, by name, `environments` what
+        `windrow run --environments` says.
+        """
+        self.subscription_id = subscription_id or ""
+        self.resource_group_name = resource_group_name or ""
+        self.workspace_name = workspace_name or registry_name or "windrow"
+        self.connection = MasterConnection(
+            master=master,
+            state=state,
+            python=python,
+            slots=slots,
+            datastores=datastores,
+            environments=environments,
+        )
+        self.environments = EnvironmentOperations()
+        self.components = ComponentOperations()
+        self.jobs = JobOperations(self.connection, self.environments)
+        self.data = DataOperations(self.connection)
+        self.models = ModelOperations(self.connection)
+        self.compute = ComputeOperations()
+        self.datastores = DatastoreOperations(self.connection)
+        self.workspaces = WorkspaceOperations(self)
+
+    @classmethod
+    def from_config(
+        cls, credential: object = None, *, path: Any = None, file_name: str | None = None, **more: Any
+    ) -> Self:
+        """A client with the names of a workspace's `config.json`, if there is one here or in a folder above."""
+        found = _config(Path(path) if path else Path.cwd(), file_name or CONFIG_FILE)
+        return cls(
+            credential,
+            found.get("subscription_id"),
+            found.get("resource_group"),
+            found.get("workspace_name"),
+            **more,
+        )
+
+    @classmethod
+    def from_cli(cls, credential: object = None, **more: Any) -> Self:
+        """What `from_config` gives."""
+        return cls.from_config(credential, **more)
+
+    @property
+    def windrow(self) -> Client:
+        """The `windrow.Client` beneath, for what notebooks of Azure ML have no words for."""
+        return self.connection.client()
+
+    def create_or_update(self, entity: Any, **more: Any) -> Any:
+        """Submit a job, or make an asset, environment, component or compute known: by what it is."""
+        from windrow.ml.entities import Compute, Data, Environment, Model
+        from windrow.ml.steps import Step
+
+        if isinstance(entity, Data):
+            return self.data.create_or_update(entity)
+        if isinstance(entity, Model):
+            return self.models.create_or_update(entity)
+        if isinstance(entity, Environment):
+            return self.environments.create_or_update(entity)
+        if isinstance(entity, Step) and entity.is_component:
+            return self.components.create_or_update(entity)
+        if isinstance(entity, Compute):
+            return self.compute.begin_create_or_update(entity).result()
+        return self.jobs.create_or_update(entity, **more)
+
+    def begin_create_or_update(self, entity: Any, **more: Any) -> Finished:
+        """As `create_or_update`; its `result()` is there already."""
+        return Finished(self.create_or_update(entity, **more))
+
+    def close(self) -> None:
+        """End the connection, and private processes. Repeatable; the next question opens it again."""
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """What it talks to, as far as that is known without asking."""
+        return f"MLClient(workspace_name={self.workspace_name!r}, state={self.connection.state!r})"
+
+
+def _config(folder: Path, file_name: str) -> dict[str, str]:
+    """The names in a workspace's config file; {} where there is none: nothing here needs them."""
+    if folder.is_file():
+        candidates = [folder]
+    else:
+        above = [folder.absolute(), *folder.absolute().parents]
+        candidates = [place / sub / file_name for place in above for sub in ("", ".azureml", "aml_config")]
+    for candidate in candidates:
+        try:
+            values = json.loads(candidate.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        return {str(key): str(value) for key, value in values.items()} if isinstance(values, dict) else {}
+    return {}

@@ -1,0 +1,210 @@
+"""Pipelines as Python functions. Reference: parallel-job.md, section 1.1."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any, overload
+
+from windrow.ml.data import Input, PipelineInput, StepOutput, is_binding, is_data
+from windrow.ml.pipeline_job import PipelineJob
+from windrow.ml.steps import Step, begin_pipeline, end_pipeline, is_inside_pipeline, steps_so_far
+
+_SETTINGS = {
+    "default_compute": "default_compute",
+    "default_compute_target": "default_compute",
+    "default_datastore": "default_datastore",
+    "continue_on_step_failure": "continue_on_step_failure",
+    "force_rerun": "force_rerun",
+}
+_LITERALS = {int: "integer", float: "number", str: "string", bool: "boolean"}
+_BY_NAME = {"int": "integer", "float": "number", "str": "string", "bool": "boolean"}
+
+Function = Callable[..., Any]
+
+
+@overload
+def pipeline(func: Function) -> Function: ...
+@overload
+def pipeline(func: None = None, **settings: Any) -> Callable[[Function], Function]: ...
+def pipeline(func: Function | None = None, **settings: Any) -> Any:
+    """Makes a function that builds a pipeline: called, it returns the `PipelineJob`.
+
+    The function calls components, and may return a dictionary that names outputs of steps as the pipeline's.
+    `settings`: name, display_name, description, experiment_name, tags, compute, default_compute, default_datastore,
+    continue_on_step_failure, force_rerun; non_pipeline_inputs: parameters that the function gets as they are.
+    """
+    if func is None:
+        return lambda function: pipeline_of(function, settings)
+    return pipeline_of(func, settings)
+
+
+def pipeline_of(function: Function, settings: Mapping[str, Any]) -> Function:
+    """The function that builds the pipeline of `function`."""
+    signature = _signature(function)
+    as_they_are = set(settings.get("non_pipeline_inputs") or ())
+
+    @functools.wraps(function)
+    def build(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        if is_inside_pipeline():
+            return _build_inside(function, bound)
+        inputs = {
+            name: PipelineInput(name, _typed(value, signature.parameters[name].annotation))
+            for name, value in bound.arguments.items()
+            if name not in as_they_are
+        }
+        for name, port in inputs.items():
+            bound.arguments[name] = None if port.is_optional_without_value else port
+        steps, returned, names = _run(function, bound)
+        for step in steps:
+            step._key = ""
+        _name_steps(steps, names)
+        job = PipelineJob(steps=steps, inputs=inputs, outputs=_outputs(function.__name__, returned))
+        job.display_name = settings.get("display_name") or function.__name__
+        for key in ("name", "description", "experiment_name", "tags", "compute"):
+            if settings.get(key) is not None:
+                job[key] = settings[key]
+        for key, name in _SETTINGS.items():
+            if settings.get(key) is not None:
+                job.settings[name] = settings[key]
+        return job
+
+    return build
+
+
+def _signature(function: Function) -> inspect.Signature:
+    """With the annotations' values where they can be had: they are text under `from __future__ import annotations`."""
+    try:
+        return inspect.signature(function, eval_str=True)
+    except Exception:  # whatever an annotation that is only text raises
+        return inspect.signature(function)
+
+
+class InnerPipeline:
+    """A pipeline that was called in the function of another one: its steps are that one's."""
+
+    def __init__(self, outputs: dict[str, StepOutput]) -> None:
+        """`outputs`: by the names that its function returned."""
+        self.outputs = _InnerOutputs(outputs)
+
+
+class _InnerOutputs(dict[str, StepOutput]):
+    def __getattr__(self, name: str) -> StepOutput:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(
+                f"the inner pipeline returns no output {name!r}; it returns {', '.join(self) or 'none'}"
+            ) from None
+
+
+def _build_inside(function: Function, bound: inspect.BoundArguments) -> InnerPipeline:
+    """The steps of the inner pipeline become the outer one's, under names that begin with the inner one's."""
+    for name, value in bound.arguments.items():
+        if is_data(value) and not is_binding(value) and not isinstance(value, Input):
+            bound.arguments[name] = value.to_input()
+    before = len(steps_so_far())
+    returned, names = _call(function, bound)
+    for step, name in names.items():
+        step._path.append(name)
+    for step in steps_so_far()[before:]:
+        step._path.insert(0, function.__name__)
+    return InnerPipeline(_outputs(function.__name__, returned))
+
+
+def _run(function: Function, bound: inspect.BoundArguments) -> tuple[list[Step], Any, dict[Step, str]]:
+    steps = begin_pipeline()
+    try:
+        returned, names = _call(function, bound)
+    finally:
+        end_pipeline()
+    return steps, returned, names
+
+
+def _call(function: Function, bound: inspect.BoundArguments) -> tuple[Any, dict[Step, str]]:
+    """What the function returned, and the variables in which it left steps."""
+    left: dict[str, Any] = {}
+    inner = inspect.unwrap(function)
+    with _locals_at_return(inner.__code__, left):
+        returned = function(*bound.args, **bound.kwargs)
+    names: dict[Step, str] = {}
+    for name, value in left.items():
+        if isinstance(value, Step):
+            names.setdefault(value, name)
+    return returned, names
+
+
+@contextmanager
+def _locals_at_return(code: CodeType, left: dict[str, Any]) -> Iterator[None]:
+    """Gathers the variables that a function has when it returns: steps are called after them."""
+    before = sys.getprofile()
+
+    def look(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "return" and frame.f_code is code:
+            left.update(frame.f_locals)
+        if before is not None:
+            before(frame, event, argument)  # type: ignore[arg-type]  # whatever it was called with
+
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def _name_steps(steps: list[Step], names: dict[Step, str]) -> None:
+    """Gives each step its key: by its own name, the variable that holds it, or its component; numbered where taken."""
+    taken: set[str] = set()
+    for step in steps:
+        inner = "_".join([*step._path, step.default_key] if len(step._path) == 1 else step._path)
+        # As the vendor's client has it: a builder's own name, else the variable that holds the step.
+        own = "" if step._component is not None or "name" not in step._values else step.default_key
+        key = wanted = step._renamed or inner or own or names.get(step) or step.default_key
+        number = 0
+        while key in taken:
+            number += 1
+            key = f"{wanted}_{number}"
+        taken.add(key)
+        step._key = key
+
+
+def _typed(value: Any, annotation: Any) -> Any:
+    """A value with the type that its parameter is annotated with, where it has none itself."""
+    if isinstance(annotation, Input) and not is_data(value):
+        made = {**annotation.to_dict()}
+        if value is inspect.Parameter.empty or value is annotation:
+            return Input(**made)
+        key = "path" if isinstance(value, str) and made.get("type") not in _LITERALS.values() else "default"
+        return Input(**{**made, key: value}) if value is not None else None
+    kind = _LITERALS.get(annotation) if isinstance(annotation, type) else _BY_NAME.get(str(annotation))
+    if kind and isinstance(value, (str, int, float, bool)):
+        return {"type": kind, "value": value}
+    return value
+
+
+def _outputs(name: str, returned: Any) -> dict[str, StepOutput]:
+    if returned is None:
+        return {}
+    if not isinstance(returned, Mapping):
+        raise TypeError(
+            f"the pipeline function {name} returned {type(returned).__name__}; it has to return a dictionary of "
+            "step.outputs.x by name, or nothing"
+        )
+    found: dict[str, StepOutput] = {}
+    for key, value in returned.items():
+        if not isinstance(value, StepOutput):
+            raise TypeError(
+                f"the pipeline function {name} returned {type(value).__name__} as {key!r}; allowed is an output of a "
+                "step, as in step.outputs.x"
+            )
+        found[str(key)] = value
+    return found
+
+
+__all__ = ["pipeline"]

@@ -1,0 +1,44 @@
+"""Credentials by the names of `azure.identity`, for notebooks that make one: nothing asks for it."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+
+class AccessToken(NamedTuple):
+    """A token that opens nothing."""
+
+    token: str
+    expires_on: int
+
+
+class DefaultAzureCredential:
+    """Accepted by `MLClient`, and not used. Access to a master is by its context (docs/operations.md)."""
+
+    def __init__(self, *arguments: object, **more: object) -> None:
+        """Anything is accepted."""
+
+    def get_token(self, *scopes: str, **more: object) -> AccessToken:
+        """A token that opens nothing."""
+        return AccessToken("", int(time.time()) + 3600)
+
+
+class InteractiveBrowserCredential(DefaultAzureCredential):
+    """As `DefaultAzureCredential`; no browser is opened."""
+
+
+class AzureCliCredential(DefaultAzureCredential):
+    """As `DefaultAzureCredential`."""
+
+
+class ManagedIdentityCredential(DefaultAzureCredential):
+    """As `DefaultAzureCredential`."""
+
+
+class DeviceCodeCredential(DefaultAzureCredential):
+    """As `DefaultAzureCredential`."""
+
+
+class ClientSecretCredential(DefaultAzureCredential):
+    """As `DefaultAzureCredential`."""

@@ -1,0 +1,216 @@
+"""Jobs, components and assets from YAML files. Reference: client.md, sections 1 and 2."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windrow.ml.data import PipelineInput
+from windrow.ml.entities import Data, Environment, Model
+from windrow.ml.pipeline_job import PipelineJob
+from windrow.ml.steps import Step
+from windrow.spec.building import from_plain
+from windrow.spec.load import is_v1
+from windrow.spec.nodes import Mapping as MappingNode
+from windrow.spec.nodes import Node, Scalar, Source, read_yaml, source_label
+from windrow.spec.problems import JobFileError
+from windrow.spec.reading import Context
+from windrow.spec.sets import apply_sets
+
+
+def load_job(
+    source: Any = None, *, params_override: Sequence[Mapping[str, Any]] = (), relative_origin: str | None = None
+) -> PipelineJob:
+    """A pipeline job from a job file (v2 or v1), to look at, change and submit.
+
+    `params_override`: mappings of dotted keys to values, put over the file. Raises windrow.spec.JobFileError.
+    """
+    root, path, context = _read(source, "job")
+    if is_v1(root):
+        from windrow.spec.v1.pipeline import translate
+
+        translated = translate(root, (), context)
+        if context.problems.errors or not isinstance(translated, MappingNode):
+            raise JobFileError(context.problems.errors)
+        root = translated
+    root = _overridden(root, params_override, context)
+    jobs = root.entries.get("jobs")
+    written_type = root.entries.get("type")
+    if not isinstance(written_type, Scalar) or written_type.text.strip().casefold() != "pipeline":
+        context.problems.error(
+            written_type or root, "type", 'is no pipeline; load_job reads files with "type: pipeline" (or v1 ones).'
+        )
+    steps: dict[str, Step] = {}
+    for name, node in jobs.entries.items() if isinstance(jobs, MappingNode) else ():
+        if isinstance(node, MappingNode):
+            steps[name] = _step(node, context)
+        else:
+            context.problems.error(node, f"jobs.{name}", "is no step; a step is a mapping.")
+    if context.problems.errors:
+        raise JobFileError(context.problems.errors)
+    inputs, outputs = root.entries.get("inputs"), root.entries.get("outputs")
+    job = PipelineJob(
+        written=root,
+        file=path,
+        spelled=context.problems.spelled,
+        jobs=steps,
+        inputs={
+            name: _pipeline_input(name, node)
+            for name, node in (inputs.entries.items() if isinstance(inputs, MappingNode) else ())
+        },
+    )
+    for name, node in outputs.entries.items() if isinstance(outputs, MappingNode) else ():
+        job.outputs[name] = node if not isinstance(node, Scalar) or node.value is not None else None
+    return job
+
+
+def load_component(source: Any = None, *, params_override: Sequence[Mapping[str, Any]] = (), **more: Any) -> Step:
+    """A component from its file: call it for each step that it shall be. Raises windrow.spec.JobFileError."""
+    root, _, context = _read(source, "component")
+    root = _with(root, params_override)
+    made = _step(root, context, as_component=True)
+    if context.problems.errors:
+        raise JobFileError(context.problems.errors)
+    return made
+
+
+def load_data(source: Any = None, *, params_override: Sequence[Mapping[str, Any]] = (), **more: Any) -> Data:
+    """A data asset from its file."""
+    return Data(**_plain(source, params_override, paths=("path",)))
+
+
+def load_model(source: Any = None, *, params_override: Sequence[Mapping[str, Any]] = (), **more: Any) -> Model:
+    """A model from its file."""
+    return Model(**_plain(source, params_override, paths=("path",)))
+
+
+def load_environment(
+    source: Any = None, *, params_override: Sequence[Mapping[str, Any]] = (), **more: Any
+) -> Environment:
+    """An environment from its file."""
+    return Environment(**_plain(source, params_override, paths=("conda_file",)))
+
+
+def _read(source: Any, kind: str) -> tuple[MappingNode, str, Context]:
+    if source is None:
+        raise TypeError("name the YAML file: source=PATH")
+    content = None
+    if hasattr(source, "read"):
+        text = source.read()
+        content = text.encode() if isinstance(text, str) else text
+        source = getattr(source, "name", os.path.join(os.getcwd(), "job.yml"))
+    path = os.path.abspath(source)
+    context = Context(Source(kind, source_label(path), os.path.dirname(path)), embedded=True)
+    root = read_yaml(path, kind, context.problems, content)
+    if root is not None and not isinstance(root, MappingNode):
+        context.problems.error(root, "", "is no mapping of settings; is it the right file?")
+    if not isinstance(root, MappingNode) or context.problems.errors:
+        raise JobFileError(context.problems.errors)
+    return root, path, context
+
+
+def _overridden(root: MappingNode, overrides: Sequence[Mapping[str, Any]], context: Context) -> MappingNode:
+    import json
+
+    texts = [f"{key}={json.dumps(value)}" for entries in overrides for key, value in entries.items()]
+    if not texts:
+        return root
+    changed = apply_sets(root, texts, context.problems, context.source)
+    if context.problems.errors or not isinstance(changed, MappingNode):
+        raise JobFileError(context.problems.errors)
+    return changed
+
+
+def _with(root: MappingNode, overrides: Sequence[Mapping[str, Any]]) -> MappingNode:
+    """A mapping with some of its own keys replaced."""
+    entries = dict(root.entries)
+    for changes in overrides:
+        entries |= {key: from_plain(value, root.place) for key, value in changes.items()}
+    return root._replace(entries=entries, key_places={key: node.place for key, node in entries.items()})
+
+
+def _step(node: MappingNode, context: Context, *, as_component: bool = False) -> Step:
+    """A step of a file, with its component read, so that its inputs and outputs are known."""
+    component = node if as_component else None
+    written = node.entries.get("component")
+    if isinstance(written, MappingNode):
+        component = written
+    elif isinstance(written, Scalar) and written.value is not None:
+        component = _component_file(written, context)
+    kind = _type(node) or (_type(component) if component else "") or "parallel"
+    settings = {} if as_component else {k: v for k, v in node.entries.items() if k not in _APART}
+    if component is None and written is not None:
+        settings["component"] = written
+    step = Step(
+        kind,
+        settings,
+        inputs={} if as_component else _members(node, "inputs"),
+        outputs={} if as_component else _members(node, "outputs"),
+        component=component,
+    )
+    step._place = node.place
+    for name in settings:
+        step._places[name] = node.key_places[name]
+    return step
+
+
+_APART = ("type", "component", "inputs", "outputs")
+
+
+def _component_file(written: Scalar, context: Context) -> MappingNode | None:
+    from windrow.spec.locations import absolute, parse_location
+
+    location = parse_location(written.text)
+    if location.kind != "local":
+        return None
+    path = absolute(location.value, written.place.source.folder)
+    if not os.path.isfile(path):
+        return None  # reading the job tells
+    root = read_yaml(path, "component", context.problems)
+    return root if isinstance(root, MappingNode) else None
+
+
+def _members(node: MappingNode, name: str) -> dict[str, Node]:
+    there = node.entries.get(name)
+    return dict(there.entries) if isinstance(there, MappingNode) else {}
+
+
+def _type(node: MappingNode) -> str:
+    written = node.entries.get("type")
+    if isinstance(written, Scalar):
+        return written.text.strip().casefold()
+    return "command" if "command" in node.entries else "parallel" if "task" in node.entries else ""
+
+
+def _pipeline_input(name: str, node: Node) -> PipelineInput:
+    port = PipelineInput(name, node)
+    port._place = node.place
+    return port
+
+
+def _plain(source: Any, overrides: Sequence[Mapping[str, Any]], *, paths: tuple[str, ...]) -> dict[str, Any]:
+    root, _, _ = _read(source, "job")
+    values = {key: node for key, node in root.entries.items() if key != "$schema"}
+    plain: dict[str, Any] = {}
+    for key, node in values.items():
+        plain[key] = _from_here(node) if key in paths and isinstance(node, Scalar) else _value(node)
+    for changes in overrides:
+        plain |= changes
+    return plain
+
+
+def _from_here(node: Scalar) -> str:
+    from windrow.spec.locations import absolute, parse_location
+
+    location = parse_location(node.text)
+    if location.kind != "local" or os.path.isabs(location.value):
+        return node.text
+    # Relative stays relative: that says whose machine the data is on.
+    return os.path.relpath(absolute(location.value, node.place.source.folder))
+
+
+def _value(node: Node) -> Any:
+    from windrow.spec.nodes import to_plain
+
+    return to_plain(node)

@@ -1,0 +1,1 @@
+"""What an `MLClient` can be asked, by kind of thing."""

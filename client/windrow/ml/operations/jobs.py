@@ -1,0 +1,212 @@
+"""Jobs: submitted, followed, fetched."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from windrow.errors import JobFailed, UsageError
+from windrow.ml.operations.submitted import SubmittedJob, SubmittedStep
+from windrow.ml.pipeline_job import PipelineJob
+from windrow.ml.steps import Step
+
+if TYPE_CHECKING:
+    from windrow.job import Job
+    from windrow.ml.connection import MasterConnection
+    from windrow.ml.contexts import OpenRegistry
+    from windrow.ml.entities import Environment
+    from windrow.ml.operations.kept import EnvironmentOperations
+    from windrow.spec import LoadedJob
+
+
+class JobWarning(UserWarning):
+    """Something in a job that is accepted, and has no effect or not the one a reader may expect."""
+
+
+class Loadable(Protocol):
+    """What can be submitted: a `PipelineJob`, or a v1 pipeline."""
+
+    def load(
+        self,
+        *,
+        embedded: bool,
+        datastores: Collection[str],
+        environments: Mapping[str, Environment] | None,
+        assets: OpenRegistry | None,
+    ) -> LoadedJob:
+        """Read and check the job. Raises windrow.spec.JobFileError."""
+
+
+class JobOperations:
+    """`MLClient.jobs`."""
+
+    def __init__(self, connection: MasterConnection, environments: EnvironmentOperations) -> None:
+        """`environments`: those that jobs may name."""
+        self._connection = connection
+        self._environments = environments
+
+    def create_or_update(
+        self,
+        job: Any,
+        *,
+        experiment_name: str | None = None,
+        description: str | None = None,
+        tags: dict[str, str] | None = None,
+        compute: str | None = None,
+        skip_validation: bool = False,
+        **more: Any,
+    ) -> SubmittedJob:
+        """Submit a pipeline job (of a pipeline function, or `load_job`), or a single step; return it as accepted.
+
+        Its warnings are Python's. Raises windrow.spec.JobFileError with all that is wrong with it, RequestRefused.
+        """
+        if isinstance(job, Step):
+            job = PipelineJob(jobs={job.default_key: job}, display_name=job.get("display_name") or job.default_key)
+        if not isinstance(job, PipelineJob):
+            raise UsageError(
+                f"jobs.create_or_update takes a pipeline job or a step, not {type(job).__name__}: call the function "
+                "under @pipeline, or load_job."
+            )
+        given = {"experiment_name": experiment_name, "description": description, "tags": tags, "compute": compute}
+        for key, value in given.items():
+            if value is not None:
+                job[key] = value
+        return SubmittedJob(self.submit(job))
+
+    def validate(self, job: PipelineJob) -> LoadedJob:
+        """Check a job without submitting it. Raises windrow.spec.JobFileError with all that is wrong with it."""
+        return job.load(environments=self._environments.known)
+
+    def submit(self, job: Loadable) -> Job:
+        """As `create_or_update`; returns `windrow.Job`."""
+        client = self._connection.client()
+        master = client.master()
+        datastores = self._connection.session.datastores if self._connection.session else master.datastores
+        loaded = job.load(
+            embedded=master.embedded,
+            datastores=datastores,
+            environments=self._environments.known,
+            assets=getattr(client, "asset_lookup", None),
+        )
+        for warning in loaded.warnings:
+            warnings.warn(str(warning), JobWarning, stacklevel=3)
+        session = self._connection.session
+        if session is not None and session.interpreter:
+            from windrow.interpreter import check_interpreter
+
+            builds = getattr(session, "builds_environments", None)
+            more: dict[str, Any] = {} if builds is None else {"builds": builds}
+            check_interpreter(session.interpreter, loaded, **more)
+        return client.submit(loaded)
+
+    def get(self, name: str) -> SubmittedJob:
+        """A job as it stands. Raises windrow.errors.NotFound."""
+        return SubmittedJob(self._connection.client().get(name))
+
+    def list(
+        self, *, max_results: int | None = None, parent_job_name: str | None = None, **more: Any
+    ) -> Iterator[SubmittedJob | SubmittedStep]:
+        """All jobs, newest first; of `parent_job_name` its steps."""
+        client = self._connection.client()
+        if parent_job_name is not None:
+            job = client.get(parent_job_name)
+            yield from (SubmittedStep(job, index) for index in range(len(job.steps)))
+            return
+        for number, job in enumerate(client.list_jobs()):
+            if max_results is not None and number >= max_results:
+                return
+            yield SubmittedJob(job)
+
+    def stream(self, name: str) -> None:
+        """Follow a job to its end, with a line for each change. Raises JobFailed if it does not end well."""
+        client = self._connection.client()
+        print(f"RunId: {name}")
+        if waits := client.why_no_work(name):
+            print(waits)
+        shown = ""
+        job = None
+        for job in client.progress(name):
+            line = _progress(job)
+            if line != shown:
+                shown = line
+                print(line)
+                sys.stdout.flush()
+        job = client.get(name)
+        print(f"\nExecution Summary\n=================\nRunId: {name}\nStatus: {job.state.label}")
+        for step in job.steps:
+            for out in step.outputs:
+                if out.ready or job.state.succeeded:
+                    print(f"Output {step.name}.{out.name}: {out.path}")
+        sys.stdout.flush()
+        if not job.state.succeeded:
+            raise JobFailed(f"Job {name} is {job.state.value}: {job.message or 'see its logs'}")
+
+    def cancel(self, name: str) -> SubmittedJob:
+        """Ask for a job's end."""
+        return SubmittedJob(self._connection.client().cancel(name))
+
+    def begin_cancel(self, name: str, **more: Any) -> Any:
+        """As `cancel`; `result()` waits for its end."""
+        from windrow.ml.operations.finished import Finished
+
+        client = self._connection.client()
+        client.cancel(name)
+        return Finished(SubmittedJob(client.wait(name)))
+
+    def download(
+        self,
+        name: str,
+        *,
+        download_path: Any = ".",
+        output_name: str | None = None,
+        all: bool = False,
+    ) -> None:
+        """Bring outputs into `named-outputs` and logs into `artifacts` below a folder.
+
+        `output_name`: that output; `all`: outputs and logs; else the logs. Raises JobFailed, NotFound.
+        """
+        client, folder = self._connection.client(), Path(download_path)
+        if output_name is not None:
+            client.download(name, folder / "named-outputs", outputs=self._outputs(name, output_name))
+            return
+        if all:
+            client.download(name, folder / "named-outputs")
+        logs = folder / "artifacts" / "logs"
+        for file in client.logs(name):
+            target = logs / file.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as place:
+                for chunk in client.read_log(name, file.path):
+                    place.write(chunk)
+
+    def archive(self, name: str) -> None:
+        """The job stays in the list: Windrow keeps no archive. A warning says so."""
+        self.get(name)
+        warnings.warn(f"Job {name} stays in the list: Windrow keeps no archive of jobs.", stacklevel=2)
+
+    def restore(self, name: str) -> None:
+        """The job is in the list."""
+        self.get(name)
+
+    def show_services(self, name: str, node_index: int = 0) -> dict[str, Any]:
+        """None: scripts are no services."""
+        return {}
+
+    def _outputs(self, name: str, output: str) -> Sequence[str]:
+        """The output's name for downloads: a pipeline's output, `step.output`, or a step's output by itself."""
+        from windrow.results import output_names
+
+        client = self._connection.client()
+        known = output_names(client.get(name), client.document(name))
+        fitting = [candidate for candidate in known if candidate.rpartition(".")[2] == output]
+        return [output] if output in known or len(fitting) != 1 else fitting
+
+
+def _progress(job: Job) -> str:
+    done, total = job.mini_batches.done, job.mini_batches.total
+    steps = ", ".join(f"{step.name} {step.state}" for step in job.steps)
+    failed = f", {job.items.failed:,} items failed" if job.items.failed else ""
+    return f"{job.state.label}: processed {done:,} of {total:,} mini batches{failed} ({steps})"

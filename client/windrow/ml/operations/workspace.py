@@ -1,0 +1,59 @@
+"""Workspaces and datastores, as far as notebooks look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from windrow.errors import NotFound
+from windrow.ml.attributes import Attributes
+
+if TYPE_CHECKING:
+    from windrow.ml.client import MLClient
+    from windrow.ml.connection import MasterConnection
+
+
+class WorkspaceOperations:
+    """`MLClient.workspaces`: there is one, the master."""
+
+    def __init__(self, owner: MLClient) -> None:
+        """`owner`: whose names it has."""
+        self._owner = owner
+
+    def get(self, name: str | None = None, **more: Any) -> Attributes:
+        """Its names."""
+        owner = self._owner
+        return Attributes(
+            name=name or owner.workspace_name, location="local", resource_group=owner.resource_group_name or "windrow"
+        )
+
+    def list(self, **more: Any) -> Iterator[Attributes]:
+        """The one."""
+        return iter([self.get()])
+
+
+class DatastoreOperations:
+    """`MLClient.datastores`: those of the master."""
+
+    def __init__(self, connection: MasterConnection) -> None:
+        """`connection`: to the master."""
+        self._connection = connection
+
+    def list(self, **more: Any) -> Iterator[Attributes]:
+        """All, with the place of each."""
+        places = self._connection.client().master().datastores
+        return iter([Attributes(name=name, path=place) for name, place in places.items()])
+
+    def get(self, name: str) -> Attributes:
+        """One. Raises NotFound."""
+        for store in self.list():
+            if store["name"] == name:
+                return store
+        raise NotFound(
+            f"The master has no datastore {name!r}. Name it when the master is started (--datastore {name}=PLACE), or "
+            f"for jobs on this machine: MLClient(datastores={{{name!r}: PLACE}})."
+        )
+
+    def get_default(self) -> Attributes:
+        """The one named default."""
+        return self.get("default")

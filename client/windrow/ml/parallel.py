@@ -1,0 +1,78 @@
+"""Parallel steps made in Python. Reference: parallel-job.md, sections 1.2 and 1.3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windrow.ml.attributes import Attributes
+from windrow.ml.steps import Step
+
+
+class RunFunction(Attributes):
+    """The task of a parallel step: a script with `init`, `run` and `shutdown`."""
+
+    _is_copied = True
+
+    def __init__(
+        self,
+        *,
+        code: Any = None,
+        entry_script: str | None = None,
+        program_arguments: str | None = None,
+        append_row_to: str | None = None,
+        environment: Any = None,
+        model: Any = None,
+        **more: Any,
+    ) -> None:
+        """As the keys of `task`. `environment`: a name, or an `Environment`."""
+        super().__init__(
+            type="run_function",
+            code=code,
+            entry_script=entry_script,
+            program_arguments=program_arguments,
+            append_row_to=append_row_to,
+            environment=environment,
+            model=model,
+            **more,
+        )
+
+
+def parallel_run_function(
+    *,
+    name: str | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    outputs: Mapping[str, Any] | None = None,
+    instance_count: Any = None,
+    instance_type: str | None = None,
+    docker_args: Any = None,
+    shm_size: str | None = None,
+    resources: Any = None,
+    task: Any = None,
+    **settings: Any,
+) -> Step:
+    """A parallel step, or the component of several: call it to give it its inputs.
+
+    `settings`: description, tags, display_name, compute, retry_settings, environment_variables, logging_level,
+    max_concurrency_per_instance, error_threshold, mini_batch_error_threshold, mini_batch_size (also a number),
+    partition_keys, input_data, identity, is_deterministic. Unknown ones are told when the job is made.
+    """
+    given = {
+        "instance_count": instance_count,
+        "instance_type": instance_type,
+        "docker_args": docker_args,
+        "shm_size": shm_size,
+    }
+    there = {key: value for key, value in given.items() if value is not None}
+    if resources is not None and there:
+        raise ValueError(
+            f"parallel_run_function: {', '.join(there)} and resources are both given; put {', '.join(there)} into "
+            "resources."
+        )
+    for alone in ("experiment_name", "version"):
+        settings.pop(alone, None)  # of a job that stands alone, which a parallel one never does
+    written = {"name": name, "resources": resources or there or None, "task": task, **settings}
+    return Step("parallel", written, inputs=inputs, outputs=outputs)
+
+
+__all__ = ["RunFunction", "parallel_run_function"]

@@ -1,0 +1,7 @@
+"""As `azureml.core.environment`."""
+
+from __future__ import annotations
+
+from windrow.ml.v1.environment import CondaDependencies, Environment
+
+__all__ = ["CondaDependencies", "Environment"]

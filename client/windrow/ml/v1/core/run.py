@@ -1,0 +1,7 @@
+"""As `azureml.core.run`."""
+
+from __future__ import annotations
+
+from windrow.ml.v1.runs import PipelineRun as Run
+
+__all__ = ["Run"]

@@ -1,0 +1,7 @@
+"""As `azureml.data.datapath`."""
+
+from __future__ import annotations
+
+from windrow.ml.v1.stores import DataPath
+
+__all__ = ["DataPath"]

@@ -1,0 +1,7 @@
+"""As `azureml.data.dataset_factory`."""
+
+from __future__ import annotations
+
+from windrow.ml.v1.datasets import DataType
+
+__all__ = ["DataType"]

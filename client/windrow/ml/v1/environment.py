@@ -1,0 +1,217 @@
+"""Environments as v1 notebooks make them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+DEFAULT_CPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
+DEFAULT_GPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.1-cudnn8-ubuntu20.04"
+"""Names that notebooks give as base images; Windrow notes them, and runs no containers."""
+
+
+class CondaDependencies:
+    """A conda file, built package by package."""
+
+    def __init__(self, conda_dependencies_file_path: str | None = None) -> None:
+        """From a conda file, or empty."""
+        self._channels: list[str] = []
+        self._conda: list[str] = []
+        self._pip: list[str] = []
+        if conda_dependencies_file_path:
+            with open(conda_dependencies_file_path, encoding="utf-8") as file:
+                content = yaml.safe_load(file) or {}
+            self._channels = list(content.get("channels") or [])
+            for entry in content.get("dependencies") or []:
+                if isinstance(entry, dict):
+                    self._pip += list(entry.get("pip") or [])
+                else:
+                    self._conda.append(str(entry))
+
+    @classmethod
+    def create(
+        cls,
+        pip_indexurl: str | None = None,
+        pip_packages: Sequence[str] | None = None,
+        conda_packages: Sequence[str] | None = None,
+        python_version: str | None = None,
+        **more: Any,
+    ) -> CondaDependencies:
+        """With these packages."""
+        made = cls()
+        if python_version:
+            made.set_python_version(python_version)
+        for package in conda_packages or ():
+            made.add_conda_package(package)
+        if pip_indexurl:
+            made._pip.append(f"--index-url {pip_indexurl}")
+        for package in pip_packages or ():
+            made.add_pip_package(package)
+        return made
+
+    def add_pip_package(self, pip_package: str) -> None:
+        """One from PyPI."""
+        self._pip.append(pip_package)
+
+    def add_conda_package(self, conda_package: str) -> None:
+        """One of conda."""
+        self._conda.append(conda_package)
+
+    def add_channel(self, channel: str) -> None:
+        """A channel of conda."""
+        self._channels.append(channel)
+
+    def set_python_version(self, version: str) -> None:
+        """The Python that is wanted."""
+        self._conda = [f"python={version}", *(name for name in self._conda if not name.startswith("python="))]
+
+    def set_pip_requirements(self, pip_requirements: Sequence[str]) -> None:
+        """These packages of PyPI, and no others."""
+        self._pip = list(pip_requirements)
+
+    @property
+    def pip_packages(self) -> list[str]:
+        """Those of PyPI."""
+        return list(self._pip)
+
+    @property
+    def conda_packages(self) -> list[str]:
+        """Those of conda."""
+        return list(self._conda)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The content of the conda file."""
+        dependencies: list[Any] = [*self._conda]
+        if self._pip:
+            dependencies.append({"pip": list(self._pip)})
+        content: dict[str, Any] = {"dependencies": dependencies}
+        return {"channels": list(self._channels), **content} if self._channels else content
+
+    def serialize_to_string(self) -> str:
+        """The conda file."""
+        return str(yaml.safe_dump(self.as_dict(), sort_keys=False))
+
+    def save_to_file(self, base_directory: str, conda_file_path: str = "conda_dependencies.yml") -> str:
+        """Write the conda file into a folder; return its path."""
+        path = os.path.join(base_directory, conda_file_path)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.serialize_to_string())
+        return path
+
+
+class _Section:
+    """A part of an environment: anything can be set, and only what is known here is read."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+
+class Environment:
+    """An environment: `python.conda_dependencies`, `docker.base_image`, `environment_variables`."""
+
+    def __init__(self, name: str, **more: Any) -> None:
+        """An empty one: scripts run in the interpreter of the agent."""
+        self.name = name
+        self.version: str | None = None
+        self.python = _Section(conda_dependencies=CondaDependencies(), user_managed_dependencies=False)
+        self.docker = _Section(base_image=None, enabled=True)
+        self.spark = _Section()
+        self.environment_variables: dict[str, str] = {}
+
+    @staticmethod
+    def get(workspace: Any, name: str, version: str | None = None, **more: Any) -> Environment:
+        """One that was registered with this workspace object; else one of that name, without packages."""
+        known: Environment | None = workspace.environments.get(name)
+        return known or Environment(name)
+
+    @staticmethod
+    def from_conda_specification(name: str, file_path: str) -> Environment:
+        """From a conda file."""
+        made = Environment(name)
+        made.python.conda_dependencies = CondaDependencies(file_path)
+        return made
+
+    @staticmethod
+    def from_pip_requirements(name: str, file_path: str, **more: Any) -> Environment:
+        """From a file of requirements."""
+        made = Environment(name)
+        with open(file_path, encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+        made.python.conda_dependencies.set_pip_requirements(
+            [line for line in lines if line and not line.startswith("#")]
+        )
+        return made
+
+    @staticmethod
+    def from_docker_image(name: str, image: str, conda_specification: str | None = None, **more: Any) -> Environment:
+        """From an image."""
+        made = Environment.from_conda_specification(name, conda_specification) if conda_specification else None
+        made = made or Environment(name)
+        made.docker.base_image = image
+        return made
+
+    def register(self, workspace: Any) -> Environment:
+        """Keep it in the workspace object."""
+        workspace.environments[self.name] = self
+        return self
+
+    def clone(self, new_name: str) -> Environment:
+        """A copy of another name."""
+        made = Environment(new_name)
+        made.python, made.docker = self.python, self.docker
+        made.environment_variables = dict(self.environment_variables)
+        return made
+
+    def to_plain(self) -> dict[str, Any]:
+        """As v1 writes it into files."""
+        python: dict[str, Any] = {"userManagedDependencies": bool(self.python.user_managed_dependencies)}
+        conda = self.python.conda_dependencies
+        if isinstance(conda, CondaDependencies) and conda.as_dict()["dependencies"]:
+            python["condaDependencies"] = conda.as_dict()
+        plain: dict[str, Any] = {"name": self.name, "python": python}
+        if self.docker.base_image:
+            plain["docker"] = {"baseImage": self.docker.base_image}
+        if self.environment_variables:
+            plain["environmentVariables"] = dict(self.environment_variables)
+        return plain
+
+    @staticmethod
+    def from_plain(plain: Any) -> Environment:
+        """What `to_plain` gave, or a file of v1 holds."""
+        made = Environment(str(plain.get("name") or "environment"))
+        python, docker = plain.get("python") or {}, plain.get("docker") or {}
+        made.python.user_managed_dependencies = bool(python.get("userManagedDependencies"))
+        conda = python.get("condaDependencies") or {}
+        dependencies = made.python.conda_dependencies
+        for channel in conda.get("channels") or ():
+            dependencies.add_channel(channel)
+        for entry in conda.get("dependencies") or ():
+            for package in entry.get("pip") or () if isinstance(entry, dict) else ():
+                dependencies.add_pip_package(package)
+            if not isinstance(entry, dict):
+                dependencies.add_conda_package(str(entry))
+        made.docker.base_image = docker.get("baseImage")
+        made.environment_variables = dict(plain.get("environmentVariables") or {})
+        return made
+
+
+class RunConfiguration:
+    """What a script step runs in."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        """An empty environment, and no compute of its own."""
+        self.environment = Environment("environment")
+        self.target: Any = None
+        self.docker = _Section()
+        self.environment_variables: dict[str, str] = {}

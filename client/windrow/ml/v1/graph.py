@@ -1,0 +1,211 @@
+"""A pipeline of v1 steps as the tree of a v1 file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windrow.ml.v1.named import NamedInput, OutputFileDatasetConfig, PipelineData, PipelineParameter
+from windrow.ml.v1.steps import ParallelRunStep, PythonScriptStep, value_of
+from windrow.ml.v1.stores import DEFAULT_NAME, DataReference
+from windrow.spec.building import from_plain, mapping, scalar
+from windrow.spec.nodes import Mapping as MappingNode
+from windrow.spec.nodes import Node, Place
+
+_NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
+
+
+class Graph:
+    """Gathers data references, parameters and steps."""
+
+    def __init__(self, parameters: Mapping[str, Any], folder: str, place: Place) -> None:
+        """`parameters`: values given at submission; `folder`: for MLTable files."""
+        self._given = parameters
+        self._folder = folder
+        self._place = place
+        self._references: dict[str, Node | None] = {}
+        self._referenced: dict[int, str] = {}
+        self._parameters: dict[str, Node | None] = {}
+        self._outputs: dict[int, str] = {}
+        self._held: list[Any] = []
+        """What `id` tells apart has to stay alive."""
+
+    def tree(self, steps: Sequence[Any], *, description: str | None, compute: str | None) -> MappingNode:
+        """The tree of the file."""
+        ordered = _with_those_before(steps)
+        entries = {self._key(step): self._step(step) for step in ordered}
+        pipeline = {
+            "description": scalar(description, self._place) if description else None,
+            "default_compute": scalar(compute, self._place) if compute else None,
+            "data_references": mapping(self._references, self._place) if self._references else None,
+            "parameters": mapping(self._parameters, self._place) if self._parameters else None,
+            "steps": mapping(entries, self._place),
+        }
+        return mapping({"pipeline": mapping(pipeline, self._place)}, self._place)
+
+    def _key(self, step: Any) -> str:
+        return _NOT_IN_NAMES.sub("_", step.name) or "step"
+
+    def _step(self, step: Any) -> Node:
+        inputs: dict[str, Any] = {}
+        side: dict[str, Any] = {}
+        parameters: dict[str, Any] = {}
+        names: dict[int, str] = {}
+        outputs = self._written(step)
+        for port in step.inputs:
+            name = self._input(port, inputs)
+            names[id(port)] = f"input:{name}"
+        for port in getattr(step, "side_inputs", ()):
+            name = self._input(port, side, taken=inputs)
+            names[id(port)] = f"side_input:{name}"
+        arguments = [self._argument(item, inputs, side, parameters, names, step) for item in step.arguments]
+        place = step.place
+        common = {
+            "name": step.name,
+            "arguments": arguments or None,
+            "parameters": parameters or None,
+            "inputs": inputs or None,
+            "outputs": outputs or None,
+            "allow_reuse": step.allow_reuse,
+        }
+        if isinstance(step, ParallelRunStep):
+            config = step.parallel_run_config
+            own = {
+                "type": "ParallelRunStep",
+                "parallel_run_config": from_plain(config.to_plain(self._given), config._place),
+                "side_inputs": side or None,
+            }
+        else:
+            own = {"type": "PythonScriptStep", **self._script(step, parameters)}
+            common["parameters"] = parameters or None
+        there = {key: value for key, value in {**own, **common}.items() if value is not None}
+        return from_plain(there, place)
+
+    def _script(self, step: PythonScriptStep, parameters: dict[str, Any]) -> dict[str, Any]:
+        for name, value in step.params.items():
+            parameters[name] = self._parameter(value) if isinstance(value, PipelineParameter) else value
+        run = step.runconfig
+        target = step.compute_target or (run.target if run else None)
+        return {
+            "script_name": step.script_name,
+            "source_directory": step.source_directory,
+            "compute": None if target is None else str(getattr(target, "name", target)),
+            "environment": run.environment.to_plain() if run else None,
+        }
+
+    def _written(self, step: Any) -> dict[str, Any]:
+        """The step's outputs; those that only its arguments name, too."""
+        ports = [port for port in step.outputs if isinstance(port, PipelineData)]
+        ports += [item for item in step.arguments if isinstance(item, OutputFileDatasetConfig) and item not in ports]
+        written: dict[str, Any] = {}
+        for port in ports:
+            if self._outputs.get(id(port), step.name) != step.name:
+                continue  # of another step: this one reads it
+            self._outputs[id(port)] = step.name
+            self._held.append(port)
+            store = port.datastore
+            entry: dict[str, Any] = {"destination": port.name, "bind_mode": port.output_mode}
+            if port.destination:
+                entry["path"] = port.destination
+            elif store is not None and store.is_folder and (store.name != DEFAULT_NAME or port.path_on_datastore):
+                entry["path"] = store.place_of(port.path_on_datastore or f"azureml/${{{{name}}}}/{port.output_name}")
+            elif store is not None:
+                entry["datastore"] = store.name
+                entry["path_on_datastore"] = port.path_on_datastore
+            there = {key: value for key, value in entry.items() if value is not None}
+            written[_name(port.output_name)] = from_plain(there, port.place)
+        return written
+
+    def _input(self, port: Any, inputs: dict[str, Any], *, taken: Mapping[str, Any] | None = None) -> str:
+        """Adds an input; returns its name."""
+        named = port if isinstance(port, NamedInput) else NamedInput(getattr(port, "name", None) or "dataset", port)
+        wanted = name = _name(named.name)
+        number = 1
+        while name in inputs or name in (taken or {}):
+            number += 1
+            name = f"{wanted}_{number}"
+        mode = named.mode or getattr(port, "mode", None)
+        entry = {"source": self._source(named.dataset, name), **({"bind_mode": mode} if mode else {})}
+        inputs[name] = from_plain(entry, named.place)
+        return name
+
+    def _source(self, data: Any, name: str) -> str:
+        """What an input's `source` says: a destination, a data reference or a parameter that is data."""
+        if isinstance(data, PipelineData):
+            return data.name
+        if isinstance(data, NamedInput):
+            return self._source(data.dataset, name)
+        if isinstance(data, PipelineParameter):
+            given = value_of(data, self._given)
+            return self._referred(given.dataset if isinstance(given, NamedInput) else given, data.name, data)
+        return self._referred(data, name, data)
+
+    def _referred(self, data: Any, wanted: str, key: Any) -> str:
+        known = self._referenced.get(id(key))
+        if known is not None:
+            return known
+        name, number = _name(wanted), 1
+        while name in self._references:
+            number += 1
+            name = f"{_name(wanted)}_{number}"
+        place = getattr(data, "place", self._place)
+        if isinstance(data, DataReference):
+            entry: dict[str, Any] = {"path": data.location}
+        elif hasattr(data, "reference"):
+            entry = data.reference(self._folder)
+        else:
+            raise TypeError(
+                f"the input {wanted} is {type(data).__name__}; allowed are datasets, data references and outputs of "
+                "steps"
+            )
+        self._references[name] = from_plain(entry, place)
+        self._referenced[id(key)] = name
+        self._held.append(key)
+        return name
+
+    def _parameter(self, parameter: PipelineParameter) -> dict[str, str]:
+        value = value_of(parameter, self._given)
+        self._parameters[_name(parameter.name)] = from_plain(value, parameter.place)
+        return {"source": _name(parameter.name)}
+
+    def _argument(
+        self,
+        item: Any,
+        inputs: dict[str, Any],
+        side: dict[str, Any],
+        parameters: dict[str, Any],
+        names: dict[int, str],
+        step: Any,
+    ) -> Any:
+        if isinstance(item, PipelineParameter):
+            parameters[_name(item.name)] = self._parameter(item)
+            return f"parameter:{_name(item.name)}"
+        if id(item) in names:
+            return names[id(item)]
+        if isinstance(item, PipelineData) and self._outputs.get(id(item)) == step.name:
+            return f"output:{_name(item.output_name)}"
+        if isinstance(item, (PipelineData, NamedInput, DataReference)) or hasattr(item, "reference"):
+            # Named only here: it is an input all the same.
+            if isinstance(step, ParallelRunStep):
+                name, mark = self._input(item, side, taken=inputs), "side_input"
+            else:
+                name, mark = self._input(item, inputs), "input"
+            names[id(item)] = f"{mark}:{name}"
+            return names[id(item)]
+        return item
+
+
+def _with_those_before(steps: Sequence[Any]) -> list[Any]:
+    """All steps, nested lists opened."""
+    found: list[Any] = []
+    for step in steps:
+        if isinstance(step, (list, tuple)):
+            found += _with_those_before(step)
+        elif step not in found:
+            found.append(step)
+    return found
+
+
+def _name(text: str) -> str:
+    return _NOT_IN_NAMES.sub("_", text).strip("-") or "data"

@@ -1,0 +1,51 @@
+"""Models of v1 notebooks: kept by the workspace object; their path can be a side input."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from windrow.errors import NotFound
+from windrow.ml.places import calling_place
+from windrow.ml.v1.named import NamedInput
+
+
+class Model:
+    """A model: a named path."""
+
+    def __init__(self, workspace: Any = None, name: str = "", path: str | None = None, **more: Any) -> None:
+        """One that was registered with this workspace object (Raises NotFound), or a new one at `path`."""
+        if path is None:
+            known = workspace.models.get(name) if workspace is not None else None
+            if known is None:
+                raise NotFound(f"This workspace object has no model {name!r}; Model.register keeps one in it.")
+            path = known.path
+        self.path = path
+        self.name = name
+        self.version = 1
+        self.place = calling_place()
+        self.tags = more.get("tags") or {}
+        self.description = more.get("description") or ""
+
+    @staticmethod
+    def register(workspace: Any, model_path: str, model_name: str, **more: Any) -> Model:
+        """Keep a file or folder as a model in the workspace object. Raises NotFound where nothing is at the path."""
+        if not os.path.exists(model_path):
+            raise NotFound(f"Model {model_name}: there is nothing at {os.path.abspath(model_path)}.")
+        known = workspace.models.get(model_name)
+        made = Model(None, model_name, os.path.abspath(model_path), **more)
+        made.version = known.version + 1 if known else 1
+        workspace.models[model_name] = made
+        return made
+
+    def as_named_input(self, name: str) -> NamedInput:
+        """As a side input."""
+        return NamedInput(name, self)
+
+    def reference(self, folder: str) -> dict[str, Any]:
+        """What a pipeline's data reference says of it."""
+        return {"path": self.path}
+
+    def download(self, target_dir: str = ".", exist_ok: bool = False) -> str:
+        """Where it lies: it is on this machine."""
+        return self.path

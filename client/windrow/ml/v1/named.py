@@ -1,0 +1,127 @@
+"""Parameters and outputs of v1 pipelines: what steps are bound by."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Self
+
+from windrow.ml.places import calling_place
+
+if TYPE_CHECKING:
+    from windrow.ml.v1.stores import Datastore
+
+
+class PipelineParameter:
+    """A value that a submission may change: `Experiment.submit(pipeline, pipeline_parameters={name: value})`."""
+
+    def __init__(self, name: str, default_value: Any) -> None:
+        """`default_value`: a literal, or a dataset."""
+        self.name = name
+        self.default_value = default_value
+        self.place = calling_place()
+
+
+class PipelineData:
+    """An output of a step, and the input of others."""
+
+    def __init__(
+        self,
+        name: str,
+        datastore: Datastore | None = None,
+        output_name: str | None = None,
+        output_mode: str = "mount",
+        output_path_on_compute: str | None = None,
+        output_overwrite: bool | None = None,
+        **more: Any,
+    ) -> None:
+        """`datastore`: where it goes; by default Windrow's place for outputs."""
+        self.name = name
+        self.output_name = output_name or name
+        self.datastore = datastore
+        self.output_mode = output_mode
+        self.path_on_datastore: str | None = None
+        self.destination: str | None = None
+        self.place = calling_place()
+        self.input_mode: str | None = None
+
+    def as_dataset(self) -> Self:
+        """Itself: files are files."""
+        return self
+
+    parse_parquet_files = parse_delimited_files = as_dataset
+
+    def as_input(self, name: str | None = None) -> NamedInput:
+        """As an input of that name."""
+        return NamedInput(name or self.name, self)
+
+    as_named_input = as_input
+
+    def as_mount(self, path: str | None = None) -> Self:
+        """Written in place."""
+        self.output_mode = "mount"
+        return self
+
+    def as_upload(self, *arguments: Any, **more: Any) -> Self:
+        """Written when the step is done."""
+        self.output_mode = "upload"
+        return self
+
+    def as_direct(self) -> Self:
+        """As it is."""
+        return self
+
+    as_download = as_mount
+
+
+class OutputFileDatasetConfig(PipelineData):
+    """An output of a step at a place of its own."""
+
+    def __init__(
+        self, name: str | None = None, destination: Any = None, source: str | None = None, **more: Any
+    ) -> None:
+        """`destination`: a datastore with the path in it, or a local path."""
+        super().__init__(name or f"output_{id(self):x}", **more)
+        if isinstance(destination, tuple):
+            self.datastore, self.path_on_datastore = destination[0], _plain_path(destination[1])
+        elif isinstance(destination, (str, os.PathLike)):
+            self.destination = os.fspath(destination)
+
+    def register_on_complete(self, name: str, *arguments: Any, **more: Any) -> Self:
+        """Itself: outputs become no datasets."""
+        return self
+
+    def read_delimited_files(self, *arguments: Any, **more: Any) -> Self:
+        """Itself: what reads it decides how."""
+        return self
+
+    read_parquet_files = read_delimited_files
+
+
+class NamedInput:
+    """Data under the name of an input, with the way it is read: `dataset.as_named_input(name).as_mount()`."""
+
+    def __init__(self, name: str, dataset: Any, mode: str | None = None, path_on_compute: str | None = None) -> None:
+        """`dataset`: a dataset, an output, or a parameter whose value is one. `mode`: mount, download or direct."""
+        self.name = name
+        self.dataset = dataset
+        self.mode = mode
+        self.place = calling_place()
+
+    def as_mount(self, path_on_compute: str | None = None) -> NamedInput:
+        """Read in place."""
+        return NamedInput(self.name, self.dataset, "mount")
+
+    def as_download(self, path_on_compute: str | None = None) -> NamedInput:
+        """Copied to the script."""
+        return NamedInput(self.name, self.dataset, "download")
+
+    def as_direct(self) -> NamedInput:
+        """Given as it is."""
+        return NamedInput(self.name, self.dataset, "direct")
+
+    as_hdfs = as_direct
+
+
+def _plain_path(path: str) -> str:
+    """A path in a datastore without the placeholders of Azure's runs (`{run-id}`), for which the job's name stands."""
+    return path.replace("{run-id}", "${{name}}").replace("{output-name}", "output")

@@ -1,0 +1,9 @@
+"""As `azureml.pipeline.core`."""
+
+from __future__ import annotations
+
+from windrow.ml.v1.named import PipelineData, PipelineParameter
+from windrow.ml.v1.pipelines import Pipeline
+from windrow.ml.v1.runs import PipelineRun, StepRun
+
+__all__ = ["Pipeline", "PipelineData", "PipelineParameter", "PipelineRun", "StepRun"]

@@ -1,0 +1,7 @@
+"""As `azureml.pipeline.steps`."""
+
+from __future__ import annotations
+
+from windrow.ml.v1.steps import ParallelRunConfig, ParallelRunStep, PythonScriptStep
+
+__all__ = ["ParallelRunConfig", "ParallelRunStep", "PythonScriptStep"]

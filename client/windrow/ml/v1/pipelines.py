@@ -1,0 +1,146 @@
+"""Pipelines of v1 steps, and their submission."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from windrow.ml.contexts import OpenRegistry, context_of
+from windrow.ml.dumping import to_yaml
+from windrow.ml.places import calling_file, calling_place
+from windrow.ml.v1.graph import Graph
+from windrow.ml.v1.runs import PipelineRun
+from windrow.spec.building import mapping, scalar
+from windrow.spec.nodes import Mapping as MappingNode
+from windrow.spec.nodes import Source
+from windrow.spec.problems import JobFileError
+from windrow.spec.reading import Context
+
+if TYPE_CHECKING:
+    from windrow.ml.v1.workspace import Workspace
+    from windrow.spec import LoadedJob
+
+
+class Pipeline:
+    """Steps, run as their outputs and inputs bind them."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        steps: Any,
+        description: str | None = None,
+        default_datastore: Any = None,
+        default_source_directory: str | None = None,
+        resolve_closure: bool = True,
+        **more: Any,
+    ) -> None:
+        """`steps`: in any order; lists of lists are opened."""
+        self.workspace = workspace
+        self.steps: Sequence[Any] = steps if isinstance(steps, (list, tuple)) else [steps]
+        self.description = description
+        self._file = calling_file()
+        self._place = calling_place()
+
+    def validate(self) -> list[Any]:
+        """Check it; the list of errors is empty. Raises windrow.spec.JobFileError with all that is wrong."""
+        self.load()
+        return []
+
+    def submit(
+        self, experiment_name: str, pipeline_parameters: Mapping[str, Any] | None = None, **more: Any
+    ) -> PipelineRun:
+        """Run it. `pipeline_parameters`: values of its parameters, by name."""
+        submission = Submission(self, experiment_name, pipeline_parameters or {})
+        return PipelineRun(self.workspace, self.workspace.ml_client.jobs.submit(submission).job_id)
+
+    def load(
+        self,
+        *,
+        experiment_name: str = "",
+        parameters: Mapping[str, Any] | None = None,
+        embedded: bool = True,
+        datastores: Collection[str] = (),
+        assets: OpenRegistry | None = None,
+    ) -> LoadedJob:
+        """Read and check it as a job file is. Raises windrow.spec.JobFileError with all its problems."""
+        from windrow.spec.pipeline import read_pipeline
+
+        context = self._context(embedded, datastores, assets)
+        root = self._translated(parameters or {}, context)
+        if experiment_name:
+            root = mapping({**root.entries, "experiment_name": scalar(experiment_name, self._place)}, root.place)
+        loaded = read_pipeline(root, self._file, context)
+        if loaded is None:
+            raise JobFileError(context.problems.errors)
+        return loaded
+
+    def to_yaml(self) -> str:
+        """As a v2 job file."""
+        context = self._context(embedded=True, datastores=())
+        root = self._translated({}, context)
+        if context.problems.errors:
+            raise JobFileError(context.problems.errors)
+        return to_yaml(root)
+
+    def _context(self, embedded: bool, datastores: Collection[str], assets: OpenRegistry | None = None) -> Context:
+        source = Source("job", self._place.source.label, os.path.dirname(self._file))
+        return context_of(source, embedded=embedded, datastores=datastores, assets=assets)
+
+    def _translated(self, parameters: Mapping[str, Any], context: Context) -> MappingNode:
+        from windrow.spec.v1.pipeline import translate
+
+        graph = Graph(parameters, self.workspace.tables_folder, self._place)
+        tree = translate(graph.tree(self.steps, description=self.description, compute=None), (), context)
+        if not isinstance(tree, MappingNode):
+            raise JobFileError(context.problems.errors)
+        return tree
+
+
+class Submission:
+    """A pipeline with the parameters and the experiment of one submission."""
+
+    def __init__(self, pipeline: Pipeline, experiment_name: str, parameters: Mapping[str, Any]) -> None:
+        """As `Pipeline.submit`."""
+        self._pipeline = pipeline
+        self._experiment_name = experiment_name
+        self._parameters = parameters
+
+    def load(
+        self,
+        *,
+        embedded: bool,
+        datastores: Collection[str],
+        environments: object = None,
+        assets: OpenRegistry | None = None,
+    ) -> LoadedJob:
+        """As `Pipeline.load`."""
+        return self._pipeline.load(
+            experiment_name=self._experiment_name,
+            parameters=self._parameters,
+            embedded=embedded,
+            datastores=datastores,
+            assets=assets,
+        )
+
+
+class Experiment:
+    """A name that groups runs."""
+
+    def __init__(self, workspace: Workspace, name: str, **more: Any) -> None:
+        """`name`: of the group."""
+        self.workspace = workspace
+        self.name = name
+
+    def submit(
+        self, config: Pipeline, pipeline_parameters: Mapping[str, Any] | None = None, **more: Any
+    ) -> PipelineRun:
+        """Run a pipeline."""
+        return config.submit(self.name, pipeline_parameters)
+
+    def get_runs(self) -> list[PipelineRun]:
+        """The runs of this group, newest first."""
+        client = self.workspace.ml_client.windrow
+        return [
+            PipelineRun(self.workspace, job.job_id) for job in client.list_jobs() if job.experiment_name == self.name
+        ]

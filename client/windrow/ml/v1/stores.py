@@ -1,0 +1,173 @@
+"""Datastores: folders of this machine, or places in storage."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+from windrow.errors import UsageError
+from windrow.ml.places import calling_place
+
+DEFAULT_NAME = "workspaceblobstore"
+
+
+class Datastore:
+    """A datastore. `root`: the folder or address that it is; "" where only its master knows."""
+
+    def __new__(cls, workspace: Any = None, name: str | None = None, root: str = "") -> Any:
+        """`Datastore(workspace, name)` is `Datastore.get`."""
+        if workspace is not None and hasattr(workspace, "datastore_named"):
+            return workspace.datastore_named(name or DEFAULT_NAME)
+        return super().__new__(cls)
+
+    def __init__(self, workspace: Any = None, name: str | None = None, root: str = "") -> None:
+        """Made by a workspace."""
+        if not hasattr(self, "name"):
+            self.name = name or DEFAULT_NAME
+            self.root = root
+
+    @staticmethod
+    def get(workspace: Any, datastore_name: str = DEFAULT_NAME) -> Datastore:
+        """That of a workspace."""
+        store: Datastore = workspace.datastore_named(datastore_name)
+        return store
+
+    @staticmethod
+    def get_default(workspace: Any) -> Datastore:
+        """The default one of a workspace."""
+        return Datastore.get(workspace)
+
+    @staticmethod
+    def register_azure_blob_container(
+        workspace: Any, datastore_name: str, container_name: str, account_name: str, **more: Any
+    ) -> Datastore:
+        """A datastore that is a container of Azure's blob storage; agents read it with their own credentials."""
+        store = Datastore(name=datastore_name, root=f"abfss://{container_name}@{account_name}.dfs.core.windows.net")
+        workspace.datastores[datastore_name] = store
+        return store
+
+    register_azure_data_lake_gen2 = register_azure_blob_container
+
+    @staticmethod
+    def register_folder(workspace: Any, datastore_name: str, folder: str | os.PathLike[str]) -> Datastore:
+        """Windrow's own: a datastore that is a folder of this machine."""
+        store = Datastore(name=datastore_name, root=os.path.abspath(folder))
+        workspace.datastores[datastore_name] = store
+        return store
+
+    def path(self, path: str | None = None, data_reference_name: str | None = None) -> DataReference:
+        """A place in it."""
+        return DataReference(self, data_reference_name, path)
+
+    def place_of(self, path: str | None) -> str:
+        """The path or address of a place in it."""
+        rest = (path or "").lstrip("/")
+        if not self.root:
+            return f"azureml://datastores/{self.name}/paths/{rest}"
+        return os.path.join(self.root, rest) if self.is_folder else f"{self.root}/{rest}"
+
+    @property
+    def is_folder(self) -> bool:
+        """It is a folder of this machine."""
+        return self.root.startswith("/")
+
+    def upload(self, src_dir: str, target_path: str = "", overwrite: bool = False, **more: Any) -> DataReference:
+        """Copy a folder's content into a place."""
+        target = self._folder(target_path)
+        shutil.copytree(src_dir, target, dirs_exist_ok=True)
+        return self.path(target_path)
+
+    def upload_files(
+        self,
+        files: Sequence[str],
+        relative_root: str | None = None,
+        target_path: str = "",
+        overwrite: bool = False,
+        **more: Any,
+    ) -> DataReference:
+        """Copy files into a place, under their paths below `relative_root`."""
+        target = self._folder(target_path)
+        for file in files:
+            below = os.path.relpath(file, relative_root) if relative_root else os.path.basename(file)
+            place = os.path.join(target, below if not below.startswith("..") else os.path.basename(file))
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            shutil.copy2(file, place)
+        return self.path(target_path)
+
+    def download(self, target_path: str, prefix: str | None = None, overwrite: bool = False, **more: Any) -> int:
+        """Copy what lies below `prefix` into a folder, under its own path; return how many files."""
+        root, count = self._folder(""), 0
+        for file in glob.glob(os.path.join(glob.escape(root), "**"), recursive=True):
+            below = os.path.relpath(file, root)
+            if os.path.isfile(file) and below.startswith(prefix or ""):
+                place = os.path.join(target_path, below)
+                os.makedirs(os.path.dirname(place), exist_ok=True)
+                shutil.copy2(file, place)
+                count += 1
+        return count
+
+    def _folder(self, path: str) -> str:
+        if not self.is_folder:
+            raise UsageError(
+                f"The datastore {self.name} is no folder of this machine "
+                f"({self.root or 'its master knows where it is'}); copy data there with the tools of its store, and "
+                "name it by its path."
+            )
+        folder = os.path.join(self.root, path.strip("/"))
+        os.makedirs(folder, exist_ok=True)
+        return folder
+
+    def __repr__(self) -> str:
+        """Its name and place."""
+        return f"Datastore({self.name!r}, {self.root!r})"
+
+
+class DataPath:
+    """A place in a datastore, as the path of a dataset."""
+
+    def __init__(self, datastore: Datastore, path_on_datastore: str = "", name: str | None = None) -> None:
+        """`path_on_datastore`: in the datastore."""
+        self.datastore = datastore
+        self.path_on_datastore = path_on_datastore
+        self.name = name
+
+    @property
+    def location(self) -> str:
+        """Its path or address."""
+        return self.datastore.place_of(self.path_on_datastore)
+
+
+class DataReference:
+    """A place in a datastore, as an input or a path of a dataset."""
+
+    def __init__(
+        self,
+        datastore: Datastore,
+        data_reference_name: str | None = None,
+        path_on_datastore: str | None = None,
+        mode: str = "mount",
+        **more: Any,
+    ) -> None:
+        """`mode`: mount or download."""
+        self.datastore = datastore
+        self.path_on_datastore = path_on_datastore or ""
+        self.data_reference_name = data_reference_name or f"{datastore.name}_data"
+        self.name = self.data_reference_name
+        self.mode = mode
+        self.place = calling_place()
+
+    def as_mount(self) -> DataReference:
+        """Read in place."""
+        return DataReference(self.datastore, self.data_reference_name, self.path_on_datastore, "mount")
+
+    def as_download(self, path_on_compute: str | None = None, overwrite: bool = False) -> DataReference:
+        """Copied to the script."""
+        return DataReference(self.datastore, self.data_reference_name, self.path_on_datastore, "download")
+
+    @property
+    def location(self) -> str:
+        """Its path or address."""
+        return self.datastore.place_of(self.path_on_datastore)

@@ -1,0 +1,81 @@
+"""What a pipeline says of all of its steps: `settings` and `compute`. Reference: parallel-job.md, section 1.1."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from windrow.spec.datastores import DEFAULT
+from windrow.spec.locations import DEFAULT_DATASTORES
+from windrow.spec.names import NAME
+from windrow.spec.nodes import Mapping, Node, is_null, shown
+from windrow.spec.reading import Context, as_mapping, check_keys, read_scalar, read_text
+from windrow.spec.schema import PIPELINE_SETTINGS
+
+ANY_NODE = ("local", "serverless")
+"""Names of compute that mean no pool."""
+
+
+class PipelineSettings(NamedTuple):
+    """What is not kept in the context: `continue_on_step_failure`."""
+
+    continue_on_step_failure: bool = False
+
+
+def read_pipeline_settings(pipeline: Mapping, context: Context) -> PipelineSettings:
+    """Reads `compute` and `settings`; what steps fall back to goes to the context."""
+    context.default_compute = read_compute(pipeline.entries.get("compute"), "compute", context)
+    settings = as_mapping(pipeline.entries.get("settings"), "settings", context)
+    if settings is None:
+        return PipelineSettings()
+    check_keys(settings, PIPELINE_SETTINGS, "settings", context)
+    entries = settings.entries
+    compute = read_compute(entries.get("default_compute"), "settings.default_compute", context)
+    context.default_compute = compute or context.default_compute
+    context.default_datastore = _default_datastore(entries.get("default_datastore"), context)
+    goes_on = False
+    for name in ("continue_on_step_failure", "continue_run_on_step_failure"):
+        node = entries.get(name)
+        if not is_null(node):
+            goes_on = read_scalar(node, PIPELINE_SETTINGS[name], f"settings.{name}", context) is True or goes_on
+    return PipelineSettings(goes_on)
+
+
+def read_compute(node: Node | None, key: str, context: Context) -> str:
+    """The name of a pool of nodes; "" for any node.
+
+    `azureml:<name>` and a long id (`/subscriptions/…/computes/<name>`) mean the same; `local` and `serverless` no pool.
+    """
+    text = read_text(node, key, context)
+    if node is None or text is None:
+        return ""
+    name = text.strip().removeprefix("azureml:").rstrip("/").rpartition("/")[2]
+    if name.casefold() in ANY_NODE:
+        return ""
+    if not NAME.fullmatch(name):
+        context.problems.error(
+            node,
+            key,
+            f"is {shown(node)}; allowed is the name of a pool of nodes, with azureml: before it or not: at most 64 "
+            "letters, digits, _ and - of ASCII.",
+        )
+        return ""
+    return name
+
+
+def _default_datastore(node: Node | None, context: Context) -> str:
+    """The name of the datastore that `${{default_datastore}}` means; "" for the master's own default one."""
+    text = read_text(node, "settings.default_datastore", context)
+    if node is None or text is None:
+        return ""
+    name = text.strip().removeprefix("azureml:").rstrip("/").rpartition("/")[2]
+    if name in (*DEFAULT_DATASTORES, DEFAULT, ""):
+        return ""
+    if context.embedded and name not in context.datastores:
+        context.problems.warn(
+            node,
+            "settings.default_datastore",
+            f"{shown(node)} is not where outputs without a place of their own go: this run has no datastore {name!r} "
+            f"(--datastore {name}=PLACE gives it one), they go to Windrow's default place of outputs.",
+        )
+        return ""
+    return name

@@ -1,0 +1,114 @@
+"""The environment of a v1 step as v2 spells it: inline, a file, or a legacy name or folder.
+
+Reference: parallel-job.md, section 1.5.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from windrow.spec.building import mapping, scalar
+from windrow.spec.locations import absolute
+from windrow.spec.nodes import Mapping, Node, Scalar, is_null, read_yaml, shown
+from windrow.spec.reading import Context
+from windrow.spec.v1.reading import entry, text_of
+
+
+class Environment(NamedTuple):
+    """An environment: v2's node for it, and the variables that it sets."""
+
+    node: Node | None = None
+    variables: Mapping | None = None
+
+
+def read_environment(config: Mapping, key: str, context: Context) -> Environment:
+    """The environment of a ParallelRunConfig or run configuration; without a node where it names none."""
+    node = entry(config, "environment")
+    if node is not None:
+        return _inline_or_file(node, f"{key}.environment", context)
+    name = text_of(config, "environment_name", key, context)
+    if name is not None:
+        text = name.text.strip()
+        return Environment(scalar(text if text.startswith("azureml:") else f"azureml:{text}@latest", name.place))
+    folder = text_of(config, "environment_dir_path", key, context)
+    if folder is not None:
+        return _folder(folder, f"{key}.environment_dir_path", context)
+    return Environment()
+
+
+def _inline_or_file(node: Node, key: str, context: Context) -> Environment:
+    if isinstance(node, Mapping):
+        return _translated(node)
+    if not isinstance(node, Scalar):
+        context.problems.error(
+            node, key, f"is {shown(node)}; allowed is an environment, or the path of a file with one."
+        )
+        return Environment()
+    if node.text.startswith("azureml:"):
+        return Environment(node)
+    return _file(node, absolute(node.text.strip(), node.place.source.folder), key, context)
+
+
+def _file(node: Scalar, path: str, key: str, context: Context) -> Environment:
+    if not os.path.isfile(path):
+        what = "is a folder" if os.path.isdir(path) else "does not exist"
+        context.problems.error(
+            node, key, f"{shown(node)} {what} ({path}); name the file of an environment, relative to this file."
+        )
+        return Environment()
+    root = read_yaml(path, "job", context.problems)
+    if root is not None and not isinstance(root, Mapping):
+        context.problems.error(root, "", f"is {shown(root)}; an environment is a mapping.")
+        return Environment()
+    return _translated(root) if root is not None else Environment()
+
+
+def _folder(node: Scalar, key: str, context: Context) -> Environment:
+    """A folder as `Environment.save_to_directory` writes it."""
+    folder = absolute(node.text.strip(), node.place.source.folder)
+    environment = _file(node, os.path.join(folder, "azureml_environment.json"), key, context)
+    conda = os.path.join(folder, "conda_dependencies.yml")
+    if isinstance(environment.node, Mapping) and "conda_file" not in environment.node.entries and os.path.isfile(conda):
+        entries = {**environment.node.entries, "conda_file": scalar(conda, node.place)}
+        return environment._replace(node=mapping(entries, environment.node.place))
+    return environment
+
+
+def _translated(written: Mapping) -> Environment:
+    """v1's object as v2's; one that is v2's already stays as it is. Keys are read in camel and snake case."""
+    if "image" in written.entries or "conda_file" in written.entries:
+        return Environment(written)
+    python, docker = _part(written, "python"), _part(written, "docker")
+    managed = _scalar(python, "userManagedDependencies")
+    conda = None if managed is not None and managed.value is True else _value(python, "condaDependencies")
+    conda_file = _scalar(python, "condaDependenciesFile")
+    entries: dict[str, Node | None] = {
+        "name": _value(written, "name"),
+        "version": _value(written, "version"),
+        "image": _value(docker, "baseImage"),
+        "conda_file": conda if isinstance(conda, Mapping) and conda.entries else conda_file,
+    }
+    variables = _value(written, "environmentVariables")
+    return Environment(
+        mapping(entries, written.place), variables if isinstance(variables, Mapping) and variables.entries else None
+    )
+
+
+def _value(owner: Mapping | None, name: str) -> Node | None:
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    for key in (name, snake) if owner else ():
+        node = owner.entries.get(key) if owner else None
+        if not is_null(node):
+            return node
+    return None
+
+
+def _part(owner: Mapping, name: str) -> Mapping | None:
+    node = _value(owner, name)
+    return node if isinstance(node, Mapping) else None
+
+
+def _scalar(owner: Mapping | None, name: str) -> Scalar | None:
+    node = _value(owner, name)
+    return node if isinstance(node, Scalar) else None

@@ -1,0 +1,67 @@
+"""Reading mappings of a v1 file by its tables."""
+
+from __future__ import annotations
+
+from windrow.spec.building import scalar
+from windrow.spec.fields import Field
+from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.problems import did_you_mean
+from windrow.spec.reading import Context, as_mapping, read_scalar
+
+
+def read_mapping(node: Node | None, table: dict[str, Field], key: str, context: Context) -> Mapping | None:
+    """A mapping of known keys; warns of those that are unknown or without effect.
+
+    None, with an error, if it is no mapping.
+    """
+    mapping = as_mapping(node, key, context)
+    for name, value in mapping.entries.items() if mapping else ():
+        known = table.get(name)
+        if known is None:
+            assert mapping is not None
+            context.problems.warn(
+                mapping.key_places[name],
+                f"{key}.{name}",
+                f"is unknown here and has no effect.{did_you_mean(name, table)}",
+            )
+        elif known.effect and not is_null(value):
+            context.problems.warn(value, f"{key}.{name}", f"has no effect: {known.effect}.")
+    return mapping
+
+
+def entry(mapping: Mapping, name: str) -> Node | None:
+    """The value of a key, None where there is nothing behind it."""
+    node = mapping.entries.get(name)
+    return None if is_null(node) else node
+
+
+def checked(mapping: Mapping, table: dict[str, Field], name: str, key: str, context: Context) -> Node | None:
+    """The value of a key as a scalar of its own type, if it is given and allowed; else None, with an error."""
+    node = entry(mapping, name)
+    if node is None:
+        return None
+    value = read_scalar(node, table[name], f"{key}.{name}", context)
+    return None if value is None else scalar(value, node.place)
+
+
+def text_of(mapping: Mapping, name: str, key: str, context: Context) -> Scalar | None:
+    """The value of a key that is text, as written."""
+    node = entry(mapping, name)
+    if node is None or (isinstance(node, Scalar) and node.text.strip()):
+        return node
+    context.problems.error(node, f"{key}.{name}", f"is {shown(node)}; allowed is text.")
+    return None
+
+
+def choose_mode(
+    mapping: Mapping, modes: dict[str, str], key: str, context: Context, fallback: Scalar | None = None
+) -> Scalar | None:
+    """The v2 mode of a `bind_mode`; None where none is given. `fallback`: where it would stand else."""
+    node = text_of(mapping, "bind_mode", key, context) or fallback
+    if node is None:
+        return None
+    found = modes.get(node.text.strip().casefold())
+    if found is None:
+        context.problems.error(node, f"{key}.bind_mode", f"is {shown(node)}; allowed is one of {', '.join(modes)}.")
+        return None
+    return scalar(found, node.place)

@@ -1,0 +1,126 @@
+"""Looks into the code of a job's steps: can it be packed, and can its entry script serve?
+
+The script is read by the Python that would run it, never imported: what it does when it is imported is its own affair,
+and takes as long as it likes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from windrow.archives import ArchiveError
+from windrow.code_archive import measure
+from windrow.spec.nodes import Place, source_label
+from windrow.spec.problems import Problem
+from windrow.spec.reading import StepCode
+
+LOOK = Path(__file__).with_name("script_look.py")
+LOOK_S = 30.0
+PROVIDED = ("azureml_user", "windrow_entry")
+"""Modules that every worker can import, whatever its Python has. Reference: parallel-job.md, 3.5."""
+
+DISTRIBUTIONS = {
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv",
+    "fitz": "pymupdf",
+    "PIL": "pillow",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""What is installed for modules whose package has another name."""
+
+
+class CodeFindings:
+    """What is wrong with the code of steps."""
+
+    def __init__(self) -> None:
+        self.errors: list[Problem] = []
+        self.warnings: list[Problem] = []
+
+
+def check_codes(codes: Sequence[StepCode], python: str | None, elsewhere: Collection[str] = ()) -> CodeFindings:
+    """Check the code of all steps, each folder and script once.
+
+    `python`: the interpreter of the scripts; None: there is none that could be asked. `elsewhere`: steps whose scripts
+    run in a Python of their own, of which nothing can be said here but that the script can be read.
+    """
+    found = CodeFindings()
+    packed: set[tuple[str, str]] = set()
+    looked_at: set[tuple[str, str, str, bool]] = set()
+    for code in codes:
+        required = code.entry_script if code.entry_script.endswith(".py") else ""
+        if (code.folder, required) not in packed:
+            packed.add((code.folder, required))
+            _check_packable(code, required, found)
+        look = (code.folder, code.entry_script, repr(sorted(code.variables.items())), code.step in elsewhere)
+        if code.entry_script and python is not None and look not in looked_at:
+            looked_at.add(look)
+            _check_script(code, python, found, own_packages=code.step not in elsewhere)
+    return found
+
+
+def _check_packable(code: StepCode, required: str, found: CodeFindings) -> None:
+    if required and not Path(code.folder, required).is_file():
+        required = ""  # the job file's own error
+    try:
+        measure(code.folder, required=[required] if required else [])
+    except ArchiveError as error:
+        found.errors.append(_at(code.folder_place, code.folder_key, str(error)))
+    except OSError as error:
+        what = os.fsdecode(error.filename) if error.filename else code.folder
+        text = f"the code folder {code.folder} cannot be packed: {what}: {error.strerror}."
+        found.errors.append(_at(code.folder_place, code.folder_key, text))
+
+
+def _check_script(code: StepCode, python: str, found: CodeFindings, *, own_packages: bool) -> None:
+    for kind, file, line, column, text in _look(code, python):
+        path = Path(code.folder, file)
+        place = (source_label(str(path)), line, column, code.script_key)
+        if kind == "missing":
+            if own_packages:
+                package = DISTRIBUTIONS.get(text, text)
+                message = (
+                    f"imports {text}, which is neither in the code folder nor in the Python that runs it ({python}). "
+                    f"Install it there ({python} -m pip install {package}), or let scripts run in another Python "
+                    "(--python PATH)."
+                )
+                found.warnings.append(Problem(*place, message))
+        elif kind == "syntax":
+            found.errors.append(Problem(*place, f"cannot be read by {python}: {text}. Correct the script."))
+        else:
+            found.errors.append(Problem(*place, f"{text}."))
+
+
+def _look(code: StepCode, python: str) -> list[Any]:
+    """What the look at a script finds; nothing where that Python does not answer, which is told elsewhere."""
+    try:
+        done = subprocess.run(
+            [python, str(LOOK), code.folder, code.entry_script, *PROVIDED],
+            cwd=code.folder,
+            env={**os.environ, **code.variables, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=LOOK_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    # A `sitecustomize` may print as well: ours is the last line.
+    lines = [line for line in done.stdout.decode(errors="replace").splitlines() if line.startswith("windrow: ")]
+    if done.returncode != 0 or not lines:
+        return []
+    findings: list[Any] = json.loads(lines[-1].removeprefix("windrow: "))["findings"]
+    return findings
+
+
+def _at(place: Place, key: str, message: str) -> Problem:
+    return Problem(place.source.label, place.line, place.column, key, message)

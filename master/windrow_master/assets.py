@@ -1,0 +1,234 @@
+"""The registry of data assets and models: checks what is registered, and registers what steps have written."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from windrow.rpc.v1 import asset_service_pb2 as pb
+from windrow.spec.effective import EffectiveStep
+from windrow.spec.locations import elsewhere, is_elsewhere, parse_location
+from windrow.spec.names import ASSET_NAME, is_asset_version
+from windrow.spec.schema import DATA_TYPES, MODEL_TYPES
+from windrow.storage.urls import BadUrl, is_remote
+
+from windrow_master.core.ids import StepId
+from windrow_master.datastores import Datastores, UnknownDatastore
+from windrow_master.roots import Roots
+from windrow_master.store.assets import AssetExists
+from windrow_master.store.protocol import StoreReader
+from windrow_master.store.rows import AssetRow
+
+WORDS = {pb.ASSET_KIND_DATA: "data asset", pb.ASSET_KIND_MODEL: "model"}
+COMMANDS = {pb.ASSET_KIND_DATA: "data", pb.ASSET_KIND_MODEL: "model"}
+TEXT_MAX = 64 << 10
+
+
+class AssetRefused(Exception):
+    """What was asked for cannot be registered, or is not there; `reason` is an ErrorInfo reason of the protocol."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Assets:
+    """One registry. Methods block on the disk; any thread may call them. All raise StoreError."""
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        record: Callable[[AssetRow], AssetRow],
+        places: Datastores,
+        readable: Roots | None,
+    ) -> None:
+        """`record`: Store.record_asset; `places`: what addresses of datastores mean; `readable`: where what is
+        registered must lie, None: anywhere."""
+        self._reader = reader
+        self._record = record
+        self._places = places
+        self._readable = readable
+
+    def create(self, wanted: pb.Asset) -> AssetRow:
+        """Register what a client asks for. Raises AssetRefused."""
+        what = WORDS.get(wanted.kind)
+        if what is None:
+            raise AssetRefused("ASSET_INVALID", "The asset has no kind; it is data or a model.")
+        if not ASSET_NAME.fullmatch(wanted.name):
+            raise AssetRefused(
+                "ASSET_INVALID",
+                f"{wanted.name[:80]!r} is no name of a {what}; allowed are at most 255 letters, digits and _ . - of "
+                "ASCII, beginning with a letter or digit.",
+            )
+        if wanted.version and not is_asset_version(wanted.version):
+            raise AssetRefused(
+                "ASSET_INVALID",
+                f"{wanted.version[:80]!r} is no version of a {what}; allowed are at most 50 letters, digits and _ . - "
+                "of ASCII, and not the word latest. Without one the next number is taken.",
+            )
+        types = DATA_TYPES if wanted.kind == pb.ASSET_KIND_DATA else MODEL_TYPES
+        if wanted.type not in types:
+            raise AssetRefused(
+                "ASSET_INVALID", f"{wanted.type!r} is no type of a {what}; allowed are {', '.join(types)}."
+            )
+        path, is_file = self._place(wanted, what)
+        tags = json.dumps(dict(wanted.tags), sort_keys=True).encode()
+        if len(tags) + len(wanted.description) > TEXT_MAX:
+            raise AssetRefused("ASSET_INVALID", f"Description and tags are longer than {TEXT_MAX >> 10} KiB in all.")
+        row = AssetRow(
+            wanted.kind,
+            wanted.name,
+            wanted.version,
+            wanted.type,
+            path,
+            is_file,
+            wanted.description,
+            tags,
+            time.time(),
+        )
+        try:
+            return self._record(row)
+        except AssetExists as error:
+            raise AssetRefused("ASSET_EXISTS", _exists(error.found)) from error
+
+    def find(self, kind: int, name: str, version: str) -> AssetRow:
+        """One version; "" for the latest. Raises AssetRefused."""
+        found = self._reader.asset(kind, name, version or None)
+        if found is None:
+            what = WORDS.get(pb.AssetKind.ValueType(kind), "asset")
+            command = COMMANDS.get(pb.AssetKind.ValueType(kind), "data")
+            wanted = f"{name[:255]}:{version[:50]}" if version else name[:255]
+            raise AssetRefused(
+                "ASSET_UNKNOWN", f"There is no {what} {wanted} here. `windrow {command} list` names them."
+            )
+        return found
+
+    def page(self, kind: int, name: str, size: int, before: int | None) -> list[tuple[int, AssetRow]]:
+        """See StoreReader.assets."""
+        return self._reader.assets(kind, name, size, before)
+
+    def refuse_taken(self, steps: Iterable[EffectiveStep]) -> None:
+        """Raise AssetRefused where an output is to be registered as a version that is there already: before any work is
+        done for it."""
+        wanted: set[tuple[str, str]] = set()
+        for step in steps:
+            for name, output in step.outputs.items():
+                if output.asset_name is None or output.asset_version is None:
+                    continue
+                key = (output.asset_name, output.asset_version)
+                found = self._reader.asset(pb.ASSET_KIND_DATA, *key)
+                if found is not None or key in wanted:
+                    why = _exists(found) if found is not None else f"Two outputs would become {key[0]}:{key[1]}."
+                    raise AssetRefused(
+                        "ASSET_EXISTS",
+                        f"Step {step.name!r}, output {name!r}: {why} Give another version, or none, for the next "
+                        "number.",
+                    )
+                wanted.add(key)
+
+    def register(self, row: AssetRow) -> str:
+        """Register what a step has written, once however often this is called. Returns what there is to say of it."""
+        try:
+            self._record(row)
+        except AssetExists as error:
+            return f"The output {row.output_name} is not registered: {_exists(error.found)}"
+        return ""
+
+    def _place(self, wanted: pb.Asset, what: str) -> tuple[str, bool]:
+        """Where it is, and whether that is a file. Raises AssetRefused."""
+        path = wanted.path
+        if "\0" in path or not path or not _is_unicode(path):
+            raise AssetRefused("ASSET_INVALID", f"The {what} has no path that can be kept: {path[:200]!r}.")
+        if is_elsewhere(path):
+            try:
+                path = elsewhere(parse_location(path), path)
+                resolved = self._places.resolve(path)
+            except (BadUrl, UnknownDatastore) as error:
+                raise AssetRefused("ASSET_INVALID", f"{error}.") from error
+        elif path.startswith("/"):
+            path = resolved = os.path.normpath(path)
+        else:
+            raise AssetRefused(
+                "ASSET_INVALID", f"{path[:200]!r} is neither an absolute path nor an address of a store or datastore."
+            )
+        if self._readable is not None and not self._readable.hold(resolved):
+            raise AssetRefused(
+                "ASSET_INVALID",
+                f"{path} is outside the datastores of this master ({self._readable}). Put the data there, start the "
+                f"master with --datastore NAME={path}, or give a relative path: data of the client's machine goes "
+                "along.",
+            )
+        if is_remote(resolved):
+            return path, wanted.is_file or wanted.type == "uri_file"
+        if not Path(resolved).exists():
+            raise AssetRefused("ASSET_INVALID", f"{resolved} does not exist on the master's machine.")
+        is_file = Path(resolved).is_file()
+        if wanted.type in ("uri_file", "uri_folder") and is_file != (wanted.type == "uri_file"):
+            there = "a file" if is_file else "a folder"
+            raise AssetRefused("ASSET_INVALID", f"{resolved} is {there}, but the type is {wanted.type}.")
+        return path, is_file
+
+
+def rows_of_outputs(
+    step: EffectiveStep, step_id: StepId, job_id: str, places: dict[str, str], now: float
+) -> tuple[AssetRow, ...]:
+    """What a step's outputs become when it is done. `places`: where they are, by name."""
+    return tuple(
+        AssetRow(
+            kind=int(pb.ASSET_KIND_DATA),
+            name=output.asset_name,
+            version=output.asset_version or "",
+            type=output.type,
+            path=places[name],
+            is_file=output.type == "uri_file",
+            description=f"Output {name} of step {step.name} of job {job_id}",
+            tags=b"{}",
+            create_time=now,
+            step_id=step_id,
+            job_id=job_id,
+            step_name=step.name,
+            output_name=name,
+        )
+        for name, output in step.outputs.items()
+        if output.asset_name is not None and name in places
+    )
+
+
+def message_of(row: AssetRow) -> pb.Asset:
+    """As the protocol has it."""
+    tags: dict[str, Any] = json.loads(row.tags)
+    message = pb.Asset(
+        kind=row.kind,  # type: ignore[arg-type]
+        name=row.name,
+        version=row.version,
+        type=row.type,
+        path=row.path,
+        is_file=bool(row.is_file),
+        description=row.description,
+        tags={str(key): str(value) for key, value in tags.items()},
+        job_id=row.job_id,
+        step_name=row.step_name,
+        output_name=row.output_name,
+    )
+    message.create_time.FromNanoseconds(int(row.create_time * 1e9))
+    return message
+
+
+def _exists(found: AssetRow) -> str:
+    what = WORDS.get(pb.AssetKind.ValueType(found.kind), "asset")
+    return (
+        f"The {what} {found.name}:{found.version} is there already ({found.type} at {found.path}), and versions never "
+        "change."
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,54 @@
+"""Which nodes may work on a step: those of its pool, and at most `instance_count` of them at a time.
+
+A node is in the pools that its agent names (`windrow agent --pool`). One that is in none works on any step, one that is
+in some works on the steps that name one of them, and on those that name none. So a job file that names a `compute` runs
+unchanged on nodes that have no pools, and whoever wants machines apart says so where these are started.
+Reference: parallel-job.md, section 1.2 (compute, resources.instance_count).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from windrow_master.core.state import CoreState, Node, Step
+
+LABEL = "pool"
+"""The label of a node that names its pools, with commas between them."""
+
+
+def pools_of(labels: bytes) -> frozenset[str]:
+    """The pools that a node's labels (a JSON object) name."""
+    value = json.loads(labels or b"{}").get(LABEL, "")
+    return frozenset(name.strip() for name in value.split(",") if name.strip())
+
+
+def is_in_pool(node: Node, step: Step) -> bool:
+    """Whether a node may work on a step as far as pools go."""
+    wanted = step.settings.compute
+    return not wanted or not node.pools or wanted in node.pools
+
+
+def working_nodes(state: CoreState, step: Step, serving: Iterable[Node]) -> list[Node]:
+    """Those of the serving nodes that may be handed work of a step.
+
+    Where their number is bounded, they stay the same for as long as they can serve (`Step.node_ids`): a node counts
+    that holds leases of the step, even while it is away. Others come in where one has gone, or has given the step up;
+    the emptiest first.
+    """
+    nodes = [node for node in serving if is_in_pool(node, step)]
+    count = step.settings.instance_count
+    if count is None:
+        return nodes
+    able = [node for node in nodes if step.step_id not in node.given_up]
+    chosen = {node.node_id for node in state.nodes.values() if node.held.get(step.step_id, 0) > 0}
+    chosen.update(node.node_id for node in able if node.node_id in step.node_ids)
+    others = [node for node in able if node.node_id not in chosen]
+    others.sort(key=lambda node: (len(node.lease_ids), _steps_of(state, node)))
+    chosen.update(node.node_id for node in others[: max(0, count - len(chosen))])
+    return [node for node in nodes if node.node_id in chosen]
+
+
+def _steps_of(state: CoreState, node: Node) -> int:
+    """How many steps with a bound of their own have chosen a node."""
+    return sum(node.node_id in step.node_ids for step in state.steps.values())

@@ -1,0 +1,52 @@
+"""Reads one question, writes one answer, ends. Ends as well when standard input closes: nobody waits any more."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+from windrow.spec.effective import EffectiveJob
+
+from windrow_master.datastores import Datastores
+from windrow_master.dry_run.division import Limits, end_planners
+from windrow_master.dry_run.plan import Question, answer
+
+
+def main() -> None:
+    """One dry run."""
+    # Whatever prints must not get into the answer.
+    out = os.dup(1)
+    os.dup2(2, 1)
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return
+    threading.Thread(target=_leave_with_asker, daemon=True).start()
+    asked = json.loads(line)
+    state = None if asked["state"] is None else Path(asked["state"])
+    told = answer(
+        Question(
+            EffectiveJob.from_json(asked["document"]),
+            state,
+            Path(asked["outputs"]),
+            Datastores(asked["datastores"]),
+            Path(asked["folder"]),
+            frozenset(asked["divided"]),
+            Limits(**asked["limits"]),
+        )
+    )
+    with os.fdopen(out, "w") as stream:
+        stream.write(json.dumps(told) + "\n")
+
+
+def _leave_with_asker() -> None:
+    while os.read(0, 4096):
+        pass
+    end_planners()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""How the input of a step is divided: its planner is run for a while, and what it sends is counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.dry_run.recipes import bytes_of
+from windrow_master.planning import describe_items
+from windrow_master.planning.describe import describe_partition
+
+MESSAGE_HEAD = struct.Struct("<II")
+LOOK_S = 0.2
+ITEMS_SHOWN = 5
+STDERR_TAIL = 2000
+
+
+class Limits(NamedTuple):
+    """How far a division is followed. What has been counted by then is "at least"."""
+
+    seconds: float = 10.0
+    mini_batches: int = 200_000
+    disk_bytes: int = 1 << 30
+    """In the folder of the step: rows that are sorted by partition keys go there."""
+    recipes: int = 3
+    """So many mini-batches are described."""
+
+
+_planners: list[subprocess.Popen[bytes]] = []
+
+
+def end_planners() -> None:
+    """Those that run are over when this returns: nothing is written to their folders any more. For any thread."""
+    for process in list(_planners):
+        process.kill()
+        process.wait()
+
+
+class Division:
+    """Counts of what a planner has sent so far. `to_dict` is the answer."""
+
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self._folder = folder
+        self._limits = limits
+        self.mini_batches = 0
+        self.items = 0
+        self.items_known = True
+        self.largest = 0
+        self.complete = False
+        self.stopped = ""
+        self.error = ""
+        self.category = ""
+        self.warnings: list[str] = []
+        self.reader: dict[str, Any] = {}
+        self.first: list[dict[str, Any]] = []
+
+    def run(self, request: dict[str, Any]) -> None:
+        """Run the planner to its end, or to a limit."""
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "windrow_master.planning"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        _planners.append(process)
+        try:
+            process.stdin.write(json.dumps({**request, "checkpoint": None}).encode() + b"\n")
+            process.stdin.flush()
+            self._follow(process.stdout.fileno())
+            process.kill()
+            said = process.stderr.read().decode(errors="replace").strip()
+        finally:
+            process.kill()
+            process.wait()
+            _planners.remove(process)
+            for stream in (process.stdin, process.stdout, process.stderr):
+                stream.close()
+        if not (self.complete or self.stopped or self.error):
+            self.error = f"The planner process ended before its work was done. Its last words: {said[-STDERR_TAIL:]}"
+            self.category = "SystemError"
+
+    def _follow(self, stdout: int) -> None:
+        deadline = time.monotonic() + self._limits.seconds
+        buffer = bytearray()
+        while not (self.complete or self.error):
+            if self._is_over(deadline):
+                return
+            if not select.select([stdout], [], [], LOOK_S)[0]:
+                continue
+            part = os.read(stdout, 1 << 20)
+            if not part:
+                return
+            buffer += part
+            self._take_messages(buffer)
+
+    def _is_over(self, deadline: float) -> bool:
+        limits = self._limits
+        if self.mini_batches >= limits.mini_batches:
+            self.stopped = f"counted up to {limits.mini_batches:,} mini-batches"
+        elif time.monotonic() > deadline:
+            self.stopped = f"counted for {limits.seconds:g} s"
+        elif _disk_use(self._folder) > limits.disk_bytes:
+            self.stopped = f"the rows to sort come to more than {limits.disk_bytes >> 20:,} MiB"
+        return bool(self.stopped)
+
+    def _take_messages(self, buffer: bytearray) -> None:
+        while len(buffer) >= MESSAGE_HEAD.size and self.mini_batches < self._limits.mini_batches:
+            json_length, records_length = MESSAGE_HEAD.unpack_from(buffer)
+            end = MESSAGE_HEAD.size + json_length + records_length
+            if len(buffer) < end:
+                return
+            message = json.loads(buffer[MESSAGE_HEAD.size : MESSAGE_HEAD.size + json_length])
+            records = bytes(buffer[MESSAGE_HEAD.size + json_length : end])
+            del buffer[:end]
+            self._take(message, records)
+
+    def _take(self, message: dict[str, Any], records: bytes) -> None:
+        if message["type"] == "error":
+            self.error, self.category = message["message"], message["category"]
+            return
+        self.reader = message.get("reader") or self.reader
+        self.warnings += message.get("warnings", ())
+        counted = message["to"]
+        self.items = counted["items"]
+        for index in range(message["count"]):
+            _, items, offset, length = PLAN_RECORD.unpack_from(records, index * PLAN_RECORD.size)
+            self.items_known = self.items_known and (items > 0 or self.reader["kind"] == "none")
+            self.largest = max(self.largest, items)
+            if len(self.first) < self._limits.recipes:
+                self.first.append(self._describe(self.mini_batches + index, items, offset, length))
+        self.mini_batches = counted["mini_batches"]
+        self.complete = counted["done"]
+
+    def _describe(self, index: int, items: int, offset: int, length: int) -> dict[str, Any]:
+        """A mini-batch in words."""
+        with (self._folder / "recipes").open("rb") as file:
+            file.seek(offset)
+            recipe = file.read(length)
+        texts = describe_items(self.reader, recipe)
+        return {
+            "index": index,
+            "items": items or None,
+            "bytes": bytes_of(self.reader, recipe),
+            "partition": describe_partition(self.reader, recipe),
+            "holds": texts[:ITEMS_SHOWN],
+            "holds_more": max(0, len(texts) - ITEMS_SHOWN),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types. `items` None: only loading the mini-batches tells."""
+        return {
+            "state": "failed" if self.error else "divided",
+            "error": self.error,
+            "category": self.category,
+            "complete": self.complete,
+            "stopped": self.stopped,
+            "mini_batches": self.mini_batches,
+            "items": self.items if self.items_known else None,
+            "largest": self.largest if self.items_known else None,
+            "kind": _kind(self.reader),
+            "first": self.first,
+            "warnings": self.warnings,
+        }
+
+
+def _kind(reader: dict[str, Any]) -> str:
+    """What mini-batches are made of: files, a format of tables, records, or nothing."""
+    one = reader["inputs"][0] if reader.get("kind") == "inputs" else reader
+    return str(one.get("format") or one.get("kind") or "")
+
+
+def _disk_use(folder: Path) -> int:
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += Path(place, name).stat().st_size
+            except OSError:
+                continue  # the planner's own, and gone
+    return total

@@ -1,0 +1,194 @@
+"""The answer to a dry run: what each step would read, write and be given, and how its input would be divided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windrow.spec.effective import (
+    DataInput,
+    EffectiveJob,
+    EffectiveStep,
+    LiteralInput,
+    OutputInput,
+    outputs_elsewhere,
+    resolve_arguments,
+)
+from windrow.storage.errors import StorageError
+from windrow.storage.urls import is_remote
+
+from windrow_master.datastores import Datastores, UnknownDatastore
+from windrow_master.dry_run.division import Division, Limits
+from windrow_master.dry_run.standing import Standing, Unreadable
+from windrow_master.output.errors import TargetForeign
+from windrow_master.output.remote import need_bucket, refuse_foreign_object
+from windrow_master.output.target import refuse_foreign
+from windrow_master.shell.preparation import StepPaths, planning_request, resolve, resolved
+from windrow_master.submission import name_stem
+
+TIME = "<time>"
+"""Stands for what is known only when a job without a name is submitted."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked. `state`: the state folder of a run here; None: the job goes to another machine's master, whose
+    default place for outputs is `outputs`. `folder`: for what planners write. `divided`: the steps to divide."""
+
+    job: EffectiveJob
+    state: Path | None
+    outputs: Path
+    datastores: Datastores
+    folder: Path
+    divided: frozenset[str]
+    limits: Limits
+
+
+def answer(question: Question) -> dict[str, Any]:
+    """The whole answer."""
+    job, notes = question.job, []
+    standing = Standing(question.state) if question.state is not None else None
+    name, unfinished = job.name or f"{name_stem(job)}-{TIME}", None
+    if standing is not None:
+        try:
+            unfinished = standing.unfinished(job)
+            name = standing.free_name(job.name) if job.name else name
+        except Unreadable as error:
+            notes.append(str(error))
+    if unfinished is not None and unfinished[2]:
+        name = unfinished[0]
+    paths: dict[str, StepPaths] = {}
+    steps: list[dict[str, Any]] = []
+    for number, step in enumerate(_in_order(job)):
+        steps.append(_step(number, step, name, paths, question, standing))
+    return {
+        "job_id": name,
+        "unfinished": None
+        if unfinished is None
+        else {"job_id": unfinished[0], "state": unfinished[1], "equal": unfinished[2]},
+        "notes": notes,
+        "steps": {told["name"]: told for told in steps},
+    }
+
+
+def _in_order(job: EffectiveJob) -> list[EffectiveStep]:
+    """Steps, each behind those whose outputs it reads."""
+    done: set[str] = set()
+    left = list(job.steps)
+    ordered: list[EffectiveStep] = []
+    while left:
+        ready = [step for step in left if done.issuperset(step.depends_on)]
+        ordered += ready
+        done.update(step.name for step in ready)
+        left = [step for step in left if step.name not in done]
+    return ordered
+
+
+def _step(
+    number: int,
+    step: EffectiveStep,
+    job_id: str,
+    paths: dict[str, StepPaths],
+    question: Question,
+    standing: Standing | None,
+) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": step.name, "problems": [], "notes": []}
+    try:
+        effective = resolved(step, question.datastores, lenient=question.state is not None)
+    except UnknownDatastore as error:
+        told["problems"].append(str(error))
+        # Paths of other steps are told all the same.
+        effective = _without_addresses(step)
+    own = resolve(question.job, effective, job_id, question.outputs, paths)
+    paths[step.name] = own
+    told |= {"inputs": own.inputs, "outputs": own.outputs, "append_row": own.append_row}
+    told["words"] = _words(effective, own)
+    told["brought"] = _brought(effective, own)
+    if question.state is not None:
+        told["problems"] += _outputs_refused(own, standing, told["notes"])
+    if told["problems"]:
+        told["division"] = _waits("the step would fail before its input is divided")
+    else:
+        told["division"] = _division(number, step, effective, own, question)
+    return told
+
+
+def _without_addresses(step: EffectiveStep) -> EffectiveStep:
+    outputs = {
+        name: output._replace(path=None) if output.path is not None and output.path.startswith("azureml://") else output
+        for name, output in step.outputs.items()
+    }
+    return step._replace(outputs=outputs)
+
+
+def _words(step: EffectiveStep, paths: StepPaths) -> list[str]:
+    """The arguments, or the command, as the script gets them; places on a node, not known yet, are told as `<…>`."""
+    brought = _brought(step, paths)
+    inputs = {name: f"<copy of {path}>" if name in brought["inputs"] else path for name, path in paths.inputs.items()}
+    outputs = {
+        name: f"<local folder for {path}>" if name in brought["outputs"] else path
+        for name, path in paths.outputs.items()
+    }
+    return resolve_arguments(step, inputs, outputs)
+
+
+def _brought(step: EffectiveStep, paths: StepPaths) -> dict[str, list[str]]:
+    """Inputs that agents bring to the node before a script starts, and outputs that they bring away from it."""
+    inputs = [
+        name
+        for name, given in step.inputs.items()
+        if name not in step.input_data
+        and not isinstance(given, LiteralInput)
+        and given.mode != "direct"
+        and (is_remote(paths.inputs[name]) or given.mode in ("download", "eval_download"))
+    ]
+    outputs = [name for name in outputs_elsewhere(step) if is_remote(paths.outputs[name])]
+    return {"inputs": inputs, "outputs": outputs}
+
+
+def _outputs_refused(paths: StepPaths, standing: Standing | None, notes: list[str]) -> list[str]:
+    """Why the step would end before it began; nothing where all its outputs can be written."""
+    outputs_at = standing.outputs_at if standing is not None else lambda path: []
+    refused = []
+    try:
+        for place in paths.outputs.values():
+            if is_remote(place):
+                need_bucket(place)
+        if paths.append_row is not None and is_remote(paths.append_row):
+            refuse_foreign_object(paths.append_row, outputs_at)
+        elif paths.append_row is not None:
+            refuse_foreign(Path(paths.append_row), outputs_at)
+    except (TargetForeign, StorageError) as error:
+        refused.append(str(error))
+    except Unreadable as error:
+        notes.append(f"whether {paths.append_row} may be replaced is not known: {error}")
+    return refused
+
+
+def _division(
+    number: int, step: EffectiveStep, effective: EffectiveStep, paths: StepPaths, question: Question
+) -> dict[str, Any]:
+    if step.command is not None:
+        return {"state": "command"}
+    waits = [step.inputs[name] for name in step.input_data]
+    outputs = [given for given in waits if isinstance(given, OutputInput)]
+    if outputs:
+        texts = dict.fromkeys(f"{given.output} of step {given.step}" for given in outputs)
+        return _waits(f"its input is {' and '.join(texts)}, which is not there before that step has ended")
+    if step.name not in question.divided:
+        return _waits("")
+    folder = question.folder / str(number)
+    folder.mkdir()
+    division = Division(folder, question.limits)
+    request = planning_request(effective, paths, folder, question.datastores, None, folder / "rows")
+    division.run(request)
+    told = division.to_dict()
+    told["reads"] = [
+        given.path for given in (effective.inputs[name] for name in step.input_data) if isinstance(given, DataInput)
+    ]
+    return told
+
+
+def _waits(why: str) -> dict[str, Any]:
+    return {"state": "waits", "why": why}

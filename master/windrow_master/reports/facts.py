@@ -1,0 +1,89 @@
+"""What the texts about a job are made from: its rows in the store, and nothing that is not durable."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from windrow_master.core.counters import Counters
+from windrow_master.core.records import JobRow, StepRow
+from windrow_master.core.states import JobState, StepState
+from windrow_master.shell.preparation import StepPaths
+from windrow_master.store.protocol import StoreReader
+
+
+class StepFacts(NamedTuple):
+    """One step. `settings`: its part of the effective job (docs/contracts.md, section 1)."""
+
+    row: StepRow
+    counters: Counters
+    paths: StepPaths
+    settings: Mapping[str, Any]
+    logs: Path
+    """`logs/<step>` of the job."""
+
+    @property
+    def name(self) -> str:
+        """Its key in the job file."""
+        return self.row.name
+
+    @property
+    def outcome(self) -> str:
+        """How it stands, in a word as reference 5.5 has it."""
+        if self.row.state == StepState.COMPLETED and (self.counters.failed or self.counters.items_failed):
+            return "CompletedWithFailures"
+        return StepState(self.row.state).name.title()
+
+    @property
+    def is_command(self) -> bool:
+        """It has one mini-batch, without input: its command."""
+        return self.settings.get("command") is not None
+
+    @property
+    def has_failures(self) -> bool:
+        """Something of it failed, if only for a time."""
+        return bool(self.counters.failed or self.counters.items_failed or self.counters.failed_attempts)
+
+
+class JobFacts(NamedTuple):
+    """A job with its steps."""
+
+    row: JobRow
+    steps: tuple[StepFacts, ...]
+    warnings: tuple[str, ...]
+    options: str
+    """What commands about this job need to be told to find its master, as in ` --state folder`; "": it is known."""
+
+    @property
+    def outcome(self) -> str:
+        """How it stands, as shown everywhere."""
+        return JobState(self.row.state).name.title().replace("_", "")
+
+    def command(self, words: str, *rest: str) -> str:
+        """A command about this job, ready to be typed: `windrow job logs JOB …`."""
+        return " ".join(("windrow", words, self.row.job_id, *map(shlex.quote, rest))) + self.options
+
+    def mini_batch(self, step: StepFacts, number: int) -> str:
+        """How commands name a mini-batch: with its step where there are several."""
+        return f"{step.name}/{number}" if len(self.steps) > 1 else str(number)
+
+    def retry_command(self) -> str:
+        """The command that runs what is not done: with the job file, perhaps repaired meanwhile, where it is here."""
+        file = json.loads(self.row.document or b"{}").get("job_file", "")
+        with_file = ("--file", file) if self.row.state != JobState.CANCELLED and Path(file).is_file() else ()
+        return self.command("job retry", *with_file)
+
+
+def read_facts(reader: StoreReader, job: JobRow, logs: Path, options: str) -> JobFacts:
+    """All of a job that its texts tell. Raises StoreError."""
+    documents = json.loads(job.document or b"{}").get("steps", ())
+    steps = []
+    for row in reader.steps_of(job.job_key):
+        settings = documents[row.ordinal] if row.ordinal < len(documents) else {}
+        steps.append(
+            StepFacts(row, Counters.from_json(row.counters), StepPaths.from_json(row.paths), settings, logs / row.name)
+        )
+    return JobFacts(job, tuple(steps), tuple(json.loads(job.warnings or b"[]")), options)

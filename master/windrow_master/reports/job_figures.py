@@ -1,0 +1,402 @@
+"""The figures of one step for a job report: gathered from its attempts, page by page, in bounded memory.
+
+Worker-seconds. A worker's time runs from the beginning of its first mini-batch to the end of the step's last one; of a
+worker that has ended before, to its own last end. It has when its last attempt ended by what ends a process, when its
+node was lost or came back anew, and when a later process of the node began behind it: no agent starts another one while
+this one waits. Every moment of it is one of:
+
+- useful: on an attempt whose result counts;
+- retried: on one that failed by the mini-batch's own doing, whether it was tried again or given up;
+- lost: on one that was cut short or thrown away by nobody's fault (a lost or drained node, a cancelled job, lost rows);
+- running: on one that has not ended;
+- idle: on none.
+
+useful + retried + lost + running + idle = total, in whole µs.
+
+Lanes. What is drawn of a node is one lane for each worker that it has at a time: a worker that begins behind the end of
+another one goes on in its lane.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from windrow_master.core.states import AttemptState, Cause
+from windrow_master.core.statuses import status_of
+from windrow_master.reports.log_bins import Distribution
+from windrow_master.store.rows import AttemptFigures
+
+BINS: Final = 180
+"""Of time: as fine as charts are."""
+ROWS_MAX: Final = 256
+"""Lanes, and workers told one by one, of a step."""
+WORKERS_MAX: Final = 20_000
+"""Beyond so many (scripts that kill their process each time) a worker counts with what it did alone, never as idle."""
+SLOWEST: Final = 15
+LEVELS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+USEFUL, RETRIED, LOST, RUNNING = range(4)
+KINDS: Final = ("useful", "retried", "lost", "running")
+
+_NOBODYS_FAULT = frozenset(
+    (Cause.NODE_LOST, Cause.NODE_KILLER, Cause.NODE_FAULT, Cause.PREEMPTED, Cause.ROWS_LOST, Cause.CANCELLED)
+)
+_NODE_IS_GONE = frozenset((Cause.NODE_LOST, Cause.NODE_KILLER))
+_SUCCEEDED, _ABANDONED, _RUNNING = map(int, (AttemptState.SUCCEEDED, AttemptState.ABANDONED, AttemptState.RUNNING))
+_ENDS_PROCESS = frozenset((Cause.TIMEOUT, Cause.CRASH, Cause.OOM, Cause.NODE_LOST, Cause.NODE_KILLER))
+
+
+class RunningAttempt(NamedTuple):
+    """What a node's last heartbeat said of a worker that is at work. `since_us`: µs since 1970."""
+
+    mini_batch: int
+    node_id: str
+    node_incarnation: str
+    process_number: int
+    since_us: int
+
+
+class _Worker:
+    """One worker process, so far."""
+
+    __slots__ = (
+        "attempts",
+        "begin_us",
+        "cells",
+        "dead",
+        "end_us",
+        "gone",
+        "items",
+        "key",
+        "peak_rss_kib",
+        "spent_us",
+        "succeeded",
+    )
+
+    def __init__(self, key: tuple[str, str, int], begin_us: int, *, drawn: bool) -> None:
+        self.key = key
+        self.begin_us = begin_us
+        self.end_us = begin_us
+        self.spent_us = [0, 0, 0, 0]
+        self.attempts = 0
+        self.succeeded = 0
+        self.items = 0
+        self.peak_rss_kib = 0
+        self.dead = False
+        self.gone = False
+        """A later process of the node began behind its last end."""
+        self.cells: list[array[float] | None] | None = [None] * len(KINDS) if drawn else None
+        """By kind: µs in each bin; made when there is something."""
+
+    def cells_of(self, kind: int) -> array[float]:
+        """To be added to. Only of one that is drawn."""
+        assert self.cells is not None
+        found = self.cells[kind]
+        if found is None:
+            found = self.cells[kind] = array("f", bytes(4 * BINS))
+        return found
+
+
+class StepFigures:
+    """Add all pages, then what runs now, then take the document. `begin_us`, `end_us`: the range of time drawn."""
+
+    def __init__(self, begin_us: int, end_us: int) -> None:
+        self._begin_us = begin_us
+        self._bin_us = max(1, -(-(end_us - begin_us) // BINS))
+        self._range_end_us = begin_us + self._bin_us * BINS
+        self._workers: dict[tuple[str, str, int], _Worker] = {}
+        self._overflow: dict[str, _Worker] = {}
+        """By node: workers beyond WORKERS_MAX."""
+        self._spent = tuple(array("d", bytes(8 * BINS)) for _ in KINDS)
+        self._mini_batches_by_end = array("q", bytes(8 * BINS))
+        self._items_by_end = array("q", bytes(8 * BINS))
+        self._counts = [0, 0, 0, 0]
+        self._durations: dict[str, tuple[Distribution, Distribution, Distribution]] = {}
+        self._memory = Distribution()
+        self._slowest: list[tuple[int, int, int, AttemptFigures]] = []
+        self._last_end_us = begin_us
+        self._lost_incarnations: set[str] = set()
+        self._newest: dict[str, tuple[int, str]] = {}
+        """By node: when its newest incarnation was heard of last, and which that is."""
+        self._untimed = 0
+        self._cpu_us = 0
+        self._statuses: dict[tuple[int, int, int], str] = {}
+
+    def add(self, page: Sequence[AttemptFigures]) -> None:
+        """Attempts of the step; each once."""
+        for row in page:
+            if row.state != _RUNNING:
+                self._add(row)
+
+    def _add(self, row: AttemptFigures) -> None:
+        cause, elapsed = row.cause, row.elapsed_us
+        kind = USEFUL
+        if row.state != _SUCCEEDED:
+            kind = LOST if row.state == _ABANDONED or cause in _NOBODYS_FAULT else RETRIED
+            if cause in _NODE_IS_GONE:
+                self._lost_incarnations.add(row.node_incarnation)
+        self._counts[kind] += 1
+        if not elapsed and not row.peak_rss_kib:
+            # No worker told of it: of what a lost node had begun nobody knows how long it took.
+            self._untimed += 1
+            return
+        begin, end = row.start_unix_us, row.start_unix_us + elapsed
+        worker = self._worker(row.node_id, row.node_incarnation, row.process_number, begin)
+        self._spend(worker, kind, begin, end)
+        worker.attempts += 1
+        worker.items += row.item_count if kind == USEFUL else 0
+        worker.succeeded += kind == USEFUL
+        if end >= worker.end_us:
+            worker.end_us = end
+            worker.dead = cause in _ENDS_PROCESS
+        if row.peak_rss_kib:
+            self._memory.add(row.peak_rss_kib)
+            if row.peak_rss_kib > worker.peak_rss_kib:
+                worker.peak_rss_kib = row.peak_rss_kib
+        self._cpu_us += row.cpu_us
+        if kind == USEFUL:
+            at = self._bin(end)
+            self._mini_batches_by_end[at] += 1
+            self._items_by_end[at] += row.item_count
+        self._measure(row)
+
+    def _measure(self, row: AttemptFigures) -> None:
+        key = (row.state, row.cause, row.phase)
+        status = self._statuses.get(key)
+        if status is None:
+            status = self._statuses[key] = status_of(*key)
+        durations = self._durations.get(status)
+        if durations is None:
+            durations = self._durations[status] = (Distribution(), Distribution(), Distribution())
+        run, elapsed = min(row.run_us, row.elapsed_us), row.elapsed_us
+        durations[0].add(run)
+        durations[1].add(elapsed - run)
+        durations[2].add(elapsed)
+        slowest = self._slowest
+        if len(slowest) < SLOWEST:
+            heapq.heappush(slowest, (elapsed, -row.mini_batch, row.lease_id, row))
+        elif elapsed > slowest[0][0]:
+            heapq.heapreplace(slowest, (elapsed, -row.mini_batch, row.lease_id, row))
+
+    def add_running(self, running: Iterable[RunningAttempt], now_us: int) -> None:
+        """What is at work now."""
+        for one in running:
+            begin = min(one.since_us, now_us)
+            worker = self._worker(one.node_id, one.node_incarnation, one.process_number, begin)
+            self._spend(worker, RUNNING, begin, now_us)
+            self._counts[RUNNING] += 1
+            worker.end_us = max(worker.end_us, now_us)
+            worker.dead = False
+
+    def _worker(self, node_id: str, incarnation: str, process: int, begin: int) -> _Worker:
+        key = (node_id, incarnation, process)
+        worker = self._workers.get(key)
+        if worker is None:
+            if len(self._workers) >= WORKERS_MAX:
+                worker = self._overflow.get(node_id)
+                if worker is None:
+                    worker = self._overflow[node_id] = _Worker((node_id, "", -1), begin, drawn=False)
+                return worker
+            worker = self._workers[key] = _Worker(key, begin, drawn=True)
+        if begin < worker.begin_us:
+            worker.begin_us = begin
+        newest = self._newest.get(node_id)
+        if newest is None or begin >= newest[0]:
+            self._newest[node_id] = (begin, incarnation)
+        return worker
+
+    def _spend(self, worker: _Worker, kind: int, begin: int, end: int) -> None:
+        worker.spent_us[kind] += end - begin
+        if end > self._last_end_us:
+            self._last_end_us = end
+        places = (self._spent[kind],) if worker.cells is None else (self._spent[kind], worker.cells_of(kind))
+        first, last = self._bin(begin), self._bin(end)
+        if first == last:
+            for place in places:
+                place[first] += end - begin
+            return
+        at = max(begin, self._begin_us)
+        for number in range(first, last + 1):
+            edge = min(end, self._begin_us + (number + 1) * self._bin_us)
+            for place in places:
+                place[number] += max(0, edge - at)
+            at = max(at, edge)
+
+    def _bin(self, moment_us: int) -> int:
+        number = (moment_us - self._begin_us) // self._bin_us
+        if number < 0:
+            return 0
+        return number if number < BINS else BINS - 1
+
+    # The document.
+
+    def document(self, rows_max: int = ROWS_MAX) -> dict[str, Any]:
+        """As JSON (docs/contracts.md, section 6), with at most so many lanes and workers."""
+        workers = sorted(self._workers.values(), key=lambda worker: worker.key)
+        self._mark_gone(workers)
+        lanes = self._lanes(workers)
+        total = idle = 0
+        alive = array("d", bytes(8 * BINS))
+        seconds = [0, 0, 0, 0]
+        for worker in workers:
+            span = self._span_of(worker)
+            total += span
+            idle += span - sum(worker.spent_us)
+            for kind, spent in enumerate(worker.spent_us):
+                seconds[kind] += spent
+            self._mark_alive(alive, worker)
+        for worker in self._overflow.values():
+            total += sum(worker.spent_us)
+            for kind, spent in enumerate(worker.spent_us):
+                seconds[kind] += spent
+        return {
+            "begin_us": self._begin_us,
+            "bin_us": self._bin_us,
+            "bins": BINS,
+            "last_end_us": self._last_end_us,
+            "worker_us": {"total": total, **dict(zip(KINDS, seconds, strict=True)), "idle": idle},
+            "attempts": dict(zip(KINDS, self._counts, strict=True)),
+            "untimed_attempts": self._untimed,
+            "cpu_us": self._cpu_us,
+            "over_time": {
+                **{name: [round(value) for value in self._spent[kind]] for kind, name in enumerate(KINDS)},
+                "alive": [round(value) for value in alive],
+                "mini_batches": self._mini_batches_by_end.tolist(),
+                "items": self._items_by_end.tolist(),
+            },
+            "durations": {
+                status: {"run": run.document(), "load": load.document(), "whole": whole.document()}
+                for status, (run, load, whole) in sorted(self._durations.items())
+            },
+            "memory_kib": self._memory.document(),
+            "slowest": [_slow(row) for _, _, _, row in sorted(self._slowest, reverse=True)],
+            "nodes": self._nodes(workers),
+            "workers": [{**self._told(worker), "process_number": worker.key[2]} for worker in workers[:rows_max]],
+            "workers_left_out": max(0, len(workers) - rows_max),
+            "lanes": [self._lane(lane) for lane in lanes[:rows_max]],
+            "workers_not_drawn": sum(len(lane) for lane in lanes[rows_max:]),
+            "workers_merged": bool(self._overflow),
+        }
+
+    def _mark_gone(self, workers: Sequence[_Worker]) -> None:
+        """`workers`: by node, incarnation and number."""
+        latest, of = 0, ("", "")
+        for worker in reversed(workers):
+            node_id, incarnation, _ = worker.key
+            if (node_id, incarnation) != of:
+                latest, of = 0, (node_id, incarnation)
+            worker.gone = latest >= worker.end_us
+            latest = max(latest, worker.begin_us)
+
+    def _lanes(self, workers: Sequence[_Worker]) -> list[list[_Worker]]:
+        """The workers that are drawn in one row each, by node."""
+        found: list[list[_Worker]] = []
+        by_node: dict[str, list[_Worker]] = {}
+        for worker in workers:
+            by_node.setdefault(worker.key[0], []).append(worker)
+        for members in by_node.values():
+            # Lanes that are free again, by when; then those in use, by when they will be.
+            ends: list[tuple[int, int]] = []
+            for worker in sorted(members, key=lambda one: (one.begin_us, one.key)):
+                if ends and ends[0][0] <= worker.begin_us:
+                    _, number = heapq.heappop(ends)
+                else:
+                    number = len(found)
+                    found.append([])
+                found[number].append(worker)
+                heapq.heappush(ends, (self._end_of(worker), number))
+        return found
+
+    def _end_of(self, worker: _Worker) -> int:
+        """When its time ends: see above."""
+        _, incarnation, _ = worker.key
+        gone = incarnation in self._lost_incarnations or self._newest[worker.key[0]][1] != incarnation
+        return worker.end_us if worker.dead or worker.gone or gone else max(worker.end_us, self._last_end_us)
+
+    def _span_of(self, worker: _Worker) -> int:
+        """Its time; at least what it has spent, whatever its node's clock did meanwhile."""
+        return max(self._end_of(worker) - worker.begin_us, sum(worker.spent_us))
+
+    def _mark_alive(self, alive: array[float], worker: _Worker) -> None:
+        begin, end = max(worker.begin_us, self._begin_us), min(self._end_of(worker), self._range_end_us)
+        for number in range(self._bin(begin), self._bin(end) + 1):
+            low = self._begin_us + number * self._bin_us
+            alive[number] += max(0, min(end, low + self._bin_us) - max(begin, low))
+
+    def _lane(self, lane: Sequence[_Worker]) -> dict[str, Any]:
+        alive = array("d", bytes(8 * BINS))
+        kinds = [array("d", bytes(8 * BINS)) for _ in KINDS]
+        for worker in lane:
+            self._mark_alive(alive, worker)
+            for kind, cells in enumerate(worker.cells or ()):
+                for number, value in enumerate(cells or ()):
+                    kinds[kind][number] += value
+        idle = [max(0.0, there - sum(spent)) for there, *spent in zip(alive, *kinds, strict=True)]
+        return {
+            "node": lane[0].key[0],
+            "workers": len(lane),
+            "first_process": lane[0].key[2],
+            "last_process": lane[-1].key[2],
+            "cells": {
+                name: "".join(LEVELS[min(35, math.ceil(35 * value / self._bin_us))] for value in values)
+                for name, values in (*zip(KINDS, kinds, strict=True), ("idle", idle))
+                # What rounding leaves is nothing to draw.
+                if max(values) > self._bin_us / 1000
+            },
+        }
+
+    def _told(self, worker: _Worker) -> dict[str, Any]:
+        span = self._span_of(worker)
+        return {
+            "node": worker.key[0],
+            "incarnation": worker.key[1],
+            "attempts": worker.attempts,
+            "succeeded": worker.succeeded,
+            "items": worker.items,
+            "peak_rss_kib": worker.peak_rss_kib,
+            "worker_us": {
+                "total": span,
+                **dict(zip(KINDS, worker.spent_us, strict=True)),
+                "idle": span - sum(worker.spent_us),
+            },
+        }
+
+    def _nodes(self, workers: Sequence[_Worker]) -> list[dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        rows = [(self._told(worker), 1) for worker in workers]
+        for worker in self._overflow.values():
+            spent = sum(worker.spent_us)
+            told = self._told(worker) if spent else None
+            if told is not None:
+                told["worker_us"] |= {"total": spent, "idle": 0}
+                rows.append((told, 0))
+        for told, count in rows:
+            node = found.get(told["node"])
+            if node is None:
+                found[told["node"]] = {**told, "workers": count, "worker_us": dict(told["worker_us"])}
+                del found[told["node"]]["incarnation"]
+                continue
+            node["workers"] += count
+            for name in ("attempts", "succeeded", "items"):
+                node[name] += told[name]
+            node["peak_rss_kib"] = max(node["peak_rss_kib"], told["peak_rss_kib"])
+            for name, value in told["worker_us"].items():
+                node["worker_us"][name] += value
+        return sorted(found.values(), key=lambda node: node["node"])[:1000]
+
+
+def _slow(row: AttemptFigures) -> dict[str, Any]:
+    return {
+        "mini_batch": row.mini_batch,
+        "node": row.node_id,
+        "process_number": row.process_number,
+        "status": status_of(row.state, row.cause, row.phase),
+        "elapsed_us": row.elapsed_us,
+        "run_us": row.run_us,
+        "items": row.item_count,
+        "peak_rss_kib": row.peak_rss_kib,
+    }

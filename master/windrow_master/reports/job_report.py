@@ -1,0 +1,117 @@
+"""The figures of a job in one JSON document (docs/contracts.md, section 6), made where the data is.
+
+One pass over the stored attempts of each step, a page at a time; memory does not grow with their number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windrow_master.core.counters import Counters
+from windrow_master.core.ids import StepId
+from windrow_master.core.records import JobRow, StepRow
+from windrow_master.core.states import AttemptState, Cause, JobState, Phase, StepState
+from windrow_master.core.statuses import category_of, status_of
+from windrow_master.core.steps import planned_in_checkpoint
+from windrow_master.reports.job_figures import ROWS_MAX, RunningAttempt, StepFigures
+from windrow_master.store.protocol import StoreReader
+
+FORMAT = 1
+DETAIL_CHARACTERS_MAX = 4000
+MIN_RANGE_US = 1000
+ROWS_IN_ALL = 4096
+"""Lanes over all steps, so that the document stays within its bound whatever the pipeline."""
+
+
+def job_report(
+    reader: StoreReader,
+    job: JobRow,
+    steps: Sequence[StepRow],
+    now_s: float,
+    running: Mapping[StepId, Sequence[RunningAttempt]],
+) -> bytes:
+    """The document as of `now_s` (seconds since 1970). `running`: what is at work, by step. Raises StoreError."""
+    document = json.loads(job.document)
+    rows_max = max(8, min(ROWS_MAX, ROWS_IN_ALL // max(1, len(steps))))
+    report = {
+        "format": FORMAT,
+        "job": {
+            "job_id": job.job_id,
+            "display_name": document.get("display_name") or job.job_id,
+            "experiment_name": document.get("experiment_name", ""),
+            "state": JobState(job.state).name.lower(),
+            "message": job.message,
+            "create_s": job.create_time,
+            "end_s": job.end_time,
+            "now_s": now_s,
+        },
+        "steps": [_step(reader, step, now_s, running.get(step.step_id, ()), rows_max) for step in steps],
+    }
+    return json.dumps(report, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
+def _step(
+    reader: StoreReader, step: StepRow, now_s: float, running: Sequence[RunningAttempt], rows_max: int
+) -> dict[str, Any]:
+    counters = Counters.from_json(step.counters)
+    told = {
+        "name": step.name,
+        "state": StepState(step.state).name.lower(),
+        "message": step.message,
+        "error_category": step.error_category,
+        "start_s": step.start_time,
+        "end_s": step.end_time,
+        "planned": planned_in_checkpoint(step.checkpoint),
+        "mini_batches": {
+            "total": counters.planned,
+            "queued": counters.queued,
+            "leased": counters.leased,
+            "succeeded": counters.succeeded,
+            "failed": counters.failed,
+            "cancelled": counters.cancelled,
+        },
+        "items": {
+            "total": counters.items_total,
+            "ok": counters.items_ok,
+            "failed": counters.items_failed,
+            "cancelled": counters.items_cancelled,
+        },
+        "rows": counters.rows,
+        "retries": counters.retries,
+        "failures": _failures(counters),
+        "figures": None,
+    }
+    if step.start_time is not None:
+        begin = int(step.start_time * 1e6)
+        end = int((step.end_time if step.end_time is not None else now_s) * 1e6)
+        figures = StepFigures(begin, max(end, begin + MIN_RANGE_US))
+        for page in reader.attempt_figures_of(step.step_id):
+            figures.add(page)
+        figures.add_running(running, int(now_s * 1e6))
+        told["figures"] = figures.document(rows_max)
+    return told
+
+
+def _failures(counters: Counters) -> list[dict[str, Any]]:
+    """Failed attempts by cause, the most frequent first, each with the first of them."""
+    found = []
+    for cause, count in counters.failed_attempts.items():
+        example = counters.examples.get(cause, {})
+        phase = example.get("phase", Phase.UNKNOWN)
+        detail = example.get("detail", "")
+        found.append(
+            {
+                "cause": Cause(int(cause)).name.lower(),
+                "count": count,
+                "status": status_of(AttemptState.FAILED, int(cause), phase),
+                "error_category": category_of(int(cause), phase),
+                "mini_batch": max(0, example.get("mini_batch", 0)),
+                "node": example.get("node_id", ""),
+                "process_number": example.get("process_number", 0),
+                "message": example.get("message", ""),
+                "detail": detail if len(detail) <= DETAIL_CHARACTERS_MAX else "…" + detail[-DETAIL_CHARACTERS_MAX:],
+            }
+        )
+    return sorted(found, key=lambda failure: (-failure["count"], failure["cause"]))

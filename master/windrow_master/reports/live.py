@@ -1,0 +1,185 @@
+"""What is written about jobs while they run: progress overviews, the scheduler's view, metrics.
+
+Looked at now and then, from what is durable in the store; nothing of it is on the way of a commit. All methods belong
+to one thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from windrow_master.core.counters import Counters
+from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.records import EventRow, StepRow
+from windrow_master.core.state import ENDED_JOBS
+from windrow_master.core.states import StepState
+from windrow_master.core.steps import planned_in_checkpoint
+from windrow_master.output.target import temporary_path
+from windrow_master.reports import overview
+from windrow_master.reports.master_role import MasterRole
+from windrow_master.reports.metrics import FILE_NAME, append_metrics, metrics_of
+from windrow_master.shell.preparation import StepPaths
+from windrow_master.store.protocol import StoreReader
+
+METRICS_INTERVAL_S = 30.0
+EVENTS_AT_ONCE = 1000
+
+
+class _LiveStep:
+    """One step that is written about."""
+
+    def __init__(self, row: StepRow, job_id: str, incarnation: int, since: float, began: float) -> None:
+        """`since`: when this master began with the step; `began`: when it began at all."""
+        continued = row.start_time is not None and row.start_time < began
+        self.overview = overview.Overview(row.name, job_id, incarnation, continued=continued)
+        self.role = MasterRole(row, incarnation, since)
+        self.overview_name = overview.file_name(since)
+        self.metrics_s = 0.0
+        self.ended = False
+
+
+class _LiveJob:
+    """One job that is written about. `settings`: of its steps, by ordinal."""
+
+    def __init__(self, job_id: str, settings: list[Mapping[str, Any]], logs: Path, since: float) -> None:
+        self.job_id = job_id
+        self.settings = settings
+        self.logs = logs
+        self.since = since
+        self.steps: dict[StepId, _LiveStep] = {}
+        self.event_after = 0
+
+
+class LiveLogs:
+    """Writes for all jobs of a master."""
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        incarnation: int,
+        logs_of: Callable[[str], Path],
+        clock: Callable[[], float],
+        since: float,
+    ) -> None:
+        """`logs_of(job_id)`: the job's logs folder. `clock`: seconds since 1970. `since`: when this master began."""
+        self._reader = reader
+        self._incarnation = incarnation
+        self._logs_of = logs_of
+        self._clock = clock
+        self._since = since
+        self._jobs: dict[JobKey, _LiveJob] = {}
+        self._none_after = 0
+
+    def look(self, job_keys: Iterable[JobKey]) -> None:
+        """Write what is new of these jobs. Raises OSError, StoreError."""
+        common = self._common_events()
+        for job_key in job_keys:
+            self._write(job_key, common)
+
+    def end(self, job_key: JobKey) -> None:
+        """Write the last lines about a job that has ended. Raises OSError, StoreError."""
+        self._write(job_key, self._common_events())
+        self._jobs.pop(job_key, None)
+
+    def _common_events(self) -> list[EventRow]:
+        """What has happened since the last look that is no job's: of nodes."""
+        self._none_after, events = self._events_since(None, self._none_after)
+        return events
+
+    def _events_since(self, job_key: JobKey | None, after: int) -> tuple[int, list[EventRow]]:
+        """The number of the last event, and those behind `after` that are not of an earlier master's time."""
+        found: list[EventRow] = []
+        while page := self._reader.events_of(job_key, after, EVENTS_AT_ONCE):
+            after = page[-1][0]
+            found += [event for _, event in page if event.time >= self._since - 1]
+            if len(page) < EVENTS_AT_ONCE:
+                break
+        return after, found
+
+    def _write(self, job_key: JobKey, common: list[EventRow]) -> None:
+        job = self._jobs.get(job_key)
+        if job is None:
+            row = self._reader.job_by_key(job_key)
+            if row is None:
+                return
+            settings = json.loads(row.document or b"{}").get("steps", [])
+            since = max(self._since, row.create_time)
+            job = self._jobs[job_key] = _LiveJob(row.job_id, settings, self._logs_of(row.job_id), since)
+            if row.state not in ENDED_JOBS:
+                _remove_results(job.logs)
+        job.event_after, own = self._events_since(job_key, job.event_after)
+        steps = self._reader.steps_of(job_key)
+        names = {step.name for step in steps}
+        now = self._clock()
+        for step in steps:
+            if step.state == StepState.WAITING:
+                continue
+            live = job.steps.get(step.step_id)
+            if live is None:
+                since = max(job.since, step.start_time or (step.end_time or now))
+                live = job.steps[step.step_id] = _LiveStep(step, job.job_id, self._incarnation, since, self._since)
+            if live.ended:
+                continue
+            mine = [event for event in own if event.message not in names or event.message == step.name]
+            for event in mine:
+                if event.kind == "all_tasks_scheduled":
+                    live.overview.scheduled = event.time
+            events = sorted([*mine, *(event for event in common if event.time >= job.since)], key=lambda e: e.time)
+            self._write_step(job, live, step, events, now)
+            live.ended = step.end_time is not None
+
+    def _write_step(self, job: _LiveJob, live: _LiveStep, step: StepRow, events: list[EventRow], now: float) -> None:
+        counters = Counters.from_json(step.counters)
+        logs = job.logs / step.name
+        written = self._written_bytes(job, step) if step.state == StepState.CONCATENATING else None
+        told = live.overview.lines(step, counters, now, written)
+        if told:
+            if not overview.same_day(live.overview_name, now):
+                live.overview_name = overview.file_name(now)
+            _append(logs / live.overview_name, told)
+        if lines := live.role.lines(step, counters, events, now):
+            _append(logs / "sys" / live.role.file_name, lines)
+        ended = step.end_time is not None
+        if (ended or now - live.metrics_s >= METRICS_INTERVAL_S) and step.start_time is not None:
+            live.metrics_s = now
+            at = step.end_time or now
+            moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+            values = metrics_of(
+                counters, planned=planned_in_checkpoint(step.checkpoint), elapsed_s=max(0.0, at - step.start_time)
+            )
+            settings = job.settings[step.ordinal] if step.ordinal < len(job.settings) else {}
+            prefix = settings.get("metrics_name_prefix", "")
+            append_metrics(logs / FILE_NAME, moment, values, prefix)
+            if settings.get("push_metrics_to_parent"):
+                # A step's name keeps the metrics of several apart.
+                several = f"{step.name}/" if len(job.settings) > 1 and not prefix else ""
+                append_metrics(job.logs / FILE_NAME, moment, values, prefix or several)
+
+    def _written_bytes(self, job: _LiveJob, step: StepRow) -> int | None:
+        """How much of the output is there, while it is put together."""
+        target = StepPaths.from_json(step.paths).append_row
+        row = self._reader.job_by_id(job.job_id)
+        if target is None or row is None or "://" in target:
+            return None
+        partial = temporary_path(Path(target), job.job_id, step.step_id, row.generation, self._incarnation)
+        try:
+            return partial.stat().st_size
+        except OSError:
+            return None
+
+
+def _remove_results(logs: Path) -> None:
+    """A job that runs again has no result: what it had tells of an earlier end."""
+    for pattern in ("job_result.txt", "*/job_result.txt", "*/job_error.txt"):
+        for path in logs.glob(pattern):
+            path.unlink(missing_ok=True)
+
+
+def _append(target: Path, lines: list[str]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        file.writelines(lines)

@@ -1,0 +1,75 @@
+"""Distributions of positive numbers in bounded memory: four bins for each doubling, each at most 25 % wide."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+_SMALLEST = 4
+
+
+def bin_of(value: int) -> int:
+    """The bin of a number; those below 4 have one each."""
+    if value < _SMALLEST:
+        return max(0, value)
+    bits = value.bit_length()
+    return (bits << 2 | (value >> bits - 3) & 3) - 8
+
+
+def bounds_of(number: int) -> tuple[int, int]:
+    """The numbers of a bin: [first, behind the last)."""
+    if number < _SMALLEST:
+        return number, number + 1
+    bits, quarter = divmod(number + 8, 4)
+    width = 1 << bits - 3
+    first = (4 + quarter) * width
+    return first, first + width
+
+
+class Distribution:
+    """How many numbers fell into which bin; their sum and their largest."""
+
+    __slots__ = ("bins", "largest", "total")
+
+    def __init__(self) -> None:
+        self.bins: defaultdict[int, int] = defaultdict(int)
+        self.total = 0
+        self.largest = 0
+
+    def add(self, value: int) -> None:
+        """One more number."""
+        # As bin_of, without the call: there are millions.
+        if value < _SMALLEST:
+            self.bins[max(0, value)] += 1
+        else:
+            bits = value.bit_length()
+            self.bins[(bits << 2 | (value >> bits - 3) & 3) - 8] += 1
+        self.total += value
+        if value > self.largest:
+            self.largest = value
+
+    @property
+    def count(self) -> int:
+        """How many numbers."""
+        return sum(self.bins.values())
+
+    def quantile(self, share: float) -> int:
+        """A number that about this share of them do not exceed, as near as the bins tell; 0 where there is none."""
+        wanted = share * self.count
+        below = 0
+        for number, count in sorted(self.bins.items()):
+            if below + count >= wanted:
+                first, behind = bounds_of(number)
+                inside = (wanted - below) / count
+                return min(self.largest, round(first + inside * (behind - first)))
+            below += count
+        return self.largest
+
+    def document(self) -> dict[str, object]:
+        """As JSON: `bins` are [first, behind, count]."""
+        return {
+            "bins": [[*bounds_of(number), count] for number, count in sorted(self.bins.items())],
+            "count": self.count,
+            "total": self.total,
+            "largest": self.largest,
+            **{name: self.quantile(share) for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))},
+        }

@@ -1,0 +1,45 @@
+"""The metrics of a step over time: `metrics.csv`, a line a value, names as the vendor's runs show them (reference 7.1).
+
+With `--push_metrics_to_parent` they also stand in the `metrics.csv` of the job, at the root of its logs.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+from windrow_master.core.counters import Counters
+
+FILE_NAME = "metrics.csv"
+COLUMNS = ("Utc Time", "Name", "Value")
+
+
+def metrics_of(counters: Counters, *, planned: bool, elapsed_s: float) -> dict[str, int | float]:
+    """What is measured, by name. Totals are those known so far while the input is still being divided."""
+    items_open = counters.items_total - counters.items_ok - counters.items_failed - counters.items_cancelled
+    values: dict[str, int | float] = {
+        "Total Mini Batches": counters.planned,
+        "Remaining Mini Batches": counters.planned - counters.ended,
+        "Processed Mini Batches": counters.succeeded + counters.failed,
+        "Failed Mini Batches": counters.failed,
+        "Total Items": counters.items_total,
+        "Remaining Items": max(0, items_open),
+        "Processed Items": counters.items_ok + counters.items_failed,
+        "Failed Items": counters.items_failed,
+        "Retried Mini Batches": counters.retries,
+        "Elapsed Seconds": round(elapsed_s, 3),
+    }
+    if not planned:
+        del values["Remaining Mini Batches"], values["Remaining Items"]
+    return values
+
+
+def append_metrics(target: Path, moment: str, values: Mapping[str, int | float], prefix: str) -> None:
+    """Append one moment's values. Raises OSError."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        if file.tell() == 0:
+            writer.writerow(COLUMNS)
+        writer.writerows((moment, prefix + name, value) for name, value in values.items())

@@ -1,0 +1,112 @@
+"""`sys/job_report/`: what became of each mini-batch, of each worker process and of each node, as tables.
+
+Columns of `processed_mini-batches.csv` as in reference 7.3, with the node behind them. The columns of the summaries are
+ours: the vendor's are not public.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from windrow_master.core.ids import StepId
+from windrow_master.reports.whole_files import whole_file
+from windrow_master.store.attempt_report import WorkerTotals
+from windrow_master.store.protocol import StoreReader
+
+PROCESSED_COLUMNS = (
+    "Mini-batch Id",
+    "Picked Count",
+    "Process",
+    "Process Start Time",
+    "Total",
+    "Succeeded",
+    "Failed",
+    "Elapsed Seconds",
+    "Process Seconds",
+    "Run Method Seconds",
+    "Status",
+    "Error Category",
+    "Error Message",
+    "Mini-batch Detail",
+    "Node",
+)
+_SUMS = (
+    "Attempts",
+    "Succeeded Mini-batches",
+    "Failed Attempts",
+    "Total",
+    "Succeeded",
+    "Failed",
+    "Elapsed Seconds",
+    "Process Seconds",
+    "Run Method Seconds",
+    "Idle Seconds",
+    "Process Percent",
+    "Peak Memory (MB)",
+    "First Start Time",
+    "Last End Time",
+)
+PROCESS_COLUMNS = ("Node", "Process", *_SUMS)
+NODE_COLUMNS = ("Node", "Processes", "Percent of Mini-batches", *_SUMS)
+
+
+def write_processed(reader: StoreReader, step_id: StepId, folders: Mapping[tuple[str, str], str], target: Path) -> None:
+    """One row an attempt. Its memory is that of a page. Raises OSError, StoreError."""
+    with whole_file(target) as file:
+        csv.writer(file).writerow(PROCESSED_COLUMNS)
+        for lines in reader.attempt_lines_of(step_id, folders):
+            file.write(lines)
+
+
+def write_summaries(totals: list[WorkerTotals], folders: Mapping[tuple[str, str], str], folder: Path) -> None:
+    """`process_summary.csv` and `node_summary.csv`. Raises OSError."""
+    named = sorted(
+        (folders.get((row.node_id, row.node_incarnation), row.node_id), row.process_number, row) for row in totals
+    )
+    with whole_file(folder / "process_summary.csv") as file:
+        writer = csv.writer(file)
+        writer.writerow(PROCESS_COLUMNS)
+        writer.writerows((node, f"process{number:03d}", *_sums([row])) for node, number, row in named)
+    by_node: dict[str, list[WorkerTotals]] = {}
+    for node, _, row in named:
+        by_node.setdefault(node, []).append(row)
+    done = sum(row.done for row in totals)
+    with whole_file(folder / "node_summary.csv") as file:
+        writer = csv.writer(file)
+        writer.writerow(NODE_COLUMNS)
+        for node, rows in by_node.items():
+            share = 100 * sum(row.done for row in rows) / done if done else 0.0
+            writer.writerow((node, len(rows), f"{share:.1f}", *_sums(rows)))
+
+
+def utc(us: int) -> str:
+    """A moment in µs since 1970, as the tables write it."""
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _sums(rows: Iterable[WorkerTotals]) -> tuple[object, ...]:
+    rows = list(rows)
+    first = rows[0]
+    for row in rows[1:]:
+        first = first.plus(row)
+    # A process works on one mini-batch at a time: what is left of its span, it waited.
+    idle_us = sum(max(0, row.last_us - row.first_us - row.elapsed_us) for row in rows)
+    return (
+        first.attempts,
+        first.done,
+        first.failed,
+        first.items,
+        first.items_ok,
+        first.items - first.items_ok,
+        f"{first.elapsed_us / 1e6:.6f}",
+        f"{first.cpu_us / 1e6:.6f}",
+        f"{first.run_us / 1e6:.6f}",
+        f"{idle_us / 1e6:.6f}",
+        f"{100 * first.cpu_us / first.elapsed_us:.1f}" if first.elapsed_us else "",
+        f"{first.peak_rss_kib / 1024:.1f}",
+        utc(first.first_us),
+        utc(first.last_us),
+    )

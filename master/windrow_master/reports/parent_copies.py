@@ -1,0 +1,40 @@
+"""`--copy_logs_to_parent`: a step's progress, results and logs once more at the root of the job's logs, where the
+vendor's service would show them on the pipeline's run. Reference: parallel-job.md, 2.2.
+
+The copies are links to the same files where the file system has them: what is still appended shows in both places.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from windrow_master.reports.whole_files import PARTIAL_SUFFIX
+
+_OF_THE_ROOT = ("job_result.txt", "readme.txt", "metrics.csv", "nodes.json")
+"""Files of a step that the root has of its own, or that say nothing to people."""
+
+
+def copy_to_parent(logs: Path, root: Path, prefix: str) -> int:
+    """Copy what is below a step's logs to the root, under the same names; return how many files were copied.
+
+    `prefix` begins each file's name, so that several steps do not take each other's place. Raises OSError.
+    """
+    count = 0
+    for folder, _, names in os.walk(logs):
+        target_folder = root / Path(folder).relative_to(logs)
+        for name in names:
+            if name.endswith(PARTIAL_SUFFIX) or (Path(folder) == logs and name in _OF_THE_ROOT):
+                continue
+            target_folder.mkdir(parents=True, exist_ok=True)
+            source, target = Path(folder, name), target_folder / (prefix + name)
+            target.unlink(missing_ok=True)
+            try:
+                os.link(source, target)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                shutil.copy2(source, target)
+            count += 1
+    return count

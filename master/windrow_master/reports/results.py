@@ -1,0 +1,256 @@
+"""`job_result.txt`, of a step and of the whole job, and `job_error.txt`: how it ended, why, and what to do next.
+
+Short where all went well. Everything is told from kept counters; of the store only the first few failures are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from windrow.cli.display.figures import counted, duration, size
+from windrow.failure_list import place_in
+
+from windrow_master.core.states import AttemptState, Cause, JobState, Phase, StepState
+from windrow_master.core.statuses import category_of, status_of
+from windrow_master.reports.facts import JobFacts, StepFacts
+from windrow_master.reports.failed_items import FILE_NAME
+from windrow_master.store.protocol import StoreReader
+
+TRACEBACK_LINES = 15
+FAILED_SHOWN = 5
+MOST_TRIED_SHOWN = 3
+
+
+def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
+    """`job_result.txt` of a step. Raises StoreError."""
+    lines = [f"Step {step.name} of job {job.row.job_id}: {step.outcome}", *_why(step.row.message), ""]
+    if step.row.start_time is None:
+        lines.append("Nothing of it has run.")
+    else:
+        lines += _numbers(step, reader)
+    if step.has_failures:
+        lines += ["", *_failures(job, step, reader)]
+        lines += ["", *_next_commands(job, step)]
+    elif step.row.state != StepState.COMPLETED:
+        lines += ["", *_next_commands(job, step)]
+    return "\n".join(lines) + "\n"
+
+
+def job_result(job: JobFacts, reader: StoreReader) -> str:
+    """`job_result.txt` of the job. Raises StoreError."""
+    lines = [f"Job {job.row.job_id}: {job.outcome}", *_why(job.row.message), ""]
+    lines += [f"Submitted  {_moment(job.row.create_time)}", f"Ended      {_moment(job.row.end_time)}"]
+    if job.row.end_time is not None:
+        lines[-1] += f", after {duration(max(0.0, job.row.end_time - job.row.create_time))}"
+    lines += ["", "Steps"]
+    for step in job.steps:
+        counters = step.counters
+        told = f"{counters.succeeded:,} of {counted(counters.planned, 'mini-batch')} ok"
+        if counters.items_total:
+            told += f", {counters.items_ok:,} of {counted(counters.items_total, 'item')} ok"
+        counts = f" ({told})" if step.row.start_time is not None and not step.is_command else ""
+        lines.append(f"  {step.name}: {step.outcome}{counts}")
+        if rows := _rows(step):
+            lines.append(f"    {rows}")
+    for warning in job.warnings:
+        lines.append(f"warning: {warning}")
+    failed = _most_telling(job)
+    if failed is None:
+        return "\n".join(lines) + "\n"
+    if failed.has_failures:
+        lines += ["", f"Step {failed.name}", "", *_numbers(failed, reader), "", *_failures(job, failed, reader)]
+    elif failed.row.message and failed.row.message not in job.row.message:
+        lines += ["", f"Step {failed.name}: {failed.row.message}"]
+    lines += ["", *_next_commands(job, failed)]
+    others = [step.name for step in job.steps if step is not failed and step.has_failures]
+    if others:
+        lines += ["", f"Failures of other steps: {', '.join(f'{name}/job_result.txt' for name in others)}"]
+    return "\n".join(lines) + "\n"
+
+
+def step_error(job: JobFacts, step: StepFacts) -> str:
+    """`job_error.txt` of a step that failed: what ended it, in few lines."""
+    lines = [f"{step.row.error_category or 'SystemError'}: step {step.name} of job {job.row.job_id} failed."]
+    lines += _why(step.row.message)
+    main = _examples(step)[:1]
+    for cause, _, example in main:
+        lines += ["", f"Most attempts failed by {cause.name.lower()}, first in {_where(step, cause, example)}:"]
+        lines += _told(example)
+    lines += ["", f"What to do: see {step.name}/job_result.txt, or: {job.command('job logs', '--failed')}"]
+    return "\n".join(lines) + "\n"
+
+
+def _most_telling(job: JobFacts) -> StepFacts | None:
+    """The step to explain: the one that failed, else the first with failures; None where all went well."""
+    for step in job.steps:
+        if step.row.state == StepState.FAILED:
+            return step
+    for step in job.steps:
+        if step.counters.failed or step.counters.items_failed:
+            return step
+    if job.row.state == JobState.COMPLETED:
+        return None
+    return next((step for step in job.steps if step.row.state != StepState.COMPLETED), None)
+
+
+def _why(message: str) -> list[str]:
+    return [" ".join(message.split())] if message else []
+
+
+def _numbers(step: StepFacts, reader: StoreReader) -> Iterator[str]:
+    counters = step.counters
+    yield (
+        f"Mini-batches  {counters.planned:,}: {counters.succeeded:,} succeeded, {counters.failed:,} failed, "
+        f"{counters.cancelled:,} cancelled"
+    )
+    if counters.items_total:
+        yield (
+            f"Items         {counters.items_total:,}: {counters.items_ok:,} ok, {counters.items_failed:,} failed, "
+            f"{counters.items_cancelled:,} cancelled"
+        )
+    if rows := _rows(step):
+        yield f"Output        {rows}"
+    row = step.row
+    if row.start_time is not None and row.end_time is not None:
+        yield (
+            f"Time          {_moment(row.start_time)} to {_moment(row.end_time)} "
+            f"({duration(max(0.0, row.end_time - row.start_time))})"
+        )
+    if counters.retries:
+        told = f"Tried again   {counted(counters.retries, 'time')}"
+        tried = reader.most_tried_of(row.step_id, MOST_TRIED_SHOWN)
+        most = ", ".join(f"{mini_batch} ({counted(attempts, 'attempt')} in vain)" for mini_batch, attempts, _ in tried)
+        yield told + (f"; most often the mini-batches {most}" if most else "")
+    if step.has_failures:
+        yield from _thresholds(step)
+
+
+def _rows(step: StepFacts) -> str:
+    if step.row.state != StepState.COMPLETED:
+        return ""
+    if step.paths.append_row is not None:
+        return f"{counted(step.counters.rows, 'row')} ({size(step.counters.output_bytes)}) in {step.paths.append_row}"
+    return ", ".join(step.paths.outputs.values())
+
+
+def _thresholds(step: StepFacts) -> Iterator[str]:
+    settings, counters = step.settings, step.counters
+    told = (
+        ("error_threshold", counters.items_failed, "item"),
+        ("mini_batch_error_threshold", counters.failed, "mini-batch"),
+    )
+    head = "Thresholds    "
+    for name, failed, noun in told:
+        allowed = settings.get(name, -1)
+        if allowed < 0:
+            yield f"{head}{name}: off ({counted(failed, noun)} failed)"
+        elif failed > allowed:
+            yield f"{head}{name}: {allowed:,} allowed, {failed:,} failed: passed"
+        else:
+            yield f"{head}{name}: {allowed:,} allowed, {failed:,} failed; {allowed - failed:,} more would be tolerated"
+        head = " " * len(head)
+    percent = settings.get("allowed_failed_percent", 100.0)
+    share = 100 * counters.failed / counters.planned if counters.planned else 0.0
+    state = "off" if percent >= 100 else f"{percent:g} % allowed"
+    yield f"{head}allowed_failed_percent: {state}, {share:.3g} % of the mini-batches failed"
+
+
+def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[str]:
+    yield "What went wrong, by cause"
+    examples = _examples(step)
+    for cause, count, example in examples:
+        phase = example.get("phase", Phase.UNKNOWN)
+        kind = category_of(cause, phase)
+        status = status_of(AttemptState.FAILED, cause, phase)
+        yield f"- {cause.name.lower()} ({status}{', ' + kind if kind else ''}): {counted(count, 'attempt')}"
+        yield f"  First in {_where(step, cause, example)}:"
+        yield from _told(example)
+        if file := _log_of(step, cause, example):
+            yield f"  Read first: {job.command('job logs', f'{step.name}/{file}')}"
+    if not examples:
+        yield "- run() returned fewer results than it was given items: those items count as failed"
+    first = next(reader.failures_of(step.row.step_id, FAILED_SHOWN), [])
+    if first:
+        yield ""
+        total = step.counters.failed
+        yield f"Failed mini-batches (the first {len(first)} of {total:,}):" if total > len(first) else "What failed:"
+        for failure in first:
+            name = Cause(failure.cause).name.lower() if failure.cause else "short return"
+            tries = f", {counted(failure.tries, 'attempt')}" if failure.tries else ""
+            of = f"{failure.item_count:,} of {counted(failure.items, 'item')}" if failure.items else ""
+            where = f" on {failure.node_id}" if failure.node_id else ""
+            yield f"- mini-batch {failure.mini_batch}: {name}{tries}{where}" + (f", {of}" if of else "")
+        beside, listed = place_in(step.row.message), job.command("job logs", f"{step.name}/{FILE_NAME}")
+        yield f"All failed items: {beside}, or {listed}" if beside else f"All failed items: {listed}"
+
+
+def _next_commands(job: JobFacts, step: StepFacts) -> Iterator[str]:
+    example = next((example for _, _, example in _examples(step) if example["mini_batch"] >= 0), None)
+    commands: list[tuple[str, str]] = []
+    if step.counters.failed_attempts:
+        commands.append((job.command("job logs", "--failed"), "the tracebacks of all failures, the newest last"))
+    if example is not None:
+        name = job.mini_batch(step, example["mini_batch"])
+        known, again = "all that is known of that mini-batch", "that mini-batch run again in this terminal"
+        if step.is_command:
+            known, again = "all that is known of the attempts", "the command run again in this terminal"
+        commands.append((job.command("mb show", name), known))
+        commands.append((job.command("mb replay", name), again))
+    if job.row.state != JobState.COMPLETED:
+        commands.append((job.retry_command(), _retry_meaning(job)))
+    if not commands:
+        return
+    yield "What to do next"
+    for command, meaning in commands:
+        yield f"- {meaning}:"
+        yield f"    {command}"
+
+
+def _retry_meaning(job: JobFacts) -> str:
+    done = "what is not done runs, into the same output"
+    if job.row.state == JobState.CANCELLED:
+        return f"to go on with it ({done})"
+    if job.row.state == JobState.COMPLETED_WITH_FAILURES:
+        return "once the cause is mended, what failed runs again, into the same output"
+    return f"once the cause is mended ({done})"
+
+
+def _examples(step: StepFacts) -> list[tuple[Cause, int, dict[str, Any]]]:
+    """(cause, failed attempts, the first of them), most of them first."""
+    counts = step.counters.failed_attempts
+    ordered: Iterable[str] = sorted(counts, key=lambda key: (-counts[key], int(key)))
+    return [(Cause(int(key)), counts[key], step.counters.examples.get(key, {"mini_batch": -1})) for key in ordered]
+
+
+def _where(step: StepFacts, cause: Cause, example: dict[str, Any]) -> str:
+    parts = []
+    if cause != Cause.INIT_FAILED and example.get("mini_batch", -1) >= 0 and not step.is_command:
+        parts.append(f"mini-batch {example['mini_batch']}")
+    if example.get("node_id"):
+        parts.append(f"process{example.get('process_number', 0):03d} of node {example['node_id']}")
+    return ", ".join(parts) or "an unknown place"
+
+
+def _told(example: dict[str, Any]) -> Iterator[str]:
+    """The message and the end of the traceback, indented."""
+    yield f"    {' '.join(str(example.get('message', '')).split())}"
+    detail = str(example.get("detail", "")).rstrip().splitlines()
+    if len(detail) > TRACEBACK_LINES:
+        yield "      ..."
+    for line in detail[-TRACEBACK_LINES:]:
+        yield f"      {line}"
+
+
+def _log_of(step: StepFacts, cause: Cause, example: dict[str, Any]) -> str:
+    """The worker's own log that tells most, below the step's logs; "" where it had no worker."""
+    node, number = example.get("node_id"), example.get("process_number", 0)
+    if not node or cause in (Cause.NODE_LOST, Cause.PREEMPTED, Cause.CANCELLED, Cause.ROWS_LOST):
+        return ""
+    found = next(iter(sorted(step.logs.glob(f"user/error/{node}*/process{number:03d}.txt"))), None)
+    return str(found.relative_to(step.logs)) if found is not None else f"user/error/{node}/process{number:03d}.txt"
+
+
+def _moment(seconds: float | None) -> str:
+    return "-" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

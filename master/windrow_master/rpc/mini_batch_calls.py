@@ -1,0 +1,323 @@
+"""The calls of JobService that look closer: at mini-batches, at what it takes to run one again, at a job's figures."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import grpc
+from windrow.rpc import errors
+from windrow.rpc.v1 import job_service_pb2 as pb
+from windrow.rpc.v1 import mini_batch_pb2, node_pb2, work_pb2
+from windrow.spec.effective import EffectiveJob, LiteralInput
+
+from windrow_master.core.ids import LeaseId, StepId
+from windrow_master.core.leases import Lease
+from windrow_master.core.records import JobRow, StepRow
+from windrow_master.datastores import Datastores, UnknownDatastore
+from windrow_master.jobs import Jobs
+from windrow_master.reports.job_figures import RunningAttempt
+from windrow_master.reports.worker_logs import logs_of_worker
+from windrow_master.rpc.mini_batch_pages import Wanted, by_index, newest
+from windrow_master.rpc.mini_batch_views import (
+    ENDED_BY_ITSELF,
+    attempt_message,
+    lease_message,
+    mini_batch_message,
+    reached_a_worker,
+    workers_by_lease,
+)
+from windrow_master.rpc.node_calls import NodeViews
+from windrow_master.rpc.refusals import Context
+from windrow_master.rpc.step_spec import replayed_step_spec
+from windrow_master.rpc.threads import in_thread
+from windrow_master.shell.preparation import StepPaths, logs_folder, resolved, step_folder
+from windrow_master.shell.writer import Writer, moment
+from windrow_master.store.rows import MiniBatchRow
+
+PAGE, PAGE_MAX = 100, 1_000
+BUSY = (node_pb2.WORKER_PHASE_LOADING, node_pb2.WORKER_PHASE_RUNNING, node_pb2.WORKER_PHASE_RETURNING)
+ITEMS_MAX = 1_000
+ATTEMPTS_MAX = 1_000
+
+
+class MiniBatchCalls:
+    """Thin: rows of the store, and leases of the core, to messages. For a servicer that has these:"""
+
+    _jobs: Jobs
+    _writer: Writer
+    _nodes: NodeViews
+    _state_folder: Path
+    _datastores: Mapping[str, str | Path]
+    _embedded: bool
+
+    async def ListMiniBatches(self, request: pb.ListMiniBatchesRequest, context: Context) -> pb.ListMiniBatchesResponse:
+        """Mini-batches of a job, a page at a time."""
+        _, steps = await self._job(request.job_id, context)
+        if request.step_name:
+            steps = [await _step(request.job_id, steps, request.step_name, context)]
+        wanted = Wanted(
+            frozenset(state - 1 for state in request.states),
+            0 if request.short_of_results else int(request.cause) or None,
+            request.newest_first,
+            min(request.page_size or PAGE, PAGE_MAX),
+        )
+        if wanted.newest_first:
+            steps.reverse()
+        place = await _page_place(request.page_token, context)
+        response = pb.ListMiniBatchesResponse()
+        for number, step in enumerate(steps):
+            if number < place[0]:
+                continue
+            after = place[1:] if number == place[0] else ()
+            leases = self._leases(step.step_id)
+            left = wanted.size - len(response.mini_batches)
+            if not left:
+                response.next_page_token = str(number)
+                break
+            look = newest if wanted.newest_first else by_index
+            found, behind = await in_thread(look, self._jobs.reader, step.step_id, wanted, left, after, leases)
+            told = self._told([leases[one.row.mini_batch] for one in found if one.row.mini_batch in leases])
+            response.mini_batches.extend(
+                mini_batch_message(step.name, one.row, one.attempts, told.get(one.row.mini_batch)) for one in found
+            )
+            if behind:
+                response.next_page_token = ".".join(map(str, (number, *behind)))
+                break
+        return response
+
+    async def GetMiniBatch(self, request: pb.GetMiniBatchRequest, context: Context) -> pb.GetMiniBatchResponse:
+        """One mini-batch with all its attempts."""
+        job, step, row = await self._one(request, context)
+        lease = self._leases(step.step_id).get(row.mini_batch)
+        told = self._told([lease]) if lease is not None else {}
+        return await in_thread(self._looked_at, job, step, row, told.get(row.mini_batch))
+
+    async def GetReplay(self, request: pb.GetReplayRequest, context: Context) -> pb.GetReplayResponse:
+        """What it takes to run a mini-batch again."""
+        job, step, row = await self._one(request, context)
+        reader = json.loads(step.reader or b"{}")
+        gone = _gone(reader)
+        if gone:
+            await errors.abort(
+                context,
+                grpc.StatusCode.FAILED_PRECONDITION,
+                errors.REPLAY_IMPOSSIBLE,
+                f"Mini-batch {row.mini_batch} of step {step.name} read rows that were sorted by their partition keys, "
+                f"from {gone}; that file is removed when a job has ended. Replay it while the job runs, or run the job "
+                "again with fewer data.",
+            )
+        try:
+            return await in_thread(self._replayed, job, step, row)
+        except (OSError, UnknownDatastore) as error:
+            await errors.abort(
+                context,
+                grpc.StatusCode.FAILED_PRECONDITION,
+                errors.REPLAY_IMPOSSIBLE,
+                f"What mini-batch {row.mini_batch} of step {step.name} reads is not known any more: {error}.",
+            )
+
+    async def GetJobReport(self, request: pb.GetJobReportRequest, context: Context) -> pb.GetJobReportResponse:
+        """Figures of a job as of now."""
+        from windrow_master.reports.job_report import job_report
+
+        job, steps = await self._job(request.job_id, context)
+        running = {step.step_id: self._at_work(step.step_id) for step in steps}
+        document = await in_thread(job_report, self._jobs.reader, job, steps, moment().wall_s, running)
+        return pb.GetJobReportResponse(document=document)
+
+    # Looking up.
+
+    async def _job(self, job_id: str, context: Context) -> tuple[JobRow, list[StepRow]]:
+        found = self._jobs.find(job_id)
+        if found is None:
+            await errors.abort(
+                context,
+                grpc.StatusCode.NOT_FOUND,
+                errors.JOB_UNKNOWN,
+                f"There is no job named {job_id!r} here. `windrow job list` names them.",
+            )
+        return found
+
+    async def _one(
+        self, request: pb.GetMiniBatchRequest | pb.GetReplayRequest, context: Context
+    ) -> tuple[JobRow, StepRow, MiniBatchRow]:
+        job, steps = await self._job(request.job_id, context)
+        if not request.step_name and len(steps) == 1:
+            step = steps[0]
+        else:
+            step = await _step(request.job_id, steps, request.step_name, context)
+        index = request.mini_batch_index
+        rows = await in_thread(self._jobs.reader.mini_batches_at, step.step_id, [index] if index < 1 << 32 else [])
+        if not rows:
+            await errors.abort(
+                context,
+                grpc.StatusCode.NOT_FOUND,
+                errors.MINI_BATCH_UNKNOWN,
+                f"Step {step.name} of job {job.job_id} has no mini-batch {index} (yet): they are counted from 0. "
+                f"`windrow mb list {job.job_id}` names them.",
+            )
+        return job, step, rows[0]
+
+    def _leases(self, step_id: StepId) -> dict[int, Lease]:
+        """What is leased at this moment, by mini-batch."""
+        state = self._writer.core.state
+        step = state.steps.get(step_id)
+        if step is None:
+            return {}
+        found = [state.leases[lease_id] for lease_id in step.lease_ids]
+        return {lease.mini_batch: lease for lease in found}
+
+    def _told(self, leases: Sequence[Lease]) -> dict[int, mini_batch_pb2.MiniBatchAttempt]:
+        """Leases as they are now, by mini-batch."""
+        if not leases:
+            return {}
+        workers, now = workers_by_lease(self._nodes.nodes()), moment()
+        nodes = self._writer.core.state.nodes
+        return {
+            lease.mini_batch: lease_message(
+                lease,
+                nodes[lease.node_id].node_incarnation if lease.node_id in nodes else "",
+                workers.get(lease.lease_id),
+                now,
+            )
+            for lease in leases
+        }
+
+    def _at_work(self, step_id: StepId) -> list[RunningAttempt]:
+        """Workers that were at a mini-batch of a step at their nodes' last heartbeat."""
+        now_us = int(moment().wall_s * 1e6)
+        found = []
+        for node in self._nodes.nodes():
+            for worker in node.workers:
+                lease = self._writer.core.state.leases.get(LeaseId(worker.lease_id))
+                if worker.phase in BUSY and lease is not None and lease.step_id == step_id:
+                    since_us = now_us - 1000 * (worker.phase_ms + node.silent_ms)
+                    found.append(
+                        RunningAttempt(
+                            lease.mini_batch, node.node_id, node.node_incarnation, worker.process_number, since_us
+                        )
+                    )
+        return found
+
+    # In a thread.
+
+    def _looked_at(
+        self, job: JobRow, step: StepRow, row: MiniBatchRow, lease: mini_batch_pb2.MiniBatchAttempt | None
+    ) -> pb.GetMiniBatchResponse:
+        from windrow_master.planning.describe import describe_items, describe_partition
+        from windrow_master.planning.recipe_json import recipe_json
+
+        rows = self._jobs.reader.attempts_of_mini_batch(step.step_id, row.mini_batch)
+        logs = logs_folder(self._state_folder, job.job_id)
+        attempts = [
+            attempt_message(
+                one,
+                row.lease_id,
+                logs_of_worker(logs, step.name, one.node_id, one.node_incarnation, one.process_number)
+                if reached_a_worker(one)
+                else (),
+            )
+            for one in rows[-ATTEMPTS_MAX:]
+        ]
+        if lease is not None:
+            attempts = [one for one in attempts if one.lease_id != lease.lease_id]
+            if lease.HasField("process_number"):
+                lease.logs.extend(
+                    logs_of_worker(logs, step.name, lease.node_id, lease.node_incarnation, lease.process_number)
+                )
+            attempts.append(lease)
+        reader = json.loads(step.reader or b"{}")
+        response = pb.GetMiniBatchResponse(
+            mini_batch=mini_batch_message(step.name, row, rows, lease), attempts=attempts, recipe="{}"
+        )
+        try:
+            recipe = self._recipe(job, step, row)
+        except OSError as error:
+            response.items.append(f"(not known any more: {error})")
+            return response
+        items = describe_items(reader, recipe)
+        response.items.extend(items[:ITEMS_MAX])
+        response.items_left_out = max(0, len(items) - ITEMS_MAX)
+        response.partition = describe_partition(reader, recipe)
+        response.recipe = recipe_json(reader, recipe)
+        return response
+
+    def _replayed(self, job: JobRow, step: StepRow, row: MiniBatchRow) -> pb.GetReplayResponse:
+        from windrow_master.planning.describe import describe_items
+
+        recipe = self._recipe(job, step, row)
+        document = EffectiveJob.from_json(job.document)
+        effective = resolved(document.steps[step.ordinal], Datastores(self._datastores), lenient=self._embedded)
+        paths = StepPaths.from_json(step.paths)
+        reader = json.loads(step.reader or b"{}")
+        attempts = self._jobs.reader.attempts_at(step.step_id, [row.mini_batch])
+        tries = sum(one.state in ENDED_BY_ITSELF for one in attempts)
+        items = describe_items(reader, recipe)
+        literal = {name for name, given in effective.inputs.items() if isinstance(given, LiteralInput)}
+        return pb.GetReplayResponse(
+            step=replayed_step_spec(job, step, effective, paths),
+            assignment=work_pb2.Assignment(
+                mini_batch_index=row.mini_batch,
+                item_first=row.item_first,
+                item_count=row.item_count,
+                recipe=recipe,
+                attempt=max(1, tries),
+            ),
+            items=items[:ITEMS_MAX],
+            items_left_out=max(0, len(items) - ITEMS_MAX),
+            inputs={name: path for name, path in paths.inputs.items() if name not in literal},
+        )
+
+    def _recipe(self, job: JobRow, step: StepRow, row: MiniBatchRow) -> bytes:
+        """Raises OSError where the recipes of the step cannot be read."""
+        if not row.recipe_length:
+            return b""
+        path = step_folder(self._state_folder, job.job_id, step.step_id) / "recipes"
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            recipe = os.pread(descriptor, row.recipe_length, row.recipe_offset)
+        finally:
+            os.close(descriptor)
+        if len(recipe) != row.recipe_length:
+            raise OSError(f"{path} ends before the recipe of mini-batch {row.mini_batch}")
+        return recipe
+
+
+async def _step(job_id: str, steps: list[StepRow], name: str, context: Context) -> StepRow:
+    found = next((step for step in steps if step.name == name), None)
+    if found is None:
+        names = ", ".join(step.name for step in steps)
+        said = f"no step named {name!r}" if name else "several steps: which one? Name it as in STEP/17"
+        await errors.abort(
+            context,
+            grpc.StatusCode.NOT_FOUND,
+            errors.STEP_UNKNOWN,
+            f"Job {job_id} has {said}. Its steps: {names}.",
+        )
+    return found
+
+
+async def _page_place(token: str, context: Context) -> tuple[int, ...]:
+    """Number of the step, then behind what to go on in it."""
+    parts = token.split(".") if token else ["0"]
+    if not all(part.isdecimal() and len(part) < 20 for part in parts) or len(parts) > 3:
+        await errors.abort(
+            context,
+            grpc.StatusCode.INVALID_ARGUMENT,
+            errors.PAGE_TOKEN_INVALID,
+            f"{token[:80]!r} is no page token. Begin with an empty one.",
+        )
+    return tuple(map(int, parts))
+
+
+def _gone(reader: dict[str, object]) -> str:
+    """The file of rows sorted by partition keys that a step read, where it is not there any more."""
+    readers = reader.get("inputs") if reader.get("kind") == "inputs" else [reader]
+    for one in readers if isinstance(readers, list) else []:
+        file = one.get("file") if one.get("format") == "sorted_rows" else None
+        if isinstance(file, str) and not os.path.exists(file):  # noqa: PTH110  may be no UTF-8
+            return file
+    return ""

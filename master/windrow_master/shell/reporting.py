@@ -1,0 +1,320 @@
+"""The reports of jobs: what is written while they run, and what is left when they have ended.
+
+States of a job here: running (looked at every TICK_S) -> ended -> reported; a job that is retried begins anew.
+
+1. Nothing here is waited for by a commit, and nothing that cannot be written fails a job: it is told, and left out.
+2. A marker beside the reports names the end of the job that they tell of, and the length of each. Where a master died
+   before it, or a loss of power took what was not synced, the next one writes them all again, whole.
+3. The tables of a step, which may have millions of rows, are begun when its output is: what they tell of is over then.
+4. Who reads the logs of a job that has ended waits until its reports are there (`settled`), and so does the master's
+   own end (`close`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shlex
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windrow.journal import say
+
+from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.records import JobRow
+from windrow_master.core.state import ENDED_JOBS
+from windrow_master.core.states import StepState
+from windrow_master.shell.preparation import logs_folder
+from windrow_master.store.errors import StoreError
+from windrow_master.store.protocol import StoreReader
+
+if TYPE_CHECKING:
+    from windrow_master.reports.facts import JobFacts, StepFacts
+    from windrow_master.reports.live import LiveLogs
+
+TICK_S = 2.0
+FIRST_S = 2.0
+"""A run is left alone at its very start, where each millisecond is one until the first `run()`."""
+RECOVERED_JOBS = 50
+"""So many jobs, the newest, are looked at by a new master for reports that are not there."""
+MARKER = ".reports.json"
+PROBLEMS_MAX = 20
+
+
+class Reporter:
+    """Writes for all jobs of a master, in threads of its own. Methods are for the event loop's thread."""
+
+    def __init__(
+        self, reader: StoreReader, incarnation: int, state_folder: Path, *, embedded: bool, clock: Any = time.time
+    ) -> None:
+        """`embedded`: commands about a job name the state folder. `clock`: seconds since 1970."""
+        self._reader = reader
+        self._incarnation = incarnation
+        self._state_folder = state_folder
+        self._options = f" --state {shlex.quote(str(state_folder))}" if embedded else ""
+        self._clock = clock
+        self._since = clock()
+        self._live: LiveLogs | None = None
+        self._live_thread = ThreadPoolExecutor(1, "live-logs")
+        self._threads = ThreadPoolExecutor(2, "reports")
+        # Apart: the end of a job waits for its tables.
+        self._table_thread = ThreadPoolExecutor(1, "report-tables")
+        self._tables: dict[StepId, Future[list[str]]] = {}
+        self._ending: dict[JobKey, asyncio.Task[None]] = {}
+        self._copied: dict[JobKey, list[tuple[Path, str]]] = {}
+        """Of jobs whose logs were copied to the root: what came from agents since is copied once more."""
+        self._problems: dict[JobKey, list[str]] = {}
+        self._closed = False
+        self._recovery: asyncio.Task[None] | None = None
+        self._ticker: asyncio.Task[None] | None = None
+
+    def start(self, running: Callable[[], Iterable[JobKey]]) -> None:
+        """Begin to look at jobs. `running()`: those that have not ended; called on the event loop's thread."""
+        self._ticker = asyncio.create_task(self._look_again_and_again(running))
+
+    def running(self, job_key: JobKey) -> None:
+        """A job that has not ended has changed: if it had ended before, it will end again."""
+        if job_key in self._ending and self._ending[job_key].done():
+            del self._ending[job_key]
+
+    def begin_step(self, step_id: StepId, logs: Path) -> None:
+        """All attempts of a step are over and durable: its tables can be written."""
+        if self._closed:
+            return  # the next master makes the output again, and these
+        self._tables[step_id] = self._table_thread.submit(self._write_tables, step_id, logs)
+
+    def end_job(self, job_key: JobKey, first: Iterable[asyncio.Task[Any]] = ()) -> None:
+        """A job has ended, durably. `first`: what has to be over before. Repeatable."""
+        if job_key not in self._ending and not self._closed:
+            self._ending[job_key] = asyncio.create_task(self._end(job_key, list(first)))
+
+    async def settled(self, job_key: JobKey) -> None:
+        """Wait until the reports of a job that has ended are there, or known not to come."""
+        await asyncio.shield(self._recover())
+        ending = self._ending.get(job_key)
+        if ending is not None:
+            await asyncio.shield(ending)
+
+    def problems_of(self, job_key: JobKey) -> list[str]:
+        """Which reports of a job could not be written, for people."""
+        return list(self._problems.get(job_key, ()))
+
+    async def close(self) -> None:
+        """Finish what is begun."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self._recover()
+        self._closed = True
+        await asyncio.gather(*self._ending.values(), return_exceptions=True)
+        await asyncio.to_thread(self._copy_late)
+        await asyncio.to_thread(self._live_thread.shutdown)
+        await asyncio.to_thread(self._threads.shutdown)
+        await asyncio.to_thread(self._table_thread.shutdown)
+
+    # While jobs run.
+
+    async def _look_again_and_again(self, running: Callable[[], Iterable[JobKey]]) -> None:
+        await asyncio.sleep(FIRST_S)
+        await self._recover()
+        loop = asyncio.get_running_loop()
+        while True:
+            if job_keys := list(running()):
+                await loop.run_in_executor(self._live_thread, self._look, job_keys)
+            if self._copied:
+                await loop.run_in_executor(self._threads, self._copy_late)
+            await asyncio.sleep(TICK_S)
+
+    def _look(self, job_keys: list[JobKey]) -> None:
+        for job_key in job_keys:
+            try:
+                self._lines().look([job_key])
+            except Exception as error:
+                # Whatever it is: the next look may go well, and those at other jobs must not wait for it.
+                self._note(job_key, "the progress overview", error)
+
+    def _lines(self) -> LiveLogs:
+        if self._live is None:
+            from windrow_master.reports.live import LiveLogs
+
+            self._live = LiveLogs(self._reader, self._incarnation, self._logs_of, self._clock, self._since)
+        return self._live
+
+    # At the end.
+
+    async def _recover(self) -> None:
+        """Write what an earlier master could not."""
+        if self._recovery is None:
+            self._recovery = asyncio.create_task(self._recover_once())
+        await self._recovery
+
+    async def _recover_once(self) -> None:
+        loop = asyncio.get_running_loop()
+        for job in await loop.run_in_executor(self._threads, self._unreported):
+            say(logging.INFO, "reports are written again", job=job.job_id)
+            self.end_job(job.job_key)
+
+    def _unreported(self) -> list[JobRow]:
+        try:
+            jobs = self._reader.jobs_newest_first(RECOVERED_JOBS)
+        except StoreError as error:
+            say(logging.WARNING, "reports of earlier jobs could not be looked for", reason=str(error))
+            return []
+        return [job for job in jobs if job.state in ENDED_JOBS and not self._is_reported(job)]
+
+    async def _end(self, job_key: JobKey, first: list[asyncio.Task[Any]]) -> None:
+        if first:
+            await asyncio.wait(first)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._live_thread, self._end_lines, job_key)
+            await loop.run_in_executor(self._threads, self._write_all, job_key)
+        except Exception as error:
+            # A bug, or a store that is gone: a job has ended none the less.
+            self._note(job_key, "the reports", error)
+
+    def _end_lines(self, job_key: JobKey) -> None:
+        try:
+            self._lines().end(job_key)
+        except (OSError, StoreError) as error:
+            self._note(job_key, "the progress overview", error)
+
+    def _write_all(self, job_key: JobKey) -> None:
+        from windrow_master.reports.facts import read_facts
+        from windrow_master.reports.readme import job_readme
+        from windrow_master.reports.results import job_result
+        from windrow_master.reports.whole_files import write_whole
+
+        row = self._reader.job_by_key(job_key)
+        if row is None:
+            return
+        logs = self._logs_of(row.job_id)
+        job = read_facts(self._reader, row, logs, self._options)
+        for step in job.steps:
+            self._write_step(job, step)
+        names = tuple(step.name for step in job.steps)
+        self._try(
+            job_key, logs / "readme.txt", lambda path: write_whole(path, job_readme(names, job.command("job logs")))
+        )
+        self._try(job_key, logs / "job_result.txt", lambda path: write_whole(path, job_result(job, self._reader)))
+        for step in job.steps:
+            if step.settings.get("copy_logs_to_parent"):
+                self._copy_to_parent(job, step)
+        self._try(job_key, logs / MARKER, lambda path: write_whole(path, _marker(row, logs, names)))
+
+    def _write_step(self, job: JobFacts, step: StepFacts) -> None:
+        from windrow_master.reports.readme import step_readme
+        from windrow_master.reports.results import step_error, step_result
+        from windrow_master.reports.whole_files import write_whole
+
+        job_key, logs = job.row.job_key, step.logs
+        if step.row.start_time is not None:
+            tables = self._tables.pop(step.row.step_id, None)
+            # Begun with an output that was not to be: rows were lost, and mini-batches ran again.
+            if tables is None or step.row.state != StepState.COMPLETED:
+                tables = self._table_thread.submit(self._write_tables, step.row.step_id, logs)
+            for problem in tables.result():
+                self._keep_problem(job_key, problem)
+        self._try(job_key, logs / "readme.txt", lambda path: write_whole(path, step_readme(step.name)))
+        self._try(
+            job_key, logs / "job_result.txt", lambda path: write_whole(path, step_result(job, step, self._reader))
+        )
+        error = logs / "job_error.txt"
+        if step.row.state == StepState.FAILED:
+            self._try(job_key, error, lambda path: write_whole(path, step_error(job, step)))
+        else:
+            self._try(job_key, error, lambda path: path.unlink(missing_ok=True))
+
+    def _write_tables(self, step_id: StepId, logs: Path) -> list[str]:
+        """Write what is streamed from the attempts; return what went wrong."""
+        from windrow_master.reports.mini_batch_tables import write_processed, write_summaries
+        from windrow_master.reports.node_folders import other_names
+        from windrow_master.reports.script_errors import write_script_errors
+
+        problems: list[str] = []
+        try:
+            folders = other_names(logs)
+        except OSError:
+            folders = {}
+        tables = logs / "sys" / "job_report"
+        for path, write in (
+            (
+                tables / "processed_mini-batches.csv",
+                lambda path: write_processed(self._reader, step_id, folders, path),
+            ),
+            (
+                tables / "process_summary.csv",
+                lambda path: write_summaries(self._reader.worker_totals_of(step_id), folders, path.parent),
+            ),
+            (logs / "user" / "error.txt", lambda path: write_script_errors(self._reader, step_id, folders, path)),
+        ):
+            try:
+                write(path)
+            except (OSError, StoreError) as error:
+                problems.append(_problem(path, error))
+        return problems
+
+    def _copy_to_parent(self, job: JobFacts, step: StepFacts) -> None:
+        from windrow_master.reports.parent_copies import copy_to_parent
+
+        prefix = f"{step.name}." if len(job.steps) > 1 else ""
+        self._try(job.row.job_key, step.logs.parent, lambda path: copy_to_parent(step.logs, path, prefix))
+        self._copied.setdefault(job.row.job_key, []).append((step.logs, prefix))
+
+    def _copy_late(self) -> None:
+        """Agents bring the last of their logs when a job has ended already."""
+        from windrow_master.reports.parent_copies import copy_to_parent
+
+        for job_key in list(self._copied):
+            for logs, prefix in self._copied.pop(job_key):
+                self._try(job_key, logs.parent, partial(copy_to_parent, logs, prefix=prefix))
+
+    def _is_reported(self, job: JobRow) -> bool:
+        logs = self._logs_of(job.job_id)
+        try:
+            marker = json.loads((logs / MARKER).read_text())
+            return (marker["generation"], marker["seq"]) == (job.generation, job.seq) and all(
+                (logs / name).stat().st_size == length for name, length in marker["files"].items()
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    def _try(self, job_key: JobKey, path: Path, write: Callable[[Path], object]) -> None:
+        try:
+            write(path)
+        except (OSError, StoreError) as error:
+            self._keep_problem(job_key, _problem(path, error))
+
+    def _note(self, job_key: JobKey, what: str, error: BaseException) -> None:
+        self._keep_problem(job_key, f"{what[:1].upper()}{what[1:]} could not be written: {error}")
+
+    def _keep_problem(self, job_key: JobKey, problem: str) -> None:
+        known = self._problems.setdefault(job_key, [])
+        if problem not in known:
+            say(logging.WARNING, "a report could not be written", job=job_key, reason=problem)
+            if len(known) < PROBLEMS_MAX:
+                known.append(problem)
+
+    def _logs_of(self, job_id: str) -> Path:
+        return logs_folder(self._state_folder, job_id)
+
+
+def _problem(path: Path, error: BaseException) -> str:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return (
+        f"The report {path} could not be written: {reason}. The job is not touched by that; make room, or let the "
+        "master's user write there."
+    )
+
+
+def _marker(job: JobRow, logs: Path, step_names: tuple[str, ...]) -> str:
+    """Which end of the job the reports tell of, and how long each is."""
+    wanted = ["job_result.txt", "readme.txt"]
+    for name in step_names:
+        wanted += [f"{name}/job_result.txt", f"{name}/sys/job_report/processed_mini-batches.csv"]
+    files = {name: (logs / name).stat().st_size for name in wanted if (logs / name).is_file()}
+    return json.dumps({"generation": job.generation, "seq": job.seq, "files": files})

@@ -1,0 +1,162 @@
+"""Retries a job that has ended: what of it is done stays, what is not runs again, into the same outputs.
+
+The store opens the job again (`Store.reopen`), and the core takes it over as a new master would: nothing that a retry
+needs is anywhere else. With another document the job is that one from now on: repaired code, other arguments, limits
+or retries. What decided how its input was divided, and what its rows look like, must not differ where rows are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from windrow.spec.effective import EffectiveJob, EffectiveStep
+
+from windrow_master.core import commands
+from windrow_master.core.counters import Counters
+from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.records import JobRow, StepRow
+from windrow_master.core.state import ENDED_JOBS
+from windrow_master.core.states import JobState, StepState
+from windrow_master.jobs import Jobs
+from windrow_master.rpc.threads import in_thread
+from windrow_master.shell.sorted_rows import SortedRows, reads_sorted_rows
+from windrow_master.shell.writer import Writer
+from windrow_master.store.protocol import Store
+from windrow_master.store.reopening import NotReopened, ReopenedJob, Reopening
+from windrow_master.submission import SubmissionInvalid, Submissions, settings_of
+
+DIVIDING = (
+    "command",
+    "input_data",
+    "mini_batch_size",
+    "partition_keys",
+    "rank_mini_batch_count",
+    "file_format",
+    "mini_batch_rows",
+    "exact_row_index",
+    "mixed_types",
+    "table_digests",
+    "append_row_to",
+    "rows",
+)
+"""Settings of a step that its rows depend on beside its code: with others they would not go together."""
+
+
+class Retries:
+    """See above."""
+
+    def __init__(
+        self, jobs: Jobs, store: Store, writer: Writer, submissions: Submissions, sorted_rows: SortedRows
+    ) -> None:
+        self._jobs = jobs
+        self._store = store
+        self._writer = writer
+        self._submissions = submissions
+        self._sorted_rows = sorted_rows
+
+    async def retry(self, job_id: str, generation: int, document: bytes) -> JobKey | commands.Refused:
+        """Retry a job. `generation`: that under which it ended, as the caller knows it; a repeated call is answered as
+        the first. `document`: what the job is from now on; empty: what it was.
+
+        Raises SubmissionInvalid, StoreError.
+        """
+        found = self._jobs.find(job_id)
+        if found is None:
+            return commands.Refused("JOB_UNKNOWN", f"There is no job named {job_id!r}. `windrow job list` names them.")
+        row, steps = found
+        if row.generation == generation + 1:
+            return row.job_key
+        if row.state not in ENDED_JOBS or row.generation != generation:
+            return _not_ended(row)
+        if self._writer.refusal:
+            return commands.Refused("STORAGE_FULL", self._writer.refusal)
+        old = EffectiveJob.from_json(row.document)
+        new = await self._submissions.check(document) if document else old
+        again = await in_thread(self._reopenings, row, steps, old)
+        if all(how == Reopening.KEPT for how in again.values()):
+            return commands.Refused(
+                "NOTHING_TO_RETRY", f"Job {job_id} is {JobState(row.state).name.lower()}: all of it is done."
+            )
+        _check_same(old, new, steps, again)
+        # Else agents might hear that a step has ended after they have heard that it begins again.
+        await self._writer.submit(commands.Settle())
+        wanted = ReopenedJob(row.job_key, generation, document or row.document, new.run_digest, again)
+        try:
+            snapshot = await in_thread(self._store.reopen, wanted)
+        except NotReopened:
+            return _not_ended(row)
+        adopted: JobKey | commands.Refused = await self._writer.submit(
+            commands.AdoptJob(snapshot, settings_of(wanted.document))
+        )
+        return adopted
+
+    def _reopenings(self, row: JobRow, steps: list[StepRow], job: EffectiveJob) -> dict[StepId, Reopening]:
+        """What becomes of each step. One that reads what another writes anew begins from nothing."""
+        by_name = {step.name: step for step in steps}
+        found: dict[StepId, Reopening] = {}
+
+        def of(name: str) -> Reopening:
+            step = by_name[name]
+            if step.step_id not in found:
+                before = [of(other) for other in job.steps[step.ordinal].depends_on]
+                found[step.step_id] = self._reopening(row, step, any(how != Reopening.KEPT for how in before))
+            return found[step.step_id]
+
+        for step in steps:
+            of(step.name)
+        return found
+
+    def _reopening(self, row: JobRow, step: StepRow, inputs_change: bool) -> Reopening:
+        counters = Counters.from_json(step.counters)
+        if inputs_change or not counters.planned:
+            return Reopening.ANEW
+        if step.state == StepState.COMPLETED and not counters.failed and not counters.items_failed:
+            return Reopening.KEPT
+        if step.reader is not None and reads_sorted_rows(step.reader):
+            folder = self._sorted_rows.folder_of(row.job_id, step.step_id)
+            if folder is None or not Path(folder).is_dir():
+                # What its recipes read is gone: it went with the job's end.
+                return Reopening.ANEW
+        return Reopening.RESUMED
+
+
+def _not_ended(row: JobRow) -> commands.Refused:
+    state = JobState(row.state).name.lower()
+    return commands.Refused(
+        "JOB_NOT_ENDED",
+        f"Job {row.job_id} has not ended: it is {state}, in generation {row.generation}. Wait for its end, or cancel "
+        "it, before it is retried.",
+    )
+
+
+def _check_same(old: EffectiveJob, new: EffectiveJob, steps: Iterable[StepRow], again: dict[StepId, Reopening]) -> None:
+    """Raises SubmissionInvalid where rows that are kept would not go together with those that come."""
+    if [(step.name, step.depends_on) for step in old.steps] != [(step.name, step.depends_on) for step in new.steps]:
+        raise SubmissionInvalid(
+            "JOB_INVALID",
+            "The repaired job file has other steps than the job, or other bindings between them. A retry keeps the "
+            "steps; submit it as a job of its own.",
+        )
+    for step in steps:
+        if again[step.step_id] == Reopening.ANEW:
+            continue
+        before, after = old.steps[step.ordinal], new.steps[step.ordinal]
+        changed = [name for name, value in _decisive(before).items() if _decisive(after)[name] != value]
+        if changed:
+            raise SubmissionInvalid(
+                "JOB_INVALID",
+                f"Step {step.name!r} has rows that a retry keeps, and they would not go together with those of the "
+                f"repaired job file, whose {', '.join(changed)} differ. Undo that, or submit it as a job of its own.",
+            )
+
+
+def _decisive(step: EffectiveStep) -> dict[str, Any]:
+    values = {name: getattr(step, name) for name in DIVIDING}
+    if step.command is not None:
+        # Of a command nothing is kept: it runs as a whole.
+        values["command"] = ""
+    values |= {f"input {name}": step.inputs.get(name) for name in step.input_data}
+    values |= {f"output {name}": (output.type, output.path) for name, output in step.outputs.items()}
+    return values

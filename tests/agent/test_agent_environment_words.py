@@ -1,0 +1,125 @@
+"""Environments: what uv is told, what its words mean, and what a step needs beside its own list."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from windrow.rpc.v1 import work_pb2 as work
+from windrow_agent.environments.libraries import needed_libraries
+from windrow_agent.environments.provider import folder_of
+from windrow_agent.environments.recipe import build_variables, recipe_of
+from windrow_agent.environments.verdict import failure_of
+
+
+def test_uv_gets_what_reaches_indexes_and_no_other_credentials() -> None:
+    agent = {
+        "HOME": "/home/me",
+        "UV_INDEX_HOUSE_PASSWORD": "secret",
+        "PIP_INDEX_URL": "https://one.example/simple",
+        "PIP_EXTRA_INDEX_URL": "https://two.example/simple https://three.example/simple",
+        "PIP_FIND_LINKS": "/a /b",
+        "HTTPS_PROXY": "http://proxy.example",
+        "UV_PYTHON": "3.8",
+        "AWS_SECRET_ACCESS_KEY": "no",
+        "VIRTUAL_ENV": "/somewhere",
+        "PYTHONPATH": "/somewhere",
+        "UV_INDEX": "",
+    }
+    variables = build_variables(agent, "")
+    assert variables["UV_DEFAULT_INDEX"] == "https://one.example/simple"
+    assert variables["UV_INDEX"] == "https://two.example/simple https://three.example/simple"
+    assert variables["UV_FIND_LINKS"] == "/a,/b"
+    assert variables["UV_INDEX_HOUSE_PASSWORD"] == "secret"
+    assert variables["HTTPS_PROXY"] == "http://proxy.example"
+    assert variables["UV_INDEX_STRATEGY"] == "unsafe-best-match"
+    assert not {"UV_PYTHON", "AWS_SECRET_ACCESS_KEY", "VIRTUAL_ENV", "PYTHONPATH"} & variables.keys()
+    # What is said to uv itself wins.
+    assert build_variables({**agent, "UV_INDEX_URL": "https://uv.example"}, "")["UV_INDEX_URL"] == "https://uv.example"
+    assert "UV_DEFAULT_INDEX" not in build_variables({**agent, "UV_INDEX_URL": "https://uv.example"}, "")
+
+
+def test_lists_that_differ_in_anything_are_environments_of_their_own() -> None:
+    lists = [
+        work.Environment(requirements=["a"]),
+        work.Environment(requirements=["b"]),
+        work.Environment(constraints=["a"]),
+        work.Environment(requirements=["a"], python="3.10"),
+        work.Environment(requirements=["a"], options=["--pre"]),
+        work.Environment(requirements=["a", "b"]),
+        work.Environment(requirements=["b", "a"]),
+    ]
+    digests = [recipe_of(one, sys.executable).digest for one in lists]
+    assert len(set(digests)) == len(lists)
+    assert recipe_of(lists[0], sys.executable).digest == digests[0]
+    # Another interpreter matters where the list names no version.
+    assert recipe_of(lists[0], "/bin/sh").digest != digests[0]
+    assert recipe_of(lists[3], "/bin/sh").digest == digests[3]
+
+
+def test_options_stand_where_uv_reads_them() -> None:
+    wanted = work.Environment(requirements=["a"], options=["--extra-index-url=https://x.example", "--pre"])
+    recipe = recipe_of(wanted, sys.executable)
+    assert recipe.requirements == "--extra-index-url=https://x.example\na\n"
+    assert recipe.options == ("--pre",)
+
+
+@pytest.mark.parametrize(
+    ("words", "of_node"),
+    [
+        ("error: No solution found when resolving dependencies\n  cause: Because there is no version of a==9", False),
+        ("error: Failed to build `a==1`\n  cause: The build backend returned an error", False),
+        ("error: No interpreter found for Python 3.99 in managed installations or search path", False),
+        ("error: Failed to fetch: `https://x/a.whl`\n  cause: HTTP status client error (404 Not Found)", False),
+        ("error: Failed to fetch: `https://x/`\n  cause: HTTP status server error (503 Service Unavailable)", True),
+        ("error: Failed to fetch: `https://x/`\n  cause: dns error", True),
+        ("error: Failed to fetch: `https://x/`\n  cause: HTTP status client error (401 Unauthorized)", True),
+        ("error: Failed to write\n  cause: No space left on device (os error 28)", True),
+        ("uv was ended by SIGKILL", False),
+    ],
+)
+def test_whose_fault_it_is_is_told_apart(words: str, of_node: bool) -> None:
+    failure = failure_of("its packages could not be installed", words)
+    assert failure.of_node is of_node
+    assert "--environments own" in str(failure)
+
+
+def test_credentials_in_what_uv_says_are_not_passed_on() -> None:
+    failure = failure_of(
+        "x", "error: Failed to fetch: `https://me:secret@x.example/simple/` dns error\n" + "more\n" * 999
+    )
+    assert "secret" not in str(failure) + failure.detail
+
+
+@pytest.mark.parametrize(
+    ("reader", "rows", "libraries"),
+    [
+        ({"kind": "files"}, {"format": "text"}, ()),
+        ({"kind": "records"}, {}, ()),
+        ({"kind": "table", "format": "delimited"}, {}, ("pandas",)),
+        ({"kind": "table", "format": "parquet"}, {}, ("pandas", "pyarrow")),
+        ({"kind": "table", "format": "sorted_rows"}, {}, ("pandas", "pyarrow")),
+        ({"kind": "files"}, {"format": "parquet"}, ("pyarrow",)),
+        (
+            {"kind": "inputs", "inputs": [{"kind": "table", "format": "json_lines"}, {"kind": "files"}]},
+            {},
+            ("pandas",),
+        ),
+    ],
+)
+def test_what_the_worker_host_needs(
+    reader: dict[str, object], rows: dict[str, str], libraries: tuple[str, ...]
+) -> None:
+    assert needed_libraries(reader, rows) == libraries
+
+
+def test_where_environments_are_kept(tmp_path: Path) -> None:
+    own = tmp_path / "agent"
+    assert folder_of(tmp_path / "given", own, {"HOME": "/home/me"}) == tmp_path / "given"
+    cache = tmp_path / "cache"
+    assert folder_of(None, own, {"XDG_CACHE_HOME": str(cache), "HOME": "/x"}) == cache / "windrow" / "environments"
+    assert folder_of(None, own, {"HOME": str(tmp_path)}) == tmp_path / ".cache" / "windrow" / "environments"
+    (tmp_path / "file").touch()
+    assert folder_of(None, own, {"HOME": str(tmp_path / "file")}) == own / "environments"
+    assert folder_of(None, own, {}) == own / "environments"

@@ -1,0 +1,304 @@
+"""Environments on a node: built once, whole or not at all, while their step has no work, with the reason where not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from agent_rig import ECHO, AgentProcess, Rig, eventually, scenario
+from package_index import PackageIndex, package_index
+from scripted_master import STEP
+from windrow.rpc.v1 import agent_service_pb2 as rpc
+from windrow.rpc.v1 import node_pb2
+from windrow.rpc.v1 import work_pb2 as work
+
+PEBBLE = """
+import os, sys
+import pebble
+
+def run(mini_batch):
+    return [" ".join([pebble.colour, sys.prefix, os.environ["VIRTUAL_ENV"], os.environ["PATH"].split(":")[0],
+                      str([name for name in os.environ if name.startswith(("UV_", "PIP_"))])])]
+"""
+
+
+def settings(rig: Rig, **more: Any) -> dict[str, Any]:
+    return {"python": None, "environments_folder": str(rig.root / "environments"), **more}
+
+
+def wanted(*requirements: str, **more: Any) -> work.Environment:
+    return work.Environment(requirements=requirements, **more)
+
+
+async def start(rig: Rig, index: PackageIndex, name: str = "agent", **more: Any) -> AgentProcess:
+    """An agent that knows the index, with caches of its own."""
+    agent = AgentProcess(rig.master, rig.root / name, **settings(rig, **more))
+    rig.agents.append(agent)
+    await agent.start(
+        UV_DEFAULT_INDEX=index.url,
+        UV_CACHE_DIR=str(rig.root / "uv"),
+        UV_HTTP_RETRIES="0",
+        UV_PYTHON_DOWNLOADS="never",
+        VIRTUAL_ENV="",
+        PYTHONPATH="/nowhere",
+    )
+    return agent
+
+
+def whole(rig: Rig) -> list[Path]:
+    return [mark.parent for mark in (rig.root / "environments").glob("*/windrow.json")]
+
+
+def row_of(rig: Rig, lease_id: int) -> str:
+    return rig.master.completions[lease_id][0].rows.decode().strip()
+
+
+def log_of(rig: Rig) -> str:
+    return rig.master.logs[rpc.LOG_KIND_ENVIRONMENT, 0].decode()
+
+
+def builds(rig: Rig) -> bool:
+    return any(
+        worker.phase == node_pb2.WORKER_PHASE_BUILDING and worker.step_id == STEP
+        for heartbeat in rig.master.heartbeats[-1:]
+        for worker in heartbeat.workers
+    )
+
+
+@scenario
+async def test_scripts_run_in_what_was_built(rig: Rig) -> None:
+    with package_index() as index:
+        rig.master.step(rig.script(PEBBLE), environment=wanted("pebble==1.0"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        (lease,) = rig.master.assign()
+        await rig.master.until(lambda: rig.master.done([lease]))
+        (folder,) = whole(rig)
+        assert row_of(rig, lease) == f"grey {folder} {folder} {folder}/bin []"
+        await rig.master.until(lambda: "pebble==1.0" in log_of(rig))
+
+
+@scenario
+async def test_the_same_list_is_built_once_for_all_steps_and_agents(rig: Rig) -> None:
+    with package_index() as index:
+        code = rig.script(PEBBLE)
+        rig.master.step(code, environment=wanted("pebble"))
+        rig.master.step(code, step_id=8, environment=wanted("pebble"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: {STEP, 8} <= rig.master.capacities.keys())
+        leases = [*rig.master.assign(), *rig.master.assign(step_id=8)]
+        await rig.master.until(lambda: rig.master.done(leases))
+        assert index.asked.count("/simple/pebble/") == 1
+        asked = len(index.asked)
+        await start(rig, index, "another", node_id="node-2")
+        await rig.master.until(lambda: len(rig.master.hellos) == 2)
+        (lease,) = rig.master.assign()
+        await rig.master.until(lambda: rig.master.done([lease]))
+        assert len(index.asked) == asked
+        assert len({row_of(rig, lease).split()[1] for lease in [*leases, lease]}) == 1
+        assert row_of(rig, lease).startswith("white ")
+
+
+@scenario
+async def test_a_node_that_builds_says_so_and_wants_no_work_meanwhile(rig: Rig) -> None:
+    with package_index() as index:
+        index.gate.clear()
+        rig.master.step(rig.script(PEBBLE), environment=wanted("pebble"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: builds(rig), "a heartbeat that tells of the build")
+        assert rig.master.capacities[STEP].leases_max == 0
+        assert not rig.master.capacities[STEP].given_up
+        index.gate.set()
+        await rig.master.until(lambda: rig.master.capacities[STEP].leases_max)
+        await rig.master.until(lambda: not builds(rig))
+
+
+@scenario
+async def test_a_step_that_ends_ends_its_build(rig: Rig) -> None:
+    with package_index() as index:
+        index.gate.clear()
+        rig.master.step(rig.script(PEBBLE), environment=wanted("pebble"))
+        await rig.master.start()
+        await start(rig, index)
+        await eventually(lambda: index.asked)
+        rig.master.specs.clear()
+        rig.master.send(rpc.WorkResponse(ended_step_ids=[STEP]))
+        await rig.master.until(lambda: rig.master.ended)
+        await eventually(lambda: not list((rig.root / "environments").glob("*/bin")), "nothing is left of it")
+        assert whole(rig) == []
+
+
+@scenario
+async def test_a_killed_build_is_no_environment_and_begun_anew(rig: Rig) -> None:
+    with package_index() as index:
+        index.gate.clear()
+        rig.master.step(rig.script(PEBBLE), environment=wanted("pebble"))
+        await rig.master.start()
+        agent = await start(rig, index)
+        await eventually(lambda: index.asked)
+        await agent.kill()
+        (place,) = (path.parent for path in (rig.root / "environments").glob("*/bin"))
+        assert whole(rig) == []
+        # uv outlives its agent, and may still write: the next waits for it, whatever it leaves.
+        (place / "left-over").touch()
+        index.gate.set()
+        await start(rig, index)
+        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        (lease,) = rig.master.assign()
+        await rig.master.until(lambda: rig.master.done([lease]))
+        assert row_of(rig, lease).startswith("white ")
+        assert not (place / "left-over").exists()
+
+
+@scenario
+async def test_an_agent_that_leaves_ends_its_build(rig: Rig) -> None:
+    with package_index() as index:
+        index.gate.clear()
+        rig.master.step(rig.script(PEBBLE), environment=wanted("pebble"))
+        await rig.master.start()
+        agent = await start(rig, index)
+        await eventually(lambda: index.asked)
+        agent.signal(signal.SIGTERM)
+        assert await agent.wait() == 0
+        await eventually(lambda: not uv_processes(rig), "uv is ended")
+
+
+def uv_processes(rig: Rig) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(rig.root) in words and "/uv\0" in words:
+            found.append(words)
+    return found
+
+
+@scenario
+async def test_a_version_that_is_not_there_is_the_list_s_fault(rig: Rig) -> None:
+    with package_index() as index:
+        rig.master.step(rig.script(ECHO), environment=wanted("pebble==3"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: rig.master.failures and rig.master.capacities[STEP].given_up)
+        (failure,) = rig.master.failures
+        assert failure.cause == work.CAUSE_INIT_FAILED
+        for words in ("The environment of step 'score' could not be built", "pebble==3", "--python PATH", "conda_file"):
+            assert words in failure.message
+        assert whole(rig) == []
+
+
+@scenario
+async def test_an_index_that_does_not_answer_is_the_node_s_fault_and_tried_again(rig: Rig) -> None:
+    with package_index() as index:
+        index.status = 503
+        rig.master.step(rig.script(PEBBLE), environment=wanted("pebble"))
+        await rig.master.start()
+        await start(rig, index)
+        await eventually(lambda: index.asked)
+        await rig.master.until(lambda: "try 2 of 2" in log_of(rig))
+        index.status = 200
+        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        assert not rig.master.failures
+
+
+@scenario
+async def test_an_index_that_never_answers_fails_the_step_on_this_node(rig: Rig) -> None:
+    with package_index() as index:
+        index.status = 503
+        rig.master.step(rig.script(PEBBLE), environment=wanted("pebble"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: rig.master.failures and rig.master.capacities[STEP].given_up)
+        (failure,) = rig.master.failures
+        assert failure.cause == work.CAUSE_NODE_FAULT
+        assert "network" in failure.message
+
+
+@scenario
+async def test_a_python_that_is_nowhere_is_told(rig: Rig) -> None:
+    with package_index() as index:
+        rig.master.step(rig.script(ECHO), environment=wanted("pebble", python="3.99"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: rig.master.failures)
+        assert "Install that Python on this node" in rig.master.failures[0].message
+
+
+@scenario
+async def test_a_table_without_pandas_there_is_told_before_a_worker_starts(rig: Rig) -> None:
+    with package_index() as index:
+        reader = b'{"kind": "table", "format": "parquet"}'
+        rig.master.step(rig.script(ECHO), environment=wanted("pebble"), reader=reader)
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: rig.master.failures)
+        assert "has no pandas and pyarrow" in rig.master.failures[0].message
+
+
+@scenario
+async def test_an_agent_with_a_python_of_its_own_builds_nothing(rig: Rig) -> None:
+    with package_index() as index:
+        rig.master.step(rig.script(ECHO), environment=wanted("pebble"))
+        await rig.master.start()
+        for number, more in enumerate(({"python": sys.executable}, {"environments": "own"})):
+            agent = await start(rig, index, f"agent-{number}", **more)
+            await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+            (lease,) = rig.master.assign()
+            await rig.master.until(lambda lease=lease: rig.master.done([lease]))
+            await rig.master.until(lambda: "no environment is built" in log_of(rig))
+            await agent.kill()
+            rig.master.capacities.clear()
+        assert index.asked == []
+
+
+@scenario
+async def test_an_environment_whose_python_is_gone_is_built_anew(rig: Rig) -> None:
+    with package_index() as index:
+        rig.master.step(rig.script(PEBBLE), environment=wanted("pebble"))
+        await rig.master.start()
+        agent = await start(rig, index)
+        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        await agent.kill()
+        rig.master.capacities.clear()
+        (folder,) = whole(rig)
+        python = folder / "bin" / "python"
+        python.unlink()
+        python.symlink_to("/nonexistent/python")
+        await start(rig, index)
+        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        (lease,) = rig.master.assign()
+        await rig.master.until(lambda: rig.master.done([lease]))
+        assert row_of(rig, lease).startswith("white ")
+
+
+def test_what_nobody_uses_is_pruned_the_longest_unused_first(tmp_path: Path) -> None:
+    from windrow_agent.environments import cache as module
+
+    cache = module.Cache(tmp_path / "kept")
+    digests = [f"{number:064d}" for number in range(module.KEPT + 3)]
+    now = time.time()
+    for age, digest in enumerate(digests):
+        lock = cache.try_lock(digest)
+        assert lock is not None
+        (cache.place(digest) / "bin").mkdir(parents=True)
+        cache.finish(digest, {})
+        os.utime(cache.place(digest) / module.MARK, (now - age, now - age))
+        lock.release()
+    held = cache.try_share(digests[-1])
+    assert held is not None
+    assert cache.try_lock(digests[-1]) is None
+    assert sorted(cache.prune()) == sorted(digests[module.KEPT : -1])
+    assert cache.is_whole(digests[-1])
+    held.release()
+    assert cache.prune() == [digests[-1]]
+    os.utime(cache.place(digests[0]) / module.MARK, (0, 0))
+    assert cache.prune() == [digests[0]]

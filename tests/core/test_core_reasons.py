@@ -1,0 +1,166 @@
+"""Why a job stands where it stands: the code that each situation is told by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from core_driver import CoreDriver
+from windrow_master.core import commands
+from windrow_master.core.ids import JobKey, NodeId
+from windrow_master.core.reasons import Reason
+from windrow_master.core.settings import StepSettings
+from windrow_master.core.states import Cause, NodeState
+
+
+def reason(driver: CoreDriver, at: int = 0, job_id: str = "job") -> Reason:
+    reasons = driver.do(commands.ExplainJob(job_id))
+    assert isinstance(reasons, list)
+    return reasons[at]
+
+
+def planned(driver: CoreDriver) -> None:
+    driver.running([1] * 4)
+
+
+def dividing(driver: CoreDriver) -> None:
+    driver.submit()
+    driver.join()
+
+
+def no_node_in_pool(driver: CoreDriver) -> None:
+    driver.running([1], compute="gpu")
+    driver.join("n1", pool="cpu")
+
+
+def cordoned(driver: CoreDriver) -> None:
+    planned(driver)
+    driver.join()
+    driver.do(commands.CordonNode(NodeId("n1"), True))
+    driver.do(commands.ReleaseLeases(NodeId("n1"), [lease.lease_id for lease in driver.held()]))
+
+
+def quarantined(driver: CoreDriver) -> None:
+    driver.running([1])
+    driver.join(leases_max=0)
+    driver.node().state, driver.node().message = NodeState.QUARANTINED, "disk full."
+
+
+def told_of_the_step(driver: CoreDriver) -> None:
+    driver.running([1])
+    driver.register()
+    driver.open()
+
+
+def starting(driver: CoreDriver) -> None:
+    planned(driver)
+    driver.join()
+
+
+def running(driver: CoreDriver) -> None:
+    starting(driver)
+    driver.beat(ready_steps=(driver.step().step_id,))
+
+
+def quiet(driver: CoreDriver) -> None:
+    running(driver)
+    driver.tick_alive(70, "n1")
+
+
+def busy(driver: CoreDriver) -> None:
+    driver.submit(StepSettings("other"), job_id="first", request_id="1", priority=1)
+    driver.submit(job_id="job", request_id="2")
+    driver.plan(1, [1] * 9)
+    driver.plan(2, [1])
+    driver.join(leases_max=2)
+    driver.capacity("n1", 0, step_id=2)
+
+
+def full(driver: CoreDriver) -> None:
+    planned(driver)
+    driver.join(leases_max=0)
+
+
+def delayed(driver: CoreDriver) -> None:
+    driver.running([1])
+    driver.join()
+    driver.fail("n1", driver.held()[0], Cause.NODE_FAULT)
+    driver.step().fault_message = ""
+
+
+def node_fault(driver: CoreDriver) -> None:
+    driver.running([1])
+    driver.join()
+    driver.fail("n1", driver.held()[0], Cause.NODE_FAULT)
+
+
+def gathering(driver: CoreDriver) -> None:
+    driver.running([1])
+    driver.join()
+    driver.finish_all()
+
+
+def ending_workers(driver: CoreDriver) -> None:
+    driver.running([1], ends_workers_first=True)
+    driver.join()
+    driver.finish_all()
+
+
+def paused(driver: CoreDriver) -> None:
+    planned(driver)
+    driver.do(commands.PauseJob(JobKey(1), "PlanGroup raised"))
+
+
+def cancelled(driver: CoreDriver) -> None:
+    planned(driver)
+    driver.do(commands.CancelJob("job"))
+
+
+@pytest.mark.parametrize(
+    ("situation", "code", "words"),
+    [
+        (planned, "NO_NODE", "No node is here"),
+        (no_node_in_pool, "NO_NODE_IN_POOL", "windrow agent --pool gpu"),
+        (cordoned, "NODES_SET_ASIDE", "(1 cordoned)"),
+        (quarantined, "NODES_SET_ASIDE", "(1 quarantined): the job waits for one. n1: disk full. `windrow node list`"),
+        (dividing, "DIVIDING_INPUT", "--first_task_creation_timeout"),
+        (told_of_the_step, "NODES_ANSWER", "n1"),
+        (starting, "WORKERS_STARTING", "4 mini-batches leased on n1 (4), none waits. No worker is ready"),
+        (running, "RUNNING", "The oldest lease is mini-batch 0 on n1"),
+        (quiet, "NO_PROGRESS", "no result has come for 70 s"),
+        (busy, "NODES_BUSY", "taken by first/other (2)"),
+        (full, "NODES_FULL", "results wait"),
+        (delayed, "RETRY_DELAYED", "1 mini-batch waits for a moment"),
+        (node_fault, "NODE_FAULT", "node_fault"),
+        (gathering, "GATHERING_ROWS", "output is being written"),
+        (ending_workers, "ENDING_WORKERS", "Workers end on n1"),
+        (paused, "JOB_PAUSED", "windrow job cancel job"),
+        (cancelled, "CANCELLED", "Cancelled on request"),
+    ],
+)
+def test_each_situation_is_told_by_its_code(situation: Callable[[CoreDriver], None], code: str, words: str) -> None:
+    driver = CoreDriver()
+    situation(driver)
+    found = reason(driver)
+    assert found.code == code and words in found.message, found
+
+
+def test_a_step_that_waits_names_those_that_it_waits_for_with_their_states() -> None:
+    driver = CoreDriver()
+    driver.submit(StepSettings("a"), StepSettings("b", depends_on=("a",)))
+    assert reason(driver, 1) == Reason(
+        "b", "WAITS_FOR_STEPS", "It reads outputs of a (running), and begins when these are done."
+    )
+
+
+def test_asking_changes_nothing() -> None:
+    driver = CoreDriver()
+    running(driver)
+    before = repr(driver.core.state)
+    driver.core.handle(commands.ExplainJob("job"), driver.now)
+    assert repr(driver.core.state) == before
+
+
+def test_a_job_that_is_not_at_work_is_refused() -> None:
+    driver = CoreDriver()
+    assert driver.do(commands.ExplainJob("none")).reason == "JOB_UNKNOWN"

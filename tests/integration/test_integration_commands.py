@@ -1,0 +1,232 @@
+"""Whole pipelines: command steps beside parallel ones, over real processes."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+from embedded_run import EmbeddedRun, check_words, wait_until
+from fleet_commands import Fleet
+
+Make = Callable[..., EmbeddedRun]
+
+ECHO = "import os\ndef run(mini_batch):\n    return [open(path).read().strip() for path in mini_batch]\n"
+
+
+def pipeline(make: Make, jobs: str, more: str = "", script: str = ECHO) -> EmbeddedRun:
+    """A run whose job file has these steps."""
+    run = make(script)
+    text = f"type: pipeline\n{textwrap.dedent(more)}jobs:\n{textwrap.indent(textwrap.dedent(jobs), '  ')}"
+    (run.folder / "job.yml").write_text(text)
+    return run
+
+
+def log_of(run: EmbeddedRun, step: str, kind: str = "stdout") -> str:
+    """What a step's processes wrote."""
+    (logs,) = run.state.glob(f"jobs/*/logs/{step}/user/{kind}")
+    return "".join(file.read_text() for file in sorted(logs.rglob("*.txt")))
+
+
+def test_commands_and_parallel_steps_hand_their_outputs_on(make: Make) -> None:
+    run = pipeline(
+        make,
+        """
+        prepare:
+          type: command
+          command: |
+            mkdir ${{outputs.made}}/below
+            for i in $(seq ${{inputs.count}}); do echo "item $i" > ${{outputs.made}}/below/$i; done
+          inputs: {count: 3}
+          outputs: {made: {type: uri_folder}}
+        score:
+          type: parallel
+          inputs: {made: "${{parent.jobs.prepare.outputs.made}}"}
+          outputs: {rows: {type: uri_file, path: ./rows.txt}}
+          input_data: ${{inputs.made}}
+          mini_batch_size: 1
+          task: {type: run_function, code: ./code, entry_script: entry.py, append_row_to: "${{outputs.rows}}"}
+        count:
+          type: command
+          command: wc -l < ${{inputs.rows}} > ${{outputs.total}} && ls
+          code: ./code
+          inputs: {rows: "${{parent.jobs.score.outputs.rows}}"}
+          outputs: {total: {type: uri_file, path: ./total.txt}}
+        """,
+    )
+    code, text = run.run()
+    assert code == 0, text
+    assert (run.folder / "rows.txt").read_text() == "item 1\nitem 2\nitem 3\n"
+    assert (run.folder / "total.txt").read_text().strip() == "3"
+    assert log_of(run, "count") == "entry.py\n"
+    check_words(text, ["Completed: 3 items in 3 mini-batches, 2 commands, 3 rows"])
+
+
+def test_a_command_that_fails_ends_the_job_with_its_own_words(make: Make) -> None:
+    run = pipeline(
+        make,
+        """
+        broken: {type: command, command: "echo some words; python -c 'import no_such_module'"}
+        later: {type: command, command: "touch ${{outputs.x}}/done", outputs: {x: {path: ./x}}}
+        waits: {type: command, command: "ls ${{inputs.x}}", inputs: {x: "${{parent.jobs.later.outputs.x}}"}}
+        """,
+    )
+    code, text = run.run("--slots", "1")
+    assert code == 1, text
+    what = "The command ended with exit code 1: ModuleNotFoundError: No module named 'no_such_module'"
+    assert text.splitlines()[-1] == f"Failed: Step 'broken' failed: {what}"
+    check_words(text, ["Traceback (most recent call last)", "windrow job logs"])
+    assert "failed_items" not in text and "mini-batch" not in text
+    assert log_of(run, "broken") == "some words\n"
+    assert [counters["retries"] for counters in run.counters()] == [0, 0, 0]
+
+
+def test_a_job_goes_on_beside_a_failed_step_where_it_says_so(make: Make) -> None:
+    run = pipeline(
+        make,
+        """
+        broken: {type: command, command: "exit 3", outputs: {x: {path: ./x}}}
+        reads: {type: command, command: "touch reads", inputs: {x: "${{parent.jobs.broken.outputs.x}}"}}
+        apart: {type: command, command: "sleep 0.3; echo here > ${{outputs.y}}/here", outputs: {y: {path: ./y}}}
+        """,
+        "settings: {continue_on_step_failure: true}\n",
+    )
+    code, text = run.run()
+    assert code == 1, text
+    assert (run.folder / "y" / "here").read_text() == "here\n"
+    check_words(text, ["Failed: Step 'broken' failed: The command ended with exit code 3"])
+
+
+def test_python_variables_and_folder_of_a_command_are_those_of_a_script(make: Make) -> None:
+    show = "import os, sys; print(sys.executable, os.environ['GREETING'], bool(os.environ['AZUREML_RUN_ID']))"
+    run = pipeline(
+        make,
+        f"""
+        look:
+          type: command
+          command: python -c "{show}"
+          environment_variables: {{GREETING: hello}}
+        """,
+    )
+    code, text = run.run("--python", sys.executable)
+    assert code == 0, text
+    python, *others = log_of(run, "look").split()
+    assert Path(python).parent == Path(sys.executable).parent
+    assert others == ["hello", "True"]
+
+
+def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(make: Make) -> None:
+    run = pipeline(
+        make,
+        """
+        slow:
+          type: command
+          command: sleep 600 & echo $! > ${{outputs.pid}}/pid; sleep 600
+          limits: {timeout: 1}
+          outputs: {pid: {path: ./pid}}
+        """,
+    )
+    code, text = run.run()
+    assert code == 1, text
+    check_words(text, ["longer than 1 s"])
+    child = int((run.folder / "pid" / "pid").read_text())
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), "what the command started is gone")
+
+
+WAITS = """
+wait:
+  type: command
+  command: |
+    echo begun >> ${{outputs.log}}/log
+    while [ ! -e ${{outputs.log}}/gate ]; do sleep 0.05; done
+    echo ended >> ${{outputs.log}}/log
+  outputs: {log: {path: ./log}}
+"""
+
+
+def begun(run: EmbeddedRun) -> int:
+    log = run.folder / "log" / "log"
+    return log.read_text().count("begun") if log.exists() else 0
+
+
+def test_a_command_goes_on_while_the_master_is_killed_and_runs_once(make: Make) -> None:
+    run = pipeline(make, WAITS)
+    run.start()
+    wait_until(lambda: begun(run) == 1, "the command runs")
+    (master,) = run.pids("master")
+    run.kill("master")
+    wait_until(lambda: run.pids("master") not in ([], [master]), "another master")
+    (run.folder / "log" / "gate").touch()
+    code, text = run.finish()
+    assert code == 0, text
+    assert (run.folder / "log" / "log").read_text() == "begun\nended\n"
+
+
+def test_a_command_whose_agent_is_killed_is_run_again(make: Make) -> None:
+    run = pipeline(make, WAITS)
+    run.start()
+    wait_until(lambda: begun(run) == 1, "the command runs")
+    run.kill("agent")
+    wait_until(lambda: begun(run) == 2, "it runs again")
+    (run.folder / "log" / "gate").touch()
+    code, text = run.finish()
+    assert code == 0, text
+    assert (run.folder / "log" / "log").read_text() == "begun\nbegun\nended\n"
+
+
+def test_an_interrupted_pipeline_goes_on_behind_the_steps_that_are_done(make: Make) -> None:
+    first = "first: {type: command, command: 'echo ran >> ${{outputs.o}}/log', outputs: {o: {path: ./first}}}\n"
+    inputs = "  inputs: {o: '${{parent.jobs.first.outputs.o}}'}\n"
+    run = pipeline(make, first + textwrap.dedent(WAITS).lstrip() + inputs)
+    run.start()
+    wait_until(lambda: begun(run) == 1, "the second command runs")
+    run.kill("cli", "master", "agent")
+    run.finish()
+    wait_until(lambda: not run.strays(), "nothing is left")
+    (run.folder / "log" / "gate").touch()
+    code, text = run.run()
+    assert code == 0, text
+    check_words(text, ["Continuing run", "1 command done before"])
+    assert (run.folder / "first" / "log").read_text() == "ran\n"
+
+
+def test_steps_run_on_the_nodes_of_their_pools_and_wait_for_them(fleet: Fleet) -> None:
+    fleet.start_agent("cpu1", "--pool", "cpu-cluster", "--pool", "other")
+    (fleet.folder / "pools.yml").write_text(
+        textwrap.dedent("""\
+        type: pipeline
+        settings: {default_compute: azureml:gpu-cluster}
+        jobs:
+          prepare: {type: command, command: "echo prepared", compute: azureml:cpu-cluster}
+          train: {type: command, command: "hostname; echo trained"}
+        """)
+    )
+    created = fleet.run("job", "create", "pools.yml", "--name", "pools")
+    assert created.returncode == 0, created.stderr
+
+    def explained() -> str:
+        return " ".join(fleet.run("job", "explain", "pools").stdout.split())
+
+    wait_until(lambda: "prepare: COMPLETED" in explained(), "what has a pool here is done")
+    check_words(
+        explained(),
+        [
+            "pools is running",
+            "train: NO_NODE_IN_POOL",
+            "No node of the pool 'gpu-cluster'",
+            "There are nodes of cpu-cluster, other",
+            "windrow agent --pool gpu-cluster",
+            "windrow node list",
+        ],
+    )
+    assert "No node of the pool 'gpu-cluster'" in fleet.run("job", "show", "pools").stdout
+    fleet.start_agent("gpu1", "--pool", "azureml:gpu-cluster")
+    followed = fleet.run("job", "stream", "pools")
+    assert followed.returncode == 0, followed.stdout + followed.stderr
+    listed = fleet.run("node", "list").stdout
+    check_words(listed, ["POOL", "cpu-cluster,other", "gpu-cluster"])
+    logs = [file.parts for file in (fleet.folder / "master-state").rglob("*.stdout.txt") if file.stat().st_size]
+    assert {(parts[-5], parts[-2]) for parts in logs} == {("prepare", "cpu1"), ("train", "gpu1")}
+    refused = fleet.run("agent", "--folder", "x", "--pool", "no pool")
+    assert refused.returncode == 2 and "--pool no pool" in refused.stderr

@@ -1,0 +1,344 @@
+"""Pipelines built in Python: the same job as their YAML, names, bindings, what is set afterwards."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from notebook_pipelines import TWIN, digest, from_yaml, two_steps, upper
+from windrow.ml import Input, Output, command, load_component, load_job
+from windrow.ml.constants import AssetTypes
+from windrow.ml.dsl import pipeline
+from windrow.ml.entities import Environment, ResourceConfiguration, RetrySettings
+from windrow.ml.pipeline_job import PipelineJob
+from windrow.spec import JobFileError
+from windrow.spec import load_job as load_job_file
+
+
+def test_a_pipeline_is_the_job_of_its_yaml(notebook: Path) -> None:
+    assert digest(two_steps().load()) == digest(from_yaml(notebook, TWIN))
+
+
+def test_what_it_writes_loads_to_the_same_job_from_any_folder(notebook: Path, tmp_path_factory: Any) -> None:
+    job = two_steps()
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "job.yml"
+    job.dump(elsewhere)
+    assert digest(load_job(elsewhere).load()) == digest(load_job_file(elsewhere)) == digest(job.load())
+    assert str(load_job(elsewhere)) == str(job) == elsewhere.read_text()
+
+
+# What is done to the steps of `two`, and the same in its YAML twin.
+CHANGES: dict[str, tuple[Any, str, str]] = {
+    "attribute": (
+        lambda job: setattr(job.jobs["score"], "max_concurrency_per_instance", 2),
+        "mini_batch_size: 1\n",
+        "mini_batch_size: 1\n    max_concurrency_per_instance: 2\n",
+    ),
+    "mapping": (
+        lambda job: setattr(job.jobs["score"], "retry_settings", RetrySettings(max_retries=1, timeout=9)),
+        "mini_batch_size: 1\n",
+        "mini_batch_size: 1\n    retry_settings: {max_retries: 1, timeout: 9}\n",
+    ),
+    "key_of_a_mapping_that_was_not_there": (
+        lambda job: setattr(job.jobs["score"].retry_settings, "timeout", 9),
+        "mini_batch_size: 1\n",
+        "mini_batch_size: 1\n    retry_settings: {timeout: 9}\n",
+    ),
+    "resources": (
+        lambda job: setattr(job.jobs["score"], "resources", ResourceConfiguration(instance_count=3)),
+        "mini_batch_size: 1\n",
+        "mini_batch_size: 1\n    resources: {instance_count: 3}\n",
+    ),
+    "set_resources": (
+        lambda job: job.jobs["score"].set_resources(instance_count=3),
+        "mini_batch_size: 1\n",
+        "mini_batch_size: 1\n    resources: {instance_count: 3}\n",
+    ),
+    "environment_variables": (
+        lambda job: job.jobs["score"].environment_variables.update({"A": "b"}),
+        "mini_batch_size: 1\n",
+        "mini_batch_size: 1\n    environment_variables: {A: b}\n",
+    ),
+    "task": (
+        lambda job: setattr(job.jobs["score"].task, "program_arguments", "--model ${{inputs.model}} --factor 9"),
+        "--factor ${{inputs.factor}}",
+        "--factor 9",
+    ),
+    "input_mode": (
+        lambda job: setattr(job.jobs["score"].inputs.files, "mode", "download"),
+        "mode: ro_mount, path",
+        "mode: download, path",
+    ),
+    "output_path": (
+        lambda job: setattr(job.outputs.upper, "path", "./upper.txt"),
+        "upper: {type: uri_file}",
+        "upper: {type: uri_file, path: ./upper.txt}",
+    ),
+    "output_type": (
+        lambda job: setattr(job.outputs.rows, "type", AssetTypes.URI_FILE),
+        "",
+        "",
+    ),
+    "pipeline_input": (
+        lambda job: setattr(job.inputs, "factor", 7),
+        "value: 5",
+        "value: 7",
+    ),
+    "pipeline_input_path": (
+        lambda job: setattr(job.inputs.data, "path", "./src"),
+        "path: ./files",
+        "path: ./src",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "old", "new"), CHANGES.values(), ids=CHANGES)
+def test_what_is_set_afterwards_is_what_yaml_would_say(notebook: Path, change: Any, old: str, new: str) -> None:
+    job = two_steps()
+    change(job)
+    assert old in TWIN
+    assert digest(job.load()) == digest(from_yaml(notebook, TWIN.replace(old, new, 1)))
+    assert digest(load_job(_dumped(job, notebook)).load()) == digest(job.load())
+
+
+def _dumped(job: PipelineJob, folder: Path) -> Path:
+    path = folder / "dumped.yml"
+    job.dump(path)
+    return path
+
+
+def test_steps_are_called_after_their_builder_their_variable_or_their_component(notebook: Path) -> None:
+    (notebook / "upper.yml").write_text(
+        "type: parallel\nname: make_upper\ninputs: {lines: {type: uri_folder}}\noutputs: {out: {type: uri_file}}\n"
+        "input_data: ${{inputs.lines}}\n"
+        "task: {type: run_function, code: ./src, entry_script: upper.py, append_row_to: '${{outputs.out}}'}\n"
+    )
+    component = load_component(source="./upper.yml")
+
+    @pipeline()
+    def several(data: Any) -> None:
+        upper()(lines=data)
+        upper()(lines=data)
+        held = component(lines=data)
+        component(lines=data)
+        renamed = component(lines=held.outputs.out)
+        renamed.name = "last_one"
+
+    job = several(data=Input(path="./files"))
+    assert list(job.jobs) == ["upper", "upper_1", "held", "make_upper", "last_one"]
+    assert [step.depends_on for step in job.load().job.steps] == [(), (), (), (), ("held",)]
+
+
+def test_a_component_of_a_file_starts_its_paths_there_and_takes_settings_beside_it(notebook: Path) -> None:
+    (notebook / "src" / "component.yml").write_text(
+        "$schema: x\ntype: parallel\nname: upper\ninputs: {lines: {type: uri_folder}}\n"
+        "outputs: {out: {type: uri_file}}\ninput_data: ${{inputs.lines}}\n"
+        "resources: {instance_count: 2, shm_size: 2g}\n"
+        "task: {type: run_function, code: ., entry_script: upper.py, append_row_to: '${{outputs.out}}'}\n"
+    )
+    component = load_component("src/component.yml")
+    assert component.resources.instance_count == 2
+    assert list(component.outputs) == ["out"]
+
+    @pipeline()
+    def one(data: Any) -> dict[str, Any]:
+        step = component(lines=data)
+        step.resources.instance_count = 3
+        step.mini_batch_size = 2
+        return {"out": step.outputs.out}
+
+    job = one(Input(path="files"))
+    loaded = job.load()
+    assert loaded.code_folders == {"step": str(notebook / "src")}
+    assert (loaded.job.steps[0].instance_count, loaded.job.steps[0].mini_batch_size) == (3, 2)
+    assert component.resources.instance_count == 2
+    assert digest(load_job(_dumped(job, notebook)).load()) == digest(loaded)
+
+
+def test_settings_can_be_bound_to_inputs_of_the_pipeline(notebook: Path) -> None:
+    @pipeline()
+    def bound(data: Any, size: int, level: str = "DEBUG", extra: Any = None) -> None:
+        step = upper()(lines=data)
+        step.mini_batch_size = size
+        step.logging_level = level
+        if extra is not None:
+            raise AssertionError("an input without a value is None")
+
+    step = bound(Input(path="./files"), 7).load().job.steps[0]
+    assert (step.mini_batch_size, step.logging_level) == (7, "DEBUG")
+
+
+def test_an_inner_pipeline_is_a_part_of_the_outer_one(notebook: Path) -> None:
+    @pipeline()
+    def inner(lines: Any) -> dict[str, Any]:
+        one = upper()(lines=lines)
+        two = upper()(lines=one.outputs.out)
+        return {"last": two.outputs.out}
+
+    @pipeline()
+    def outer(data: Any) -> dict[str, Any]:
+        first = inner(lines=data)
+        second = inner(lines=first.outputs.last)
+        return {"end": second.outputs.last}
+
+    job = outer(Input(path="./files"))
+    names = ["inner_one", "inner_two", "inner_one_1", "inner_two_1"]
+    assert list(job.jobs) == names
+    assert [step.depends_on for step in job.load().job.steps] == [(), ("inner_one",), ("inner_two",), ("inner_one_1",)]
+
+
+def test_types_of_parameters_are_told_by_their_annotations(notebook: Path) -> None:
+    @pipeline()
+    def typed(data: Input(type="uri_folder", mode="download"), count: int = 3) -> None:  # type: ignore[valid-type]
+        upper()(lines=data)
+
+    job = typed(data="./files")
+    plain = job.to_dict()
+    assert plain is not None
+    text = str(job)
+    assert "type: integer" in text
+    assert str(notebook / "files") in text
+
+
+def test_a_command_is_written_as_a_command_step(notebook: Path) -> None:
+    step = command(
+        name="prepare",
+        command="python prepare.py --data ${{inputs.data}} --out ${{outputs.out}}",
+        code="./src",
+        environment=Environment(image="img", conda_file="./src/conda.yml"),
+        inputs={"data": Input(type="uri_folder", path="./files"), "n": 3},
+        outputs={"out": Output(type="uri_folder", mode="rw_mount")},
+        environment_variables={"A": "b"},
+        timeout=60,
+    )
+    from windrow.ml.dumping import to_yaml
+
+    text = to_yaml(PipelineJob(jobs={"prepare": step}).to_node())
+    expected = f"""\
+        type: pipeline
+        jobs:
+          prepare:
+            type: command
+            name: prepare
+            command: python prepare.py --data ${{{{inputs.data}}}} --out ${{{{outputs.out}}}}
+            code: {notebook}/src
+            environment:
+              image: img
+              conda_file: {notebook}/src/conda.yml
+            environment_variables:
+              A: b
+            limits:
+              timeout: 60
+            inputs:
+              data:
+                type: uri_folder
+                path: {notebook}/files
+              n: 3
+            outputs:
+              out:
+                type: uri_folder
+                mode: rw_mount
+        """
+    assert text == textwrap.dedent(expected)
+
+
+DUMPED = """\
+description: two steps
+display_name: two
+inputs:
+  data: {path: 'azureml:./files', type: uri_folder}
+  factor: 5
+  model: {path: 'azureml:model.txt', type: uri_file}
+jobs:
+  score:
+    component:
+      input_data: ${{inputs.files}}
+      inputs:
+        factor: {default: '3', type: integer}
+        files: {mode: ro_mount, type: uri_folder}
+        model: {type: uri_file}
+      is_deterministic: true
+      mini_batch_size: '1'
+      name: score
+      outputs:
+        rows: {type: uri_file}
+      task: &task
+        append_row_to: ${{outputs.rows}}
+        code: FOLDER/src
+        entry_script: score.py
+        program_arguments: --model ${{inputs.model}} --factor ${{inputs.factor}}
+        type: run_function
+      type: parallel
+    input_data: ${{inputs.files}}
+    inputs:
+      factor: {path: '${{parent.inputs.factor}}'}
+      files: {path: '${{parent.inputs.data}}'}
+      model: {path: '${{parent.inputs.model}}'}
+    mini_batch_size: '1'
+    outputs:
+      rows: '${{parent.outputs.rows}}'
+    task: *task
+    type: parallel
+  upper:
+    component:
+      input_data: ${{inputs.lines}}
+      inputs:
+        lines: {type: uri_folder}
+      mini_batch_size: '0'
+      name: upper
+      outputs:
+        out: {type: uri_file}
+      task: &upper
+        append_row_to: ${{outputs.out}}
+        code: FOLDER/src
+        entry_script: upper.py
+        type: run_function
+      type: parallel
+    input_data: ${{inputs.lines}}
+    inputs:
+      lines: {path: '${{parent.jobs.score.outputs.rows}}'}
+    mini_batch_size: '0'
+    outputs:
+      out: {path: '${{parent.outputs.upper}}', type: uri_folder}
+    task: *upper
+    type: parallel
+outputs:
+  rows: {type: uri_file}
+  upper: {type: uri_file}
+type: pipeline
+"""
+"""As the vendor's client writes `two`: inline components beside the same settings, typed by the component alone."""
+
+
+def test_the_same_pipeline_dumped_by_the_vendors_client_is_the_same_job(notebook: Path) -> None:
+    dumped = from_yaml(notebook, DUMPED.replace("FOLDER", str(notebook)))
+    assert digest(dumped) == digest(two_steps().load())
+    assert digest(load_job(notebook / "twin.yml").load()) == digest(dumped)
+
+
+def test_load_job_reads_v1_as_well(notebook: Path) -> None:
+    (notebook / "v1.yml").write_text(
+        "pipeline:\n  data_references: {files: {path: ./files}}\n  steps:\n    up:\n      type: ParallelRunStep\n"
+        "      parallel_run_config: {entry_script: upper.py, source_directory: src, error_threshold: 0,"
+        " output_action: append_row}\n      inputs: {lines: files}\n      outputs: {rows: }\n"
+    )
+    job = load_job("v1.yml")
+    job.jobs["up"].mini_batch_size = 2
+    assert job.load().job.steps[0].mini_batch_size == 2
+    assert digest(load_job(_dumped(job, notebook)).load()) == digest(job.load())
+
+
+def test_params_override_changes_a_loaded_job(notebook: Path) -> None:
+    (notebook / "job.yml").write_text(TWIN)
+    job = load_job("job.yml", params_override=[{"jobs.score.mini_batch_size": 4}, {"inputs.factor": 9}])
+    assert job.load().job.steps[0].mini_batch_size == 4
+
+
+def test_a_file_that_is_no_pipeline_is_refused(notebook: Path) -> None:
+    (notebook / "other.yml").write_text("type: command\n")
+    with pytest.raises(JobFileError, match="is no pipeline"):
+        load_job("other.yml")
+    with pytest.raises(JobFileError, match="no such file"):
+        load_component("absent.yml")

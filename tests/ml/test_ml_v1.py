@@ -1,0 +1,272 @@
+"""v1 notebooks with their imports changed: real runs, and what they look at afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from windrow.errors import NotFound, UsageError
+from windrow.ml.v1.core import VERSION, Dataset, Environment, Experiment, Model, Workspace
+from windrow.ml.v1.core.compute import AmlCompute, ComputeTarget
+from windrow.ml.v1.core.datastore import Datastore
+from windrow.ml.v1.core.runconfig import DEFAULT_CPU_IMAGE, CondaDependencies, RunConfiguration
+from windrow.ml.v1.data import OutputFileDatasetConfig
+from windrow.ml.v1.data.dataset_consumption_config import DatasetConsumptionConfig
+from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParameter
+from windrow.ml.v1.pipeline.steps import ParallelRunConfig, ParallelRunStep, PythonScriptStep
+from windrow.spec import JobFileError, load_job
+
+pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.operations.jobs.JobWarning")
+"""What has no effect here (images, compute names) is said in every job of a notebook."""
+
+SIZES = """\
+import os
+
+
+def run(mini_batch, context):
+    keys = context.partition_key_value
+    return [f"{os.path.basename(name)},{keys['user']},{keys['genre']},{len(mini_batch)}" for name in mini_batch]
+"""
+
+
+@pytest.fixture
+def workspace(notebook: Path) -> Iterator[Workspace]:
+    space = Workspace.from_config(slots=1)
+    yield space
+    space.close()
+
+
+def config(**settings: Any) -> ParallelRunConfig:
+    environment = Environment(name="batch")
+    environment.python.conda_dependencies = CondaDependencies.create()  # nothing that would have to be built
+    environment.docker.base_image = DEFAULT_CPU_IMAGE
+    given: dict[str, Any] = {
+        "source_directory": "src",
+        "entry_script": "upper.py",
+        "error_threshold": 0,
+        "output_action": "append_row",
+        "append_row_file_name": "rows.txt",
+        "environment": environment,
+        "compute_target": AmlCompute(None, "cpu"),
+        "node_count": 1,
+    }
+    return ParallelRunConfig(**{**given, **settings})
+
+
+def rows_of(run: Any, step: Any, output: Any, settings: ParallelRunConfig, folder: Path) -> list[str]:
+    """As the notebooks fetch them."""
+    data = run.find_step_run(step.name)[0].get_output_data(output.name)
+    assert data.download(local_path=str(folder)) == 1
+    return (folder / data.path_on_datastore / str(settings.append_row_file_name)).read_text().splitlines()
+
+
+def test_files_by_folders(workspace: Workspace, notebook: Path) -> None:
+    (notebook / "src" / "sizes.py").write_text(SIZES)
+    store = workspace.get_default_datastore()
+    for place in ("u1/winter/piano", "u1/fall/piano", "u2/fall/disco"):
+        (notebook / "raw" / place).parent.mkdir(parents=True, exist_ok=True)
+        (notebook / "raw" / f"{place}.wav").write_text(place)
+    store.upload("raw", "parts", overwrite=True, show_progress=False)
+    dataset = Dataset.File.from_files(
+        path=(store, "parts/*/*/*.wav"), partition_format="parts/{user}/{season}/{genre}.wav", validate=False
+    )
+    assert dataset.partition_keys == ["user", "season", "genre"]
+    output = PipelineData(name="inferences", datastore=store)
+    settings = config(entry_script="sizes.py", partition_keys=["user", "genre"])
+    step = ParallelRunStep(
+        name="sum-sizes",
+        inputs=[dataset.as_named_input("files")],
+        output=output,
+        parallel_run_config=settings,
+        allow_reuse=False,
+    )
+    run = Experiment(workspace, "sizes").submit(Pipeline(workspace=workspace, steps=[step]))
+    assert run.wait_for_completion(show_output=False) == "Finished"
+    rows = rows_of(run, step, output, settings, notebook / "got")
+    assert sorted(rows) == ["disco.wav,u2,disco,1", "piano.wav,u1,piano,2", "piano.wav,u1,piano,2"]
+    assert [one.id for one in Experiment(workspace, "sizes").get_runs()] == [run.id]
+    with pytest.raises(NotFound, match="Its outputs: inferences"):
+        run.find_step_run("sum-sizes")[0].get_output_data("other")
+
+
+def test_parameters_change_a_second_submission(workspace: Workspace, notebook: Path) -> None:
+    (notebook / "other").mkdir()
+    (notebook / "other" / "d.txt").write_text("d")
+    files = PipelineParameter(name="files_param", default_value=Dataset.File.from_files("./files"))
+    consumed = DatasetConsumptionConfig("files", files).as_mount()
+    model = Dataset.File.from_files("model.txt").as_named_input("model").as_download()
+    factor = PipelineParameter("factor", 3)
+    output = PipelineData(name="rows")
+    settings = config(entry_script="score.py", mini_batch_size=PipelineParameter("size", "2"), run_max_try=1)
+    step = ParallelRunStep(
+        name="score-files",
+        inputs=[consumed],
+        side_inputs=[model],
+        arguments=["--model", model, "--factor", factor],
+        output=output,
+        parallel_run_config=settings,
+    )
+    pipeline = Pipeline(workspace=workspace, steps=[step])
+    run = pipeline.submit("scores")
+    run.wait_for_completion(show_output=False)
+    assert rows_of(run, step, output, settings, notebook / "one") == ["a.txt m1 3", "b.txt m1 3", "c.txt m1 3"]
+    again = Experiment(workspace, "scores").submit(
+        pipeline, pipeline_parameters={"factor": 9, "size": "1", "files_param": Dataset.File.from_files("other")}
+    )
+    again.wait_for_completion(show_output=False)
+    assert rows_of(again, step, output, settings, notebook / "two") == ["d.txt m1 9"]
+
+
+def test_the_output_of_a_step_is_the_input_of_the_next(workspace: Workspace, notebook: Path) -> None:
+    first_rows, last_rows = PipelineData("first_rows"), OutputFileDatasetConfig("last_rows", destination="./last")
+    settings = config()
+    first = ParallelRunStep("first", settings, [Dataset.File.from_files("files").as_named_input("files")], first_rows)
+    last = ParallelRunStep("last", settings, [first_rows.as_dataset()], last_rows)
+    loaded = Pipeline(workspace, [last, [first]]).load()
+    assert [(step.name, step.depends_on) for step in loaded.job.steps] == [("last", ("first",)), ("first", ())]
+    assert loaded.job.steps[0].outputs["last_rows"].path == str(notebook / "last")
+
+
+def test_a_pipeline_is_written_as_v2(workspace: Workspace, notebook: Path) -> None:
+    table = Dataset.Tabular.from_delimited_files("table/data.csv").keep_columns(["x"]).take(1)
+    step = ParallelRunStep(
+        "one-table", config(mini_batch_size="10kb"), [table.as_named_input("rows")], PipelineData("out")
+    )
+    pipeline = Pipeline(workspace, steps=[step])
+    assert pipeline.validate() == []
+    path = notebook / "job.yml"
+    path.write_text(pipeline.to_yaml())
+    assert load_job(path).job.run_digest == pipeline.load().job.run_digest
+    assert table.to_pandas_dataframe is not None
+    with pytest.raises(UsageError, match="further steps: keep_columns, take"):
+        table.to_pandas_dataframe()
+
+
+def test_a_config_is_saved_and_loaded(workspace: Workspace, notebook: Path) -> None:
+    settings = config(
+        mini_batch_size=PipelineParameter("size", "5"),
+        process_count_per_node=2,
+        allowed_failed_count=3,
+        allowed_failed_percent=12.5,
+        environment_variables={"A": "b"},
+        logging_level="DEBUG",
+    )
+    settings.save_to_yaml("config.yml")
+    assert ParallelRunConfig.load_yaml(workspace, "config.yml").to_plain() == settings.to_plain()
+    loaded = load_job("config.yml", ["inputs.input.path=files"])
+    assert (loaded.job.steps[0].mini_batch_size, loaded.job.steps[0].mini_batch_error_threshold) == (5, 3)
+
+
+def test_a_wrong_config_is_refused_where_it_is_made(notebook: Path) -> None:
+    with pytest.raises(JobFileError) as caught:
+        config(error_threshold=-2, output_action="append", run_max_try=0)
+    assert {problem.key for problem in caught.value.problems} == {
+        "ParallelRunConfig.error_threshold",
+        "ParallelRunConfig.output_action",
+        "ParallelRunConfig.run_max_try",
+    }
+    assert all(problem.file.endswith("test_ml_v1.py") for problem in caught.value.problems)
+
+
+def test_reserved_arguments_and_wrong_names_are_refused(workspace: Workspace) -> None:
+    step = ParallelRunStep(
+        "Score",
+        config(),
+        [Dataset.File.from_files("files").as_named_input("files")],
+        PipelineData("out"),
+        arguments=["--run_max_try", 3],
+    )
+    with pytest.raises(JobFileError) as caught:
+        Pipeline(workspace, [step]).validate()
+    assert {problem.key for problem in caught.value.problems} == {
+        "pipeline.steps.Score.name",
+        "pipeline.steps.Score.arguments",
+    }
+
+
+def test_modules_that_older_notebooks_import_are_there(workspace: Workspace, notebook: Path, capsys: Any) -> None:
+    from windrow.ml.v1.core.authentication import InteractiveLoginAuthentication
+    from windrow.ml.v1.data.datapath import DataPath
+    from windrow.ml.v1.pipeline.core.graph import PipelineParameter as OlderName
+    from windrow.ml.v1.widgets import RunDetails
+
+    assert OlderName is PipelineParameter
+    workspace.write_config()
+    assert Workspace.from_config(auth=InteractiveLoginAuthentication()).name == workspace.name
+    store = workspace.get_default_datastore()
+    assert Dataset.File.from_files(DataPath(store, "a/b")).paths == (str(notebook / "workspaceblobstore" / "a" / "b"),)
+    step = ParallelRunStep("upper", config(), [Dataset.File.from_files("files").as_named_input("f")], PipelineData("o"))
+    run = Pipeline(workspace, step).submit("x")
+    run.wait_for_completion(show_output=False)
+    RunDetails(run).show()
+    assert capsys.readouterr().out == f"{run.id}: Finished\n  upper: Finished\n"
+
+
+def test_a_script_step_becomes_a_command(workspace: Workspace) -> None:
+    from windrow.ml.v1.graph import Graph
+    from windrow.spec.nodes import Source, to_plain
+    from windrow.spec.reading import Context
+    from windrow.spec.v1.pipeline import translate
+
+    made = OutputFileDatasetConfig("made")
+    run = RunConfiguration()
+    run.environment.docker.base_image = "img"
+    step = PythonScriptStep(
+        script_name="prep.py",
+        name="Prepare data",
+        source_directory="src",
+        arguments=["--in", Dataset.File.from_files("files").as_named_input("files").as_mount(), "--out", made, 3],
+        compute_target="cpu",
+        runconfig=run,
+        params={"n": PipelineParameter("n", 4)},
+        allow_reuse=False,
+    )
+    pipeline = Pipeline(workspace, [step])
+    context = Context(Source("job", "x", "/"), embedded=True)
+    tree: Any = translate(Graph({}, "/tmp", pipeline._place).tree([step], description=None, compute=None), (), context)
+    assert not context.problems.errors
+    plain: Any = to_plain(tree)
+    assert plain["jobs"] == {
+        "Prepare_data": {
+            "type": "command",
+            "code": "src",
+            "command": 'python prep.py --in "${{inputs.files}}" --out "${{outputs.made}}" 3',
+            "environment": {"name": "environment", "image": "img"},
+            "environment_variables": {"AML_PARAMETER_n": "${{inputs.n}}"},
+            "compute": "cpu",
+            "inputs": {
+                "files": {"path": "${{parent.inputs.files}}", "mode": "ro_mount"},
+                "n": "${{parent.inputs.n}}",
+            },
+            "outputs": {"made": {"type": "uri_folder", "mode": "rw_mount"}},
+            "is_deterministic": False,
+        }
+    }
+
+
+def test_what_notebooks_do_before_their_pipeline(workspace: Workspace, notebook: Path) -> None:
+    assert VERSION
+    assert "cpu-cluster" in workspace.compute_targets
+    assert type(workspace.compute_targets["cpu-cluster"]) is AmlCompute
+    target = ComputeTarget.create(workspace, "gpu", AmlCompute.provisioning_configuration(vm_size="x"))
+    target.wait_for_completion(show_output=True)
+    assert target.get_status().serialize()["provisioningState"] == "Succeeded"
+    store = Datastore.register_azure_blob_container(
+        workspace, datastore_name="public", container_name="data", account_name="account1", overwrite=True
+    )
+    assert store.path("mnist").location == "abfss://data@account1.dfs.core.windows.net/mnist"
+    assert workspace.datastores["public"] is store
+    with pytest.raises(UsageError, match="no folder of this machine"):
+        store.upload_files(["model.txt"])
+    default = workspace.get_default_datastore()
+    default.upload_files(["./table/data.csv"], ".", "sales", overwrite=True)
+    table = Dataset.Tabular.from_delimited_files(path=(default, "sales/table/*.csv"))
+    assert table.to_pandas_dataframe().shape == (2, 2)
+    registered = table.register(workspace, "sales", create_new_version=True)
+    assert Dataset.get_by_name(workspace, "sales") is registered
+    model = Model.register(workspace, "model.txt", "model", tags={"a": "b"})
+    assert Model(workspace, "model").path == model.path == str(notebook / "model.txt")
+    with pytest.raises(NotFound, match="there is nothing at"):
+        Model.register(workspace, "absent.txt", "model")

@@ -1,0 +1,200 @@
+"""The reporter over a real store: what it leaves, again after a master that died, and where it cannot write."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from windrow_master.core.counters import Counters
+from windrow_master.core.ids import JobKey, LeaseId, StepId
+from windrow_master.core.records import AttemptRow, Dirty, JobRow, StepRow
+from windrow_master.core.states import AttemptState, JobState, StepState
+from windrow_master.shell.reporting import MARKER, Reporter
+from windrow_master.store.sqlite import SqliteStore
+
+BEGIN = 1_777_000_000.0
+KEY, STEP = JobKey(1), StepId(1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    made = SqliteStore.open(tmp_path / "state", 1 << 20)
+    yield made
+    made.close()
+
+
+def job_row(state: JobState, *, seq: int = 9, generation: int = 1) -> JobRow:
+    document = json.dumps({"steps": [{"name": "score"}]}).encode()
+    end = BEGIN + 60 if state >= JobState.COMPLETED else None
+    return JobRow(
+        KEY, "job-1", "r1", state, generation, seq, "default", 0, 1, None, "", document, "", b"[]", BEGIN, end
+    )
+
+
+def step_row(state: StepState, done: int) -> StepRow:
+    counters = Counters(planned=10, succeeded=done, items_total=10, items_ok=done, rows=done)
+    checkpoint = json.dumps({"mini_batches": 10, "items": 10, "position": None, "done": True}).encode()
+    end = BEGIN + 60 if state >= StepState.COMPLETED else None
+    return StepRow(STEP, KEY, 0, "score", state, "", b"{}", None, checkpoint, counters.to_json(), None, BEGIN + 1, end)
+
+
+def attempts(store: SqliteStore) -> list[AttemptRow]:
+    return [
+        AttemptRow(
+            LeaseId((store.lease_prefix << 32) + n + 1),
+            STEP,
+            n,
+            1,
+            "node-1",
+            "aaaa",
+            0,
+            AttemptState.SUCCEEDED,
+            0,
+            int(BEGIN * 1e6),
+            1000,
+            900,
+            800,
+            1,
+            1,
+            1,
+            "",
+            "",
+        )
+        for n in range(10)
+    ]
+
+
+def commit(store: SqliteStore, job: JobRow, step: StepRow) -> None:
+    store.commit(Dirty(jobs=[job], steps=[step], attempts=attempts(store)), [], [])
+
+
+def reporter_of(store: SqliteStore, tmp_path: Path, clock: Callable[[], float] = lambda: BEGIN + 70) -> Reporter:
+    return Reporter(store.reader(), store.incarnation, tmp_path / "state", embedded=False, clock=clock)
+
+
+def logs_of(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "jobs" / "job-1" / "logs"
+
+
+def test_who_reads_the_logs_of_an_ended_job_waits_for_its_reports(store: SqliteStore, tmp_path: Path) -> None:
+    commit(store, job_row(JobState.COMPLETED), step_row(StepState.COMPLETED, 10))
+
+    async def scenario() -> None:
+        reporter = reporter_of(store, tmp_path)
+        reporter.begin_step(STEP, logs_of(tmp_path) / "score")
+        reporter.end_job(KEY)
+        await reporter.settled(KEY)
+        assert (logs_of(tmp_path) / "job_result.txt").read_text().startswith("Job job-1: Completed\n")
+        await reporter.close()
+
+    asyncio.run(scenario())
+    step = logs_of(tmp_path) / "score"
+    assert (step / "sys" / "job_report" / "processed_mini-batches.csv").read_text().count("RUN_DONE") == 10
+    # Short where all went well: nothing about failures, nothing to do.
+    result = (step / "job_result.txt").read_text()
+    assert "What" not in result and len(result.splitlines()) < 8
+    assert not (step / "job_error.txt").exists()
+
+
+@pytest.mark.parametrize("lost", ["", MARKER, "job_result.txt", "score/sys/job_report/processed_mini-batches.csv"])
+def test_reports_that_an_earlier_master_could_not_finish_are_written_again_whole(
+    store: SqliteStore, tmp_path: Path, lost: str
+) -> None:
+    commit(store, job_row(JobState.COMPLETED), step_row(StepState.COMPLETED, 10))
+
+    async def one_master() -> None:
+        reporter = reporter_of(store, tmp_path)
+        await reporter.close()
+
+    asyncio.run(one_master())
+    logs = logs_of(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in logs.rglob("*") if path.is_file()}
+    assert before
+    if lost:
+        # What a crash leaves: nothing, or a name without content.
+        (logs / lost).write_text("")
+    asyncio.run(one_master())
+    after = {path: path.stat().st_mtime_ns for path in logs.rglob("*") if path.is_file()}
+    assert (logs / "job_result.txt").read_text().startswith("Job job-1: Completed\n")
+    assert (logs / "score/sys/job_report/processed_mini-batches.csv").read_text().count("RUN_DONE") == 10
+    if not lost:
+        assert before == after, "all was there: nothing is written again"
+
+
+def test_a_report_that_cannot_be_written_is_told_and_the_others_are_there(store: SqliteStore, tmp_path: Path) -> None:
+    commit(store, job_row(JobState.COMPLETED), step_row(StepState.COMPLETED, 10))
+    logs = logs_of(tmp_path)
+    (logs / "score" / "sys").mkdir(parents=True)
+    (logs / "score" / "sys" / "job_report").write_text("a file where a folder should be")
+    (logs / "readme.txt").mkdir()
+
+    async def scenario() -> list[str]:
+        reporter = reporter_of(store, tmp_path)
+        reporter.end_job(KEY)
+        await reporter.settled(KEY)
+        problems = reporter.problems_of(KEY)
+        await reporter.close()
+        return problems
+
+    problems = asyncio.run(scenario())
+    assert len(problems) == 3 and all("could not be written" in problem for problem in problems)
+    assert any("processed_mini-batches.csv" in problem for problem in problems)
+    assert (logs / "score" / "job_result.txt").exists() and (logs / "job_result.txt").exists()
+
+
+def test_a_job_that_runs_again_has_no_result_until_it_ends_again(store: SqliteStore, tmp_path: Path) -> None:
+    logs = logs_of(tmp_path)
+
+    async def scenario() -> None:
+        commit(store, job_row(JobState.FAILED), step_row(StepState.FAILED, 4))
+        reporter = reporter_of(store, tmp_path)
+        reporter.end_job(KEY)
+        await reporter.settled(KEY)
+        assert (logs / "job_result.txt").read_text().startswith("Job job-1: Failed\n")
+        assert (logs / "score" / "job_error.txt").exists()
+        commit(store, job_row(JobState.RUNNING, seq=12, generation=2), step_row(StepState.RUNNING, 4))
+        reporter.running(KEY)
+        reporter._look([KEY])
+        assert not (logs / "job_result.txt").exists() and not (logs / "score" / "job_error.txt").exists()
+        commit(store, job_row(JobState.COMPLETED, seq=20, generation=2), step_row(StepState.COMPLETED, 10))
+        reporter.end_job(KEY)
+        await reporter.close()
+
+    asyncio.run(scenario())
+    assert (logs / "job_result.txt").read_text().startswith("Job job-1: Completed\n")
+    assert not (logs / "score" / "job_error.txt").exists()
+
+
+def test_the_overview_of_a_running_job_grows(store: SqliteStore, tmp_path: Path) -> None:
+    now = [BEGIN + 2]
+    commit(store, job_row(JobState.RUNNING), step_row(StepState.RUNNING, 4))
+    reporter = reporter_of(store, tmp_path, clock=lambda: now[0])
+    lengths = []
+    for _ in range(4):
+        reporter._look([KEY])
+        (overview,) = (logs_of(tmp_path) / "score").glob("job_progress_overview.*.txt")
+        lengths.append(overview.stat().st_size)
+        now[0] += 12
+    assert lengths == sorted(set(lengths)), lengths
+    assert "Processed 4 of 10 mini batches in 0:00:13." in overview.read_text()
+    asyncio.run(reporter.close())
+
+
+def test_tables_begun_with_an_output_that_was_not_to_be_are_made_anew(store: SqliteStore, tmp_path: Path) -> None:
+    """Rows were lost: mini-batches ran again, and the job was cancelled meanwhile."""
+    store.commit(Dirty(jobs=[job_row(JobState.RUNNING)], steps=[step_row(StepState.RUNNING, 9)]), [], [])
+
+    async def scenario() -> None:
+        reporter = reporter_of(store, tmp_path)
+        reporter.begin_step(STEP, logs_of(tmp_path) / "score")
+        await asyncio.to_thread(reporter._tables[STEP].result)
+        commit(store, job_row(JobState.CANCELLED), step_row(StepState.CANCELLED, 9))
+        reporter.end_job(KEY)
+        await reporter.close()
+
+    asyncio.run(scenario())
+    table = logs_of(tmp_path) / "score" / "sys" / "job_report" / "processed_mini-batches.csv"
+    assert table.read_text().count("RUN_DONE") == 10

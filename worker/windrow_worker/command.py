@@ -1,0 +1,89 @@
+"""A command step's one mini-batch: a shell command, in place of a script's ``run()`` (reference 1.4).
+
+It runs in the code folder, with the environment, stdout and stderr of this process, and in its process group, so that
+whatever ends the worker ends the command. ``python`` is the interpreter of the step.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from windrow_worker.script import Script
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Tuple
+
+TAIL_BYTES = 8 << 10
+SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
+"""The first that is there; Azure ML's commands are bash's."""
+
+
+class CommandFailed(Exception):
+    """The command did not end well; ``detail`` is the end of what it wrote to stderr."""
+
+    def __init__(self, message: str, detail: str) -> None:
+        super().__init__(message)
+        self.detail = detail
+
+
+def as_script(command: str) -> Script:
+    """What the host calls for a command: ``run()`` alone."""
+
+    def run(mini_batch: List[object]) -> Tuple[object, ...]:
+        _run(command)
+        return ()
+
+    return Script(None, run, None, False)
+
+
+def _run(command: str) -> None:
+    """Raises CommandFailed, OSError."""
+    # Here: no parallel step pays for it.
+    import subprocess
+
+    shell = next((path for path in SHELLS if os.path.exists(path)), "sh")
+    environment = dict(os.environ)
+    # Not resolved: that of a virtual environment is a link, beside which its programs are.
+    own = os.path.dirname(os.path.abspath(sys.executable))
+    environment["PATH"] = own + os.pathsep + environment.get("PATH", os.defpath)
+    begin = _stderr_size()
+    code = subprocess.call([shell, "-c", command], env=environment)
+    if code:
+        tail = _stderr_since(begin)
+        last = tail.splitlines()[-1].strip() if tail else ""
+        raise CommandFailed(f"The command {_ended(code)}{': ' + last if last else ''}", tail)
+
+
+def _ended(code: int) -> str:
+    if code > 128 and code - 128 in _SIGNALS:
+        # As a shell tells of a program that a signal has ended.
+        code = 128 - code
+    if code >= 0:
+        hint = {126: " (not executable)", 127: " (no such program)"}.get(code, "")
+        return f"ended with exit code {code}{hint}"
+    why = " (perhaps for lack of memory)" if -code == signal.SIGKILL else ""
+    return f"was ended by {_SIGNALS.get(-code, f'signal {-code}')}{why}"
+
+
+_SIGNALS = {int(number): number.name for number in signal.Signals}
+
+
+def _stderr_size() -> int:
+    try:
+        return os.fstat(2).st_size
+    except OSError:
+        return 0
+
+
+def _stderr_since(begin: int) -> str:
+    """What has been written to stderr since, at most its last TAIL_BYTES; "" where that is no file that can be read."""
+    try:
+        with open("/proc/self/fd/2", "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(begin, size - TAIL_BYTES))
+            return file.read(TAIL_BYTES).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,214 @@
+"""The replay host: one mini-batch, in the user's terminal, beside its job (``boot.py --replay <config.json>``).
+
+The same host as in a job: it loads the script and the mini-batch, calls ``init()``, ``run()`` and ``shutdown()``, looks
+at what came back and makes rows of it. Only who is told differs: the person at the terminal, on standard error, in
+place of an agent. What the script prints stays on its own streams.
+
+Exit codes: 0 ``run()`` returned something of use; 1 it did not, or the script did not get so far; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from windrow_worker import failures, process
+from windrow_worker.configuration import BadConfiguration, read_configuration
+from windrow_worker.host import Host
+from windrow_worker.replay_words import bytes_in_words, duration_in_words, rows_in_words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, NoReturn, Sequence, Tuple, Union
+
+    from windrow_worker.configuration import Configuration
+    from windrow_worker.rows import Rows
+
+FAILED, INTERRUPTED = 1, 130
+LOG_LINES_SHOWN = 100
+
+
+def main(arguments: List[str]) -> NoReturn:
+    """Replays the mini-batch that the channel of the configuration file ``arguments[0]`` holds."""
+    try:
+        configuration = read_configuration(arguments[0])
+        with open(arguments[0], "rb") as file:
+            wishes = json.loads(file.read()).get("replay") or {}
+        host = ReplayHost(configuration, wishes)
+    except (BadConfiguration, OSError, ValueError, IndexError) as error:
+        process.leave(FAILED, f"The replay cannot start: {error}")
+    _tell_of_crashes()
+    try:
+        host.start()
+        host.serve()
+    except BaseException as error:
+        process.leave(FAILED, "The replay cannot go on:\n" + failures.traceback_of(error, whole=True))
+
+
+def _tell_of_crashes() -> None:
+    """Where C code crashes, Python's lines that led there are printed."""
+    try:
+        import faulthandler
+
+        faulthandler.enable()
+    except (ImportError, OSError, ValueError, AttributeError):
+        pass
+
+
+class _NoResults:
+    """In place of the channel to an agent: nobody is there to be sent a frame."""
+
+    def send(self, frame: Union[bytes, bytearray]) -> None:
+        """What it tells is told in words instead."""
+
+    def close_in_child(self) -> None:
+        """There is nothing to close."""
+
+
+class ReplayHost(Host):
+    """Tells a person what a host tells an agent. ``wishes``: the key ``replay`` of the configuration."""
+
+    def __init__(self, configuration: Configuration, wishes: Dict[str, Any]) -> None:
+        super().__init__(configuration)
+        self._results = _NoResults()  # type: ignore[assignment]
+        self._wishes = wishes
+        self._code = FAILED
+        self._was_interrupted = False
+
+    # Hooks of Host. ------------------------------------------------------------------------------------------------
+
+    def _start_failure(self, error: BaseException, stage: str) -> bytes:
+        side = super()._start_failure(error, stage)
+        self._tell_failure(error, json.loads(side)["message"], "init_failed")
+        self._show_log()
+        process.leave(INTERRUPTED if self._was_interrupted else FAILED)
+
+    def _send_failure(self, started: int, cause: str, message: str, detail: str) -> None:
+        error = sys.exc_info()[1]
+        super()._send_failure(started, cause, message, detail)
+        self._tell_failure(error, message, cause)
+        self._tell_figures()
+
+    def _send_done(self, started: int, rows: Rows, misfits: Sequence[Tuple[str, int, str]]) -> None:
+        super()._send_done(started, rows, misfits)
+        self._code = 0
+        report = self._report
+        items, results = report.item_count, report.result_count
+        if self._configuration.command:
+            _say("The command ended well.")
+            self._tell_figures()
+            return
+        if items == 0 and not report.run_us:
+            _say("run() was not called: of the mini-batch's rows none is left after the steps of its MLTable file.")
+        else:
+            what = "one result" if results == 1 else f"{results:,} results"
+            _say(f"run() returned {what} for {_items(items)}.")
+            if results < items:
+                _say(f"  In the job, {items - results:,} of them count as failed: no result came for them.")
+        for line in rows_in_words(rows, self._configuration.rows):
+            _say(line)
+        for column, count, example in misfits:
+            _say(f"  {count:,} values did not fit column {column!r}, as in {example}")
+        self._tell_figures()
+
+    def _stop(self) -> NoReturn:
+        side = self._shut_down()
+        if side:
+            told = json.loads(side)
+            _say(f"{told['message']}\n{told['detail'].rstrip()}\n  In a job this is a warning.")
+        self._show_log()
+        self._tell_outputs()
+        process.leave(INTERRUPTED if self._was_interrupted else self._code)
+
+    # Words. --------------------------------------------------------------------------------------------------------
+
+    def _tell_failure(self, error: Any, message: str, cause: str) -> None:
+        process.flush_output()
+        if isinstance(error, KeyboardInterrupt):
+            self._was_interrupted = True
+        elif type(error).__name__ == "BdbQuit":
+            # What `q` in a debugger that the script began raises.
+            _say("The debugger was left before the end.")
+            return
+        # Of what the host itself has to say (a bad return), the message says all.
+        trace = failures.script_traceback(error) if error is not None else None
+        if trace is not None:
+            sys.stderr.write(failures.traceback_of(error))
+        _say(f"{cause}: {message}")
+        if self._wishes.get("pdb") and trace is not None and not self._was_interrupted:
+            _say("The debugger stands where it was raised: w shows the stack, u and d go up and down, q ends.")
+            _debug(trace)
+
+    def _tell_figures(self) -> None:
+        report = self._report
+        whole, run = report.elapsed_us / 1e6, report.run_us / 1e6
+        if self._configuration.command:
+            _say(f"It took {duration_in_words(whole)}.")
+            return
+        _say(
+            f"It took {duration_in_words(whole)}: run() {duration_in_words(run)}, loading and writing "
+            f"{duration_in_words(max(0.0, whole - run))}, CPU {duration_in_words(report.cpu_us / 1e6)}; at most "
+            f"{bytes_in_words(report.peak_rss_kib << 10)} of memory."
+        )
+        limit = self._wishes.get("run_timeout_s") or 0
+        if limit and run > limit and not self._wishes.get("pdb"):
+            _say(f"  In the job run() is stopped after {limit:g} s: it would have been a timeout.")
+
+    def _show_log(self) -> None:
+        """What the script wrote by EntryScript().logger."""
+        configuration = self._configuration
+        path = os.path.join(configuration.log_folder, configuration.process_name + ".log.txt")
+        try:
+            with open(path, "rb") as file:
+                lines = file.read().decode("utf-8", "replace").splitlines()
+        except OSError:
+            return
+        if lines:
+            left = len(lines) - LOG_LINES_SHOWN
+            _say("EntryScript().logger wrote:" + (f" (the last {LOG_LINES_SHOWN} lines)" if left > 0 else ""))
+            for line in lines[-LOG_LINES_SHOWN:]:
+                _say(f"  {line}")
+
+    def _tell_outputs(self) -> None:
+        for name, place in sorted((self._wishes.get("outputs") or {}).items()):
+            files, size = _files_below(place)
+            if files:
+                kept = "" if self._wishes.get("kept") else "; removed now (--keep DIR keeps it)"
+                what = "1 file" if files == 1 else f"{files:,} files"
+                _say(f"Output {name}: {what}, {bytes_in_words(size)}, in {place}{kept}.")
+
+
+def _items(count: int) -> str:
+    return "1 item" if count == 1 else f"{count:,} items"
+
+
+def _say(text: str) -> None:
+    """To the person, in the order in which things happened."""
+    process.flush_output()
+    process.warn(text)
+
+
+def _debug(trace: Any) -> None:
+    import pdb
+
+    sys.stdin, sys.stdout = sys.__stdin__, sys.__stdout__
+    try:
+        pdb.post_mortem(trace)
+    except (EOFError, SystemExit):
+        pass
+
+
+def _files_below(place: str) -> Tuple[int, int]:
+    """How many files, and bytes in them."""
+    if os.path.isfile(place):
+        return 1, os.path.getsize(place)
+    count = size = 0
+    for folder, _, names in os.walk(place):
+        for name in names:
+            try:
+                size += os.lstat(os.path.join(folder, name)).st_size
+                count += 1
+            except OSError:
+                pass
+    return count, size
