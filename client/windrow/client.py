@@ -159,15 +159,22 @@ class Client(LookingCloser, AssetCalls):
         name: str | None = None,
         priority: int = 0,
         weight: int = 1,
+        since: str = "",
         on_upload: Callable[[UploadMoment], None] = lambda moment: None,
     ) -> Job:
         """Submit a job file, or what `windrow.spec.load_job` made of one; return the accepted job.
 
         `sets`: overrides, each `path=value`; `name`: wins over the file's. Code goes along unless the master has it,
         and so does data at relative paths, unless the master sees the same folder; `on_upload` is told how far it is.
+        `since`: an earlier job whose results are taken over, of items that have not changed (`last`: of this file).
         Raises windrow.spec.JobFileError with all problems of the file, RequestRefused for what the master refuses.
         """
-        return self.submit_effective(self._prepared(job, sets, name, priority, weight, on_upload))
+        effective = self._prepared(job, sets, name, priority, weight, on_upload)
+        if since:
+            from windrow.since import taking_over
+
+            effective = taking_over(self, effective, since)
+        return self.submit_effective(effective)
 
     def _prepared(
         self,

@@ -42,6 +42,7 @@ from windrow_master.rpc.refusal_log import RefusalLog
 from windrow_master.rpc.tls import server_credentials
 from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.committer import Committer
+from windrow_master.shell.earlier import EarlierJobs
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.preparation import step_folder
 from windrow_master.shell.reporting import Reporter
@@ -110,7 +111,10 @@ class MasterService:
         finisher = Finisher(store.reader(), store.record_output, store.incarnation, assets.register)
         default = config.datastores.get("default")
         reporter = Reporter(store.reader(), store.incarnation, config.state, embedded=config.embedded)
-        carrier = Carrier(core, config.state, config.outputs, places, readable, finisher, watchers, default, reporter)
+        earlier = EarlierJobs(store.reader(), config.state)
+        carrier = Carrier(
+            core, config.state, config.outputs, places, readable, finisher, watchers, earlier, default, reporter
+        )
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
@@ -124,6 +128,7 @@ class MasterService:
             None if config.embedded else datastores,
             None if default is None else default / UPLOADS,
             assets,
+            earlier,
         )
         retries = Retries(jobs, store, writer, submissions, carrier.sorted_rows)
         named: list[str] = []

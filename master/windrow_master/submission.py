@@ -30,6 +30,7 @@ from windrow_master.jobs import Jobs
 from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
 from windrow_master.roots import Roots
 from windrow_master.rpc.threads import in_thread
+from windrow_master.shell.earlier import EarlierJobs, NothingToResume
 from windrow_master.shell.preparation import resolved
 
 DOCUMENT_BYTES_MAX = 4 << 20
@@ -56,12 +57,15 @@ class Submissions:
         datastores: Roots | None = None,
         uploads: Path | None = None,
         assets: Assets | None = None,
+        earlier: EarlierJobs | None = None,
     ) -> None:
         """`outputs_root`: where outputs without a path go; `places`: what addresses of datastores mean;
         `datastores`: in these every path must lie, links followed; None: an embedded master, where all may be used.
-        `uploads`: data of clients, which no job writes to. `assets`: those that are registered.
+        `uploads`: data of clients, which no job writes to. `assets`: those that are registered. `earlier`: jobs whose
+        results may be taken over.
         """
         self._assets = assets
+        self._earlier = earlier
         self._jobs = jobs
         self._artifacts = artifacts
         self._outputs_root = outputs_root
@@ -83,6 +87,12 @@ class Submissions:
                 await in_thread(self._assets.refuse_taken, job.steps)
             except AssetRefused as error:
                 raise SubmissionInvalid(error.reason, str(error)) from error
+        if self._earlier is not None:
+            for step in job.steps:
+                try:
+                    await in_thread(self._earlier.find, step)
+                except NothingToResume as error:
+                    raise SubmissionInvalid("JOB_INVALID", str(error)) from error
         job_id = job.name or make_job_id(job)
         if self._jobs.find(job_id) is not None:
             raise SubmissionInvalid(

@@ -50,6 +50,7 @@ def run_with_kills(tmp_path: Path, kill_at: Callable[[int], bool]) -> list[Any]:
         "datastores": {},
         "roots": None,
         "rows_folder": None,
+        "earlier": None,
     }
     submitted: list[Any] = []
 

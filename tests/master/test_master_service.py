@@ -77,7 +77,7 @@ def finished_with(error: Exception, folder: Path) -> tuple[list[Any], list[BaseE
         submitted: list[Any] = []
         fatal: list[BaseException] = []
         finisher = FailingFinisher(error)
-        carrier = Carrier(Core(1, 1), folder, folder, Datastores({}), None, finisher, Watchers())
+        carrier = Carrier(Core(1, 1), folder, folder, Datastores({}), None, finisher, Watchers(), None)  # type: ignore[arg-type]
         carrier.attach(submitted.append, fatal.append)  # type: ignore[arg-type]
         await asyncio.wait_for(carrier._finish(work_of(folder)), DEADLINE_S)
         finisher.close()

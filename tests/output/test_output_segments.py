@@ -56,6 +56,43 @@ def test_rows_are_where_they_are_said_to_be(tmp_path: Path) -> None:
     made.close()
 
 
+def test_rows_of_an_earlier_jobs_segment_are_named_here_and_outlive_it(tmp_path: Path) -> None:
+    (tmp_path / "before").mkdir()
+    source = tmp_path / "before" / "1-1.rows"
+    source.write_bytes(b"first second ")
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "3-1.rows").touch()  # as a backup that was brought back may have left it
+    made, segments = writer(folder), []
+    over = [
+        RowBlock(STEP, b"", "", 6, zlib.crc32(text), str(source), at) for text, at in ((b"first ", 0), (b"second", 6))
+    ]
+    for group in ([over[0], block(b"own")], [over[1]], over):
+        places = made.append(group)
+        segments = made.sync()
+        # Every group names it: which of them is committed first is not known.
+        assert any(row.length == 13 for row in segments)
+    source.unlink()
+    assert [read(folder, segments, place) for place in places] == [b"first ", b"second"]
+    source.write_bytes(b"")
+    made.close()
+
+
+def test_a_segment_that_cannot_be_linked_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(source: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, "another file system")
+
+    monkeypatch.setattr(os, "link", link)
+    source = tmp_path / "before.rows"
+    source.write_bytes(b"rows")
+    made = writer(tmp_path)
+    (place,) = made.append([RowBlock(STEP, b"", "", 4, zlib.crc32(b"rows"), str(source))])
+    assert read(tmp_path, made.sync(), place) == b"rows"
+    source.unlink()
+    with pytest.raises(SegmentError, match=r"gone\.rows"):
+        made.append([RowBlock(STEP, b"", "", 4, 0, str(tmp_path / "gone.rows"))])
+
+
 def test_each_step_has_a_segment_of_its_own(tmp_path: Path) -> None:
     for name in ("1", "2"):
         (tmp_path / name).mkdir()

@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -22,6 +23,8 @@ class MiniBatch(NamedTuple):
     recipe_offset: int
     recipe_length: int
     rank: int | None = None
+    before: int = -1
+    """Of the earlier job, the mini-batch that it is."""
 
 
 def request_line(
@@ -47,6 +50,7 @@ def request_line(
         "exact_row_index": False,
         "mixed_types": False,
         "rows_folder": str(step / "rows"),
+        "earlier": None,
         **more,
     }
     return json.dumps(request).encode() + b"\n"
@@ -61,9 +65,13 @@ def read_message(said: IO[bytes]) -> tuple[dict[str, Any], list[MiniBatch]] | No
     message = json.loads(said.read(json_length))
     records = said.read(records_length)
     count = message.get("count", 0)
-    ranks = struct.unpack(f"<{count}Q", records[count * RECORD.size :]) if message.get("ranked") else [None] * count
     unpacked = RECORD.iter_unpack(records[: count * RECORD.size])
-    return message, [MiniBatch(*values, rank) for values, rank in zip(unpacked, ranks, strict=True)]
+    rest = records[count * RECORD.size :]
+    ranks: Sequence[int | None] = [None] * count
+    if message.get("ranked"):
+        ranks, rest = struct.unpack(f"<{count}Q", rest[: 8 * count]), rest[8 * count :]
+    before = struct.unpack(f"<{count}q", rest) if rest else [-1] * count
+    return message, [MiniBatch(*values, *more) for values, *more in zip(unpacked, ranks, before, strict=True)]
 
 
 class Planner:

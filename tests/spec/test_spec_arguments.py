@@ -211,7 +211,7 @@ def test_a_bad_runtime_argument_is_an_error(workspace: Workspace, arguments: str
         ("--push_metrics_to_parent True --metrics_name_prefix x", []),
         ("--profiling_module cProfile", []),
         ("--output_action append_row", ["no effect"]),
-        ("--resume_from job", ["no effect"]),
+        ("--resume_from job", []),
         ("--append_row_safe_output true", []),
         ("--amlbi_pf_enabled True --amlbi_pf_run_mode component", []),
         ("--amlbi_mini_batch_rows 5", ["without --amlbi_file_format"]),

@@ -24,7 +24,7 @@ from windrow.cli import (
     validate,
 )
 from windrow.cli.messages import report
-from windrow.cli.options import Environments, EnvironmentsChoice, OutputForm, Sets, guarded
+from windrow.cli.options import Environments, EnvironmentsChoice, OutputForm, Sets, Since, guarded, refuse_since
 from windrow.cli.run_options import RunOptions
 from windrow.errors import UsageError
 
@@ -114,6 +114,7 @@ def run(
             "--keep-rows", help="The file or its code changed: still finish the unfinished run, as it was begun."
         ),
     ] = False,
+    since: Since = "",
     exact_row_index: Annotated[
         bool,
         typer.Option(
@@ -133,6 +134,7 @@ def run(
     """
     if restart and keep_rows:
         raise typer.BadParameter("--restart and --keep-rows exclude each other: drop the unfinished run, or finish it.")
+    refuse_since(dry_run=dry_run, since=since)
     options = RunOptions(file)
     options.sets = sets or []
     options.datastores = datastores or []
@@ -141,7 +143,7 @@ def run(
     options.environments = environments.value
     options.slots = slots
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
-    options.exact_row_index, options.dry_run = exact_row_index, dry_run
+    options.exact_row_index, options.dry_run, options.since = exact_row_index, dry_run, since
     options.output = output.value
     return early.run(options)
 

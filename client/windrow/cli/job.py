@@ -18,9 +18,11 @@ from windrow.cli.options import (
     Output,
     OutputForm,
     Sets,
+    Since,
     State,
     guarded,
     open_client,
+    refuse_since,
     warn_read_only,
 )
 from windrow.cli.place import place_options
@@ -50,6 +52,7 @@ def create(
     sets: Sets = None,
     name: Annotated[str | None, typer.Option(help="Name of the job; wins over the file's.")] = None,
     priority: Annotated[int, typer.Option(help="Higher goes first.", min=-1000, max=1000)] = 0,
+    since: Since = "",
     stream: Annotated[bool, typer.Option("--stream", help="Follow it to its end.")] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="With --stream: exit code 3 for tolerated failures.")
@@ -66,6 +69,7 @@ def create(
 
     Data at relative paths goes along, unless the master sees the same folder. Broken off, the same command goes on.
     """
+    refuse_since(dry_run=dry_run, since=since)
     with open_client(master, state, live=True) as client:
         if dry_run:
             from windrow.cli.dry_run import dry_create
@@ -73,7 +77,9 @@ def create(
             as_json = output is OutputForm.JSON
             return dry_create(client, str(file), sets=sets or (), name=name, priority=priority, as_json=as_json)
         with UploadDisplay(quiet=output is OutputForm.JSON) as display:
-            job = client.submit(file, sets=sets or (), name=name, priority=priority, on_upload=display.show)
+            job = client.submit(
+                file, sets=sets or (), name=name, priority=priority, since=since, on_upload=display.show
+            )
         for warning in job.warnings if output is OutputForm.TEXT else ():
             out(f"warning: {warning}")
         if stream:

@@ -68,6 +68,14 @@ State = Annotated[
         help="Instead: the state folder of runs on this machine [default, without a master: .windrow].",
     ),
 ]
+Since = Annotated[
+    str,
+    typer.Option(
+        metavar="JOB",
+        help="Take over the results of an earlier job (last: of this file), and run only items that are new, have "
+        "changed, or have no result there.",
+    ),
+]
 Output = Annotated[OutputForm, typer.Option("--output", "-o", help="json: one JSON document on standard output.")]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.", autocompletion=completion.job_names)]
 Sets = Annotated[
@@ -118,6 +126,14 @@ def state_of(master: str | None, state: Path | None) -> Path | None:
     if state is None and not master and Contexts().in_use() is None and Path(state_folder.DEFAULT, DATABASE).is_file():
         return Path(state_folder.DEFAULT)
     return state
+
+
+def refuse_since(*, dry_run: bool, since: str) -> None:
+    """Raises UsageError for both together."""
+    if dry_run and since:
+        raise UsageError(
+            "--dry-run tells how the whole input is divided, not what --since leaves of it. Give one of the two."
+        )
 
 
 @contextmanager

@@ -233,7 +233,14 @@ class _Run:
         if loaded is None or options.retried:
             begun = retry(client, options.retried, loaded, session.folder)
         else:
-            begun = begin(client, loaded, session.folder, restart=options.restart, keep_rows=options.keep_rows)
+            begun = begin(
+                client,
+                loaded,
+                session.folder,
+                restart=options.restart,
+                keep_rows=options.keep_rows,
+                since=options.since,
+            )
         self._display = make_display(options.output, quiet=options.no_progress)
         self._display.begin(begun.job, continued=begun.continued)
         if session.attached:

@@ -17,6 +17,7 @@ FLAGS = {
     "--no-progress": "no_progress",
 }
 VALUES = {
+    "--since": "since",
     "--state": "state",
     "--python": "python",
     "--environments": "environments",
@@ -40,6 +41,7 @@ class RunOptions:
         self.environments = "own" if os.environ.get("WINDROW_ENVIRONMENTS") == "own" else "build"
         self.slots: int | None = None
         self.dry_run = False
+        self.since = ""
         self.restart = False
         self.keep_rows = False
         self.exact_row_index = False
@@ -68,7 +70,8 @@ def parse(arguments: list[str]) -> RunOptions | None:
             options.job_file = argument
     if os.environ.get("WINDROW_ENVIRONMENTS", "build") not in CHOICES["environments"]:
         return None  # whoever says so in words
-    return options if options.job_file and not (options.restart and options.keep_rows) else None
+    excluded = (options.restart and options.keep_rows) or (options.dry_run and options.since)
+    return options if options.job_file and not excluded else None
 
 
 def _take(options: RunOptions, name: str, text: str) -> bool:

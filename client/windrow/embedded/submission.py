@@ -37,14 +37,22 @@ class Begun(NamedTuple):
     others: tuple[Job, ...] = ()
 
 
-def begin(client: Client, loaded: LoadedJob, folder: str, *, restart: bool = False, keep_rows: bool = False) -> Begun:
+def begin(
+    client: Client,
+    loaded: LoadedJob,
+    folder: str,
+    *,
+    restart: bool = False,
+    keep_rows: bool = False,
+    since: str = "",
+) -> Begun:
     """Continue the unfinished run of this job file in a state folder, or submit a new one.
 
     Until `untold.forget` it counts as one whose end nobody knows. `restart`: cancel what is unfinished and begin anew.
     `keep_rows`: continue the unfinished run as it was begun, although the job file or its code have changed since.
-    Raises RunChanged, and what `Client.submit` raises.
+    `since`: see `windrow.since`. Raises RunChanged, and what `Client.submit` raises.
     """
-    begun = _choose(client, loaded, folder, restart=restart, keep_rows=keep_rows)
+    begun = _choose(client, loaded, folder, since, restart=restart, keep_rows=keep_rows)
     untold.remember(folder, begun.job.job_id)
     return begun
 
@@ -62,8 +70,12 @@ def retry(client: Client, job_id: str, loaded: LoadedJob | None, folder: str) ->
     return Begun(job, True, tuple(others))
 
 
-def _choose(client: Client, loaded: LoadedJob, folder: str, *, restart: bool, keep_rows: bool) -> Begun:
+def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, restart: bool, keep_rows: bool) -> Begun:
     effective = client.upload_code(loaded)
+    if since:
+        from windrow.since import taking_over
+
+        effective = taking_over(client, effective, since)
     unfinished = [job for job in client.list_jobs() if not job.state.ended]
     same_file, others = _split(client, unfinished, effective.job_file)
     going = [job for job in same_file if job.state is not JobState.CANCELLING]

@@ -79,9 +79,7 @@ EXACT_ONLY: dict[str, RuntimeArgument] = {
     "output_action": RuntimeArgument(Field("text", effect=_TO_SCRIPT)),
     "partition_keys": RuntimeArgument(Field("text"), "partition_keys"),
     # Seen in shipped components (2.3).
-    "resume_from": RuntimeArgument(
-        Field("text", effect="earlier results of another job are not taken over; all mini-batches run")
-    ),
+    "resume_from": RuntimeArgument(Field("text"), "resume_from"),
     "append_row_safe_output": RuntimeArgument(Field("bool")),  # rows are always whole
     "amlbi_async_mode": RuntimeArgument(Field("bool"), "amlbi_async_mode"),
     "amlbi_dataframe_mixed_types": RuntimeArgument(Field("bool"), "mixed_types"),

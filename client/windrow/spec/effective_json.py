@@ -57,6 +57,7 @@ _LATER: dict[str, dict[str, Any]] = {
         "metrics_name_prefix": "",
         "push_metrics_to_parent": False,
         "profiling_module": None,
+        "resume_from": None,
     },
     "rows": {"format": "text"},
     "data": {"asset": None},
@@ -337,6 +338,7 @@ class _Reader(ValueReader):
                 "metrics_name_prefix": self.text,
                 "push_metrics_to_parent": self.flag,
                 "profiling_module": self.optional(self.one_of("cProfile", "profile")),
+                "resume_from": self.optional(self.text),
                 "rows": self._rows,
             },
         )

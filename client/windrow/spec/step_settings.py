@@ -57,6 +57,7 @@ DEFAULTS: dict[str, Any] = {
     "metrics_name_prefix": "",
     "push_metrics_to_parent": False,
     "profiling_module": None,
+    "resume_from": None,
     "dataframe_header": None,
     "append_row_file_name": None,
     "append_row_format": None,

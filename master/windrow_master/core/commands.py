@@ -253,6 +253,21 @@ class RemoveNode(NamedTuple):
     node_id: NodeId
 
 
+class TakenOver(NamedTuple):
+    """The outcome of a mini-batch of an earlier job that counts for one of this: every item had a result.
+
+    `source`, `offset`, `length`, `crc32`: where its rows lie, in a segment (an absolute path); no source: it has none.
+    """
+
+    mini_batch: int
+    item_count: int
+    row_count: int
+    source: str
+    offset: int
+    length: int
+    crc32: int
+
+
 class PlanGroup(NamedTuple):
     """The planner hands over a group. A compare-and-swap on the checkpoint.
 
@@ -271,6 +286,10 @@ class PlanGroup(NamedTuple):
     warnings: tuple[str, ...] = ()
     ranks: bytes = b""
     """n x `<Q`: the higher, the sooner it runs; empty: in their order."""
+    taken: tuple[TakenOver, ...] = ()
+    """Ascending; of the group's mini-batches, those that have an outcome already."""
+    header: bytes | None = None
+    """What the rows of those taken over agree on."""
 
 
 class FailStep(NamedTuple):

@@ -7,11 +7,13 @@ State machine of a mini-batch (states.MiniBatchState):
     LEASED    -> QUEUED     released, node lost, or failed with tries left
     LEASED    -> FAILED     failed, no tries left
     SUCCEEDED -> QUEUED     its committed rows could not be read again (rows_lost)
+    planned   -> SUCCEEDED  plans.on_plan_group: the outcome of an earlier job's mini-batch is taken over
     QUEUED, LEASED -> CANCELLED  the step failed or was cancelled
 
 Invariants:
 1. A mini-batch is LEASED exactly when one lease in `CoreState.leases` names it.
-2. `lease_ids[i]` is not 0 exactly when an attempt's outcome counts for i: SUCCEEDED, or FAILED by an attempt.
+2. `lease_ids[i]` is not 0 exactly when an attempt's outcome counts for i: SUCCEEDED and not taken over, or FAILED by
+   an attempt.
 3. QUEUED exactly when its index is in the step's ready queue (as long as the step runs).
 """
 

@@ -64,7 +64,8 @@ class StepRow(NamedTuple):
 
 
 class PlannedRows(NamedTuple):
-    """Newly planned mini-batches of one step, as the planner's packed records: inserted, in state QUEUED.
+    """Newly planned mini-batches of one step, as the planner's packed records: inserted, in state QUEUED (`outcomes` of
+    the same group tell of those that are taken over).
 
     Their mini-batch ids are `step_id << 32 | index`, index counting up from `first_index`.
     """
@@ -173,6 +174,10 @@ class RowBlock(NamedTuple):
     """Name of the staged segment, relative to the step's segments folder; "" when the rows are inline."""
     length: int
     crc32: int
+    source: str = ""
+    """Path of a segment of an earlier job, in which the rows lie; "" for all others."""
+    offset: int = 0
+    """In `source`."""
 
 
 @dataclass

@@ -37,7 +37,6 @@ from windrow_master.core.commands import (
     FinishStep,
     Moment,
     PauseJob,
-    PlanGroup,
     PostponeFinish,
     Refused,
     StartStep,
@@ -45,8 +44,6 @@ from windrow_master.core.commands import (
 )
 from windrow_master.core.counters import counted
 from windrow_master.core.ids import JobKey, LeaseId, StepId
-from windrow_master.core.mini_batches import RANK
-from windrow_master.core.records import PlannedRows
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold
@@ -111,46 +108,6 @@ def on_start_step(state: CoreState, command: StartStep, now: Moment) -> None:
     if step is not None and step.state == StepState.RUNNING and step.paths != command.paths:
         step.paths = command.paths
         state.touch_step(step)
-
-
-def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
-    """Take over a group of mini-batches, exactly once: the checkpoint it went on from must be the stored one."""
-    step = state.steps.get(command.step_id)
-    if step is None or step.state != StepState.RUNNING or step.planned or step.checkpoint != command.start:
-        return False
-    if command.first_mini_batch != len(step.mini_batches) or (command.reader is None and step.reader is None):
-        return False
-    job = state.jobs[step.job_key]
-    items = step.mini_batches.append(command.records)
-    count = len(step.mini_batches) - command.first_mini_batch
-    if command.reader is not None:
-        step.reader = command.reader
-    step.checkpoint = command.end
-    step.planned = command.done
-    step.counters.planned += count
-    step.counters.items_total += items
-    if command.ranks:
-        ranks = (rank for (rank,) in RANK.iter_unpack(command.ranks))
-        step.ready.add_ranked(range(command.first_mini_batch, len(step.mini_batches)), ranks)
-    else:
-        step.ready.add_fresh(command.first_mini_batch, len(step.mini_batches))
-    step.progress_s = now.monotonic_s
-    if count and not command.first_mini_batch:
-        state.add_event(now, job.job_key, "first_task_scheduled", step.settings.name)
-    if command.done:
-        state.add_event(now, job.job_key, "all_tasks_scheduled", step.settings.name)
-    if count:
-        state.dirty.planned.append(
-            PlannedRows(step.step_id, command.first_mini_batch, job.generation, command.records, command.ranks)
-        )
-    for warning in command.warnings:
-        if warning not in job.warnings:
-            job.warnings.append(warning)
-    state.touch_step(step)
-    state.scheduling_wanted = True
-    if command.done:
-        settle_step(state, step, now)
-    return True
 
 
 def settle_step(state: CoreState, step: Step, now: Moment) -> None:

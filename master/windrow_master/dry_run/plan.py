@@ -181,7 +181,7 @@ def _division(
     folder = question.folder / str(number)
     folder.mkdir()
     division = Division(folder, question.limits)
-    request = planning_request(effective, paths, folder, question.datastores, None, folder / "rows")
+    request = planning_request(effective, paths, folder, question.datastores, None, folder / "rows", None)
     division.run(request)
     told = division.to_dict()
     told["reads"] = [

@@ -15,6 +15,8 @@ COPY_BYTES = 1 << 20
 # EXDEV: another file system (before Linux 5.3, or of different types); the others: the file system cannot.
 NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 
+NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
+
 
 class Files:
     """Plain system calls. All raise OSError."""
@@ -57,6 +59,17 @@ class Files:
             offset += copied
             length -= copied
 
+    def link(self, source: Path, target: Path) -> int:
+        """Give a synced file that nobody changes another name, where the file system can; else copy it, synced. Return
+        its length. Raises FileExistsError: there is such a name."""
+        try:
+            os.link(source, target)
+        except OSError as error:
+            if error.errno not in NO_LINK:
+                raise
+            self._copy_whole(source, target)
+        return target.stat().st_size
+
     def sync(self, descriptor: int) -> None:
         """Bring a file's content and length to the disk."""
         os.fdatasync(descriptor)
@@ -80,6 +93,18 @@ class Files:
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""
         os.close(descriptor)
+
+    def _copy_whole(self, source: Path, target: Path) -> None:
+        read = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            written = self.create(target)
+            try:
+                self.copy(read, 0, os.fstat(read).st_size, written)
+                self.sync(written)
+            finally:
+                os.close(written)
+        finally:
+            os.close(read)
 
     def _copy_plainly(self, source: int, offset: int, length: int, target: int) -> None:
         while length:

@@ -6,6 +6,7 @@ State machine of a segment:
     OPEN    -> OPEN     appended, synced, named by commits, again and again
     OPEN    -> SEALED   full, its step ended, the writer closed, or any write or sync of it failed
     staged  -> SEALED   a file of `staging`, whole and synced already: becomes a segment when a block names it
+    earlier -> SEALED   a segment of an earlier job's step, linked (else copied) here when a block first names it
 
 Invariants:
 1. A segment is written to only by the incarnation in its name (O_EXCL), only at its end, only while OPEN.
@@ -82,6 +83,8 @@ class SegmentWriter:
         self._touched: dict[int, _Segment] = {}
         self._sealed: list[SegmentRow] = []
         self._adopted: list[SegmentRow] = []
+        self._earlier: dict[tuple[StepId, str], SegmentRow] = {}
+        """Segments of earlier jobs that have been brought here, by step and path."""
 
     def append(self, blocks: Sequence[RowBlock]) -> list[RowRange]:
         """Append the rows of a group; `result[i]` says where `blocks[i]` lies.
@@ -92,7 +95,9 @@ class SegmentWriter:
         ranges: list[RowRange | None] = [None] * len(blocks)
         inline: dict[StepId, list[int]] = {}
         for number, block in enumerate(blocks):
-            if block.staged_segment:
+            if block.source:
+                ranges[number] = self._take_over(block)
+            elif block.staged_segment:
                 ranges[number] = self._adopt(block)
             else:
                 inline.setdefault(block.step_id, []).append(number)
@@ -188,6 +193,30 @@ class SegmentWriter:
             SegmentRow(segment_id, block.step_id, path.name, self._incarnation, SegmentState.SEALED, block.length)
         )
         return RowRange(segment_id, 0, block.length, block.crc32)
+
+    def _take_over(self, block: RowBlock) -> RowRange:
+        """The earlier job may be deleted, so its segment gets another name here."""
+        found = self._earlier.get((block.step_id, block.source))
+        if found is None:
+            found = self._earlier[block.step_id, block.source] = self._bring(block.step_id, Path(block.source))
+        if found not in self._adopted:
+            # With each group: which of them is committed first is not known here.
+            self._adopted.append(found)
+        return RowRange(found.segment_id, block.offset, block.length, block.crc32)
+
+    def _bring(self, step_id: StepId, source: Path) -> SegmentRow:
+        folder = self._folder_of(step_id)
+        while True:
+            self._count += 1
+            path = folder / f"{self._incarnation}-{self._count}.rows"
+            try:
+                length = self._files.link(source, path)
+                self._files.sync_folder(folder)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise _failed("taken over", source, error) from error
+            return SegmentRow(self._segment_id(), step_id, path.name, self._incarnation, SegmentState.SEALED, length)
 
     def _segment_id(self) -> int:
         return self._incarnation << NUMBER_SHIFT | self._count

@@ -54,6 +54,8 @@ def plan(request: Request, output: Output) -> None:
         return
     journal = Journal(request.step_folder, start or Checkpoint())
     emitter = Emitter(output, journal, start)
+    if request.earlier is not None:
+        emitter.take_over(request.earlier)
     if not request.inputs:
         plan_without_input(request.rank_mini_batch_count, emitter)
         return

@@ -14,9 +14,11 @@ import json
 import os
 import struct
 import time
+from array import array
 from typing import Any
 
 from windrow_master.planning.checkpoint import Checkpoint
+from windrow_master.planning.earlier import NONE, Earlier, EarlierRecipes
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.journal import Journal
 
@@ -72,6 +74,12 @@ class Emitter:
         self._reader: dict[str, Any] | None = None
         self._records: list[bytes] = []
         self._ranks: list[bytes] = []
+        self._is_first = start is None
+        self._taken: list[int] = []
+        self._earlier: Earlier | None = None
+        self._recipes_known: EarlierRecipes | None = None
+        self.taken_over = 0
+        """How many mini-batches this planner has found to be done in the earlier job."""
         self._size = GROUP_FIRST
         self._since = time.monotonic()
         self._warnings: list[str] = []
@@ -80,6 +88,10 @@ class Emitter:
     def set_reader(self, reader: dict[str, Any]) -> None:
         """What all recipes of the step have in common; travels with the first group."""
         self._reader = reader
+
+    def take_over(self, earlier: Earlier) -> None:
+        """From now on, mini-batches that are those of an earlier job are."""
+        self._earlier = earlier
 
     def warn(self, text: str) -> None:
         """Tell the user something with the next group; so many, then only their number."""
@@ -91,7 +103,7 @@ class Emitter:
     def begin_input(self, number: int) -> Any:
         """The mini-batches to come are those of this one of several inputs. Return the position in it to go on from;
         None: from its beginning."""
-        start: dict[str, Any] = self._start or {}
+        start: dict[str, Any] = self._start if isinstance(self._start, dict) else {}
         resumed = start.get("input") == number
         self._input = number
         self._input_mini_batches = int(resumed)
@@ -115,19 +127,38 @@ class Emitter:
         runs; a step's mini-batches have one all, or none has.
         """
         self._make_room()
-        self._add(items, offset, length, position, rank)
+        self._add(items, offset, length, position, rank, NONE)
 
     def add_recipe(self, items: int, recipe: bytes, position: Any, rank: int | None = None) -> None:
         """Write the recipe of a mini-batch, and add it; what is sent before has no part of it."""
         self._make_room()
         recipe = self.mark + recipe
-        self._add(items, self._journal.recipes.append(recipe), len(recipe), position, rank)
+        before = self._find(recipe)
+        self._add(items, self._journal.recipes.append(recipe), len(recipe), position, rank, before)
+
+    def add_earlier(self, items: int, recipe: bytes, position: Any, before: int) -> None:
+        """As `add_recipe`, for a name list of which the result is taken over; its NUL is written behind it."""
+        self._make_room()
+        offset = self._journal.recipes.append(recipe + b"\0")
+        self._add(items, offset, len(recipe), position, None, before)
+
+    def _find(self, recipe: bytes) -> int:
+        if self._earlier is None:
+            return NONE
+        if self._recipes_known is None:
+            reader = self._earlier.reader if self._earlier.is_decided else self._reader
+            if reader is None or not self._earlier.reads_alike(reader):
+                self.warn(f"The input is read otherwise than in job {self._earlier.job_id}: all of it runs again.")
+                self._earlier = None
+                return NONE
+            self._recipes_known = EarlierRecipes(self._earlier, reader)
+        return self._recipes_known.find(recipe)
 
     def _make_room(self) -> None:
         if len(self._records) >= self._size or (self._records and time.monotonic() - self._since > GROUP_S):
             self._send(done=False)
 
-    def _add(self, items: int, offset: int, length: int, position: Any, rank: int | None) -> None:
+    def _add(self, items: int, offset: int, length: int, position: Any, rank: int | None, before: int) -> None:
         if length > RECIPE_BYTES_MAX or items > ITEMS_MAX:
             raise PlanningError(f"A mini-batch of {items} items is too large; make mini_batch_size smaller.")
         if not self._records:
@@ -135,6 +166,8 @@ class Emitter:
         self._records.append(RECORD.pack(self.items, items, offset, length))
         if rank is not None:
             self._ranks.append(RANK.pack(rank))
+        self._taken.append(before)
+        self.taken_over += before != NONE
         self._mini_batches += 1
         self._input_mini_batches += 1
         self.items += items
@@ -142,6 +175,11 @@ class Emitter:
 
     def finish(self) -> None:
         """Send the last group."""
+        if self._recipes_known is not None and self._is_first:
+            self.warn(
+                f"Results of job {self._recipes_known.job_id} are taken over: {self.taken_over:,} of "
+                f"{self._mini_batches:,} mini-batches. The others are new, have changed, or have no result there."
+            )
         self._send(done=True)
 
     def _send(self, *, done: bool) -> None:
@@ -161,10 +199,14 @@ class Emitter:
             message["reader"] = self._reader
         if self._ranks:
             message["ranked"] = True
-        self._output.send(message, b"".join(self._records + self._ranks))
+        taken = b""
+        if any(before != NONE for before in self._taken):
+            taken = array("q", self._taken).tobytes()
+        self._output.send(message, b"".join(self._records + self._ranks) + taken)
         self._sent = end
         self._records.clear()
         self._ranks.clear()
+        self._taken.clear()
         self._size = min(self._size * GROUP_GROWTH, GROUP_MAX)
 
     def _take_warnings(self) -> list[str]:

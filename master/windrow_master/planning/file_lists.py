@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow_master.planning.checkpoint import Checkpoint
+from windrow_master.planning.earlier import NONE
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.entries import AnyEntry, common_root, nothing_found
 from windrow_master.planning.errors import PlanningError
@@ -49,20 +50,112 @@ def plan_file_lists(lists: Sequence[FileList], request: Request, journal: Journa
     start = request.checkpoint
     entries = [entry for one in lists for entry in one.entries]
     root = common_root(entries)
-    emitter.set_reader(_reader(lists, entries, root))
+    reader = _reader(lists, entries, root)
+    emitter.set_reader(reader)
+    taking_over = None if request.earlier is None else TakingOver(lists, root, reader, request, journal, emitter)
+    if taking_over is not None and taking_over.run():
+        start = None
     frontier = None if start is None else start.position["frontier"]
     size = FILES_DEFAULT if request.mini_batch_size is None else request.mini_batch_size
     begin, first = _next_of(start), 0
+    if taking_over is not None:
+        begin = max(begin, taking_over.recipes_bytes)
     for number, one in enumerate(lists):
         behind = first + len(one.entries)
         if frontier is None or frontier["entry"] < behind:
             if len(lists) > 1:
                 emitter.begin_input(number)
             with about(one.given, request, emitter):
-                begin = _plan_one(one, first, root, size, begin, start, journal, emitter)
+                begin = _plan_one(one, first, root, size, begin, start, journal, emitter, taking_over)
             start = frontier = None
         first = behind
     emitter.finish()
+
+
+def in_recipes(names: list[bytes], entry: AnyEntry, root: bytes) -> list[bytes]:
+    """Names of an entry as recipes have them."""
+    return names if root else [os.path.join(entry.folder, name) for name in names]
+
+
+class TakingOver:
+    """Mini-batches of an earlier job, all files of which are in these lists, unchanged: they come first.
+
+    What is left of the lists is divided behind them. `recipes_bytes`: where in the recipes they end; `names`: theirs.
+    """
+
+    def __init__(
+        self,
+        lists: Sequence[FileList],
+        root: bytes,
+        reader: dict[str, Any],
+        request: Request,
+        journal: Journal,
+        emitter: Emitter,
+    ) -> None:
+        assert request.earlier is not None
+        self._lists = lists
+        self._root = root
+        self._reader = reader
+        self._earlier = request.earlier
+        self._start = request.checkpoint
+        self._journal = journal
+        self._emitter = emitter
+        self.recipes_bytes = 0
+        self.names: set[bytes] = set()
+
+    def run(self) -> bool:
+        """Emit them. Returns whether dividing what is left has not begun yet. Raises PlanningError."""
+        position = None if self._start is None else self._start.position["frontier"]
+        done = 0
+        if position is not None:
+            if "earlier" not in position:
+                self.recipes_bytes = position["taken"]
+                self._note_names()
+                return False
+            done = position["earlier"]
+            assert self._start is not None
+            self.recipes_bytes = self._start.recipes_bytes
+        why = self._why_nothing()
+        if why:
+            self._emitter.warn(f"Of job {self._earlier.job_id} nothing is taken over: {why}. All files run.")
+            return True
+        there = {name for one in self._lists for entry in one.entries for name in self._listed(entry)}
+        for number, one in enumerate(self._earlier.mini_batches(done), done):
+            names = one.recipe.split(b"\0")
+            if one.mini_batch != NONE and all(name in there and self._is_unchanged(name) for name in names):
+                end = self._journal.recipes.length + len(one.recipe) + 1
+                self._emitter.add_earlier(len(names), one.recipe, end, one.mini_batch)
+                self.recipes_bytes = end
+            self._emitter.frontier = {"entry": -1, "earlier": number + 1}
+        self._note_names()
+        left = len(there) - len(self.names)
+        self._emitter.warn(
+            f"Results of job {self._earlier.job_id} are taken over: {len(self.names):,} files; {left:,} are new, have "
+            "changed, or have no result there."
+        )
+        return True
+
+    def _why_nothing(self) -> str:
+        if any(one.steps is not None for one in self._lists):
+            return "the steps of an MLTable file choose among its files"
+        if any(one.given.type == "mltable" for one in self._lists) and not self._earlier.reads_alike(self._reader):
+            return "its MLTable file names other files"
+        if not self._earlier.reads_alike(self._reader):
+            return "its files lay elsewhere"
+        return ""
+
+    def _listed(self, entry: AnyEntry) -> Iterator[bytes]:
+        for chunk in entry.names(lambda text: None):
+            yield from in_recipes(chunk, entry, self._root)
+
+    def _is_unchanged(self, name: bytes) -> bool:
+        path = os.path.join(self._root, name)
+        # Of what lies in a store, the stamp in the name tells.
+        return not path.startswith(b"/") or self._earlier.is_unchanged(path)
+
+    def _note_names(self) -> None:
+        text = self._journal.recipes.read(0, self.recipes_bytes)
+        self.names = set(text[:-1].split(b"\0")) if text else set()
 
 
 def _reader(lists: Sequence[FileList], entries: Sequence[AnyEntry], root: bytes) -> dict[str, Any]:
@@ -100,10 +193,11 @@ def _plan_one(
     start: Checkpoint | None,
     journal: Journal,
     emitter: Emitter,
+    taking_over: TakingOver | None,
 ) -> int:
     """Plan an input whose entries are numbered from `first` on; return where the names of the next one begin."""
     have, end = 0, begin
-    for names in _runs(one, first, root, begin, start, journal, emitter):
+    for names in _runs(one, first, root, begin, start, journal, emitter, taking_over):
         at = 0
         while at < len(names):
             part = names[at : at + size - have]
@@ -115,7 +209,7 @@ def _plan_one(
                 begin, have = end, 0
     if have:
         emitter.add(have, begin, end - begin - 1, end)
-    if emitter.is_input_empty:
+    if emitter.is_input_empty and not (taking_over is not None and taking_over.recipes_bytes):
         raise nothing_found(one.path, one.entries) if one.steps is None else one.steps.nothing_left()
     return end
 
@@ -139,6 +233,7 @@ def _runs(
     start: Checkpoint | None,
     journal: Journal,
     emitter: Emitter,
+    taking_over: TakingOver | None,
 ) -> Iterator[list[bytes]]:
     """Names in order from `begin` on, each chunk written before it is handed over."""
     steps = one.steps
@@ -150,15 +245,19 @@ def _runs(
         entry = one.entries[index - first]
         after = os.fsencode(frontier["name"]) if frontier is not None and index == entry_first else b""
         for chunk in entry.names(emitter.warn, after):
-            names, seen = chunk, {}
+            names = chunk
+            more: dict[str, Any] = {}
             if steps is not None:
                 if steps.nothing_passes:
                     return
                 names = through(steps.apply, entry.folder, names)
-                seen = {"seen": steps.seen}
+                more = {"seen": steps.seen}
+            names = in_recipes(names, entry, root)
+            if taking_over is not None:
+                names = [name for name in names if name not in taking_over.names]
+                more["taken"] = taking_over.recipes_bytes
             if names:
-                names = names if root else [os.path.join(entry.folder, name) for name in names]
                 journal.recipes.append(b"\0".join(names) + b"\0")
-            emitter.frontier = {"entry": index, "name": os.fsdecode(chunk[-1]), **seen}
+            emitter.frontier = {"entry": index, "name": os.fsdecode(chunk[-1]), **more}
             if names:
                 yield names

@@ -10,6 +10,7 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.datastores import Datastores
 from windrow_master.planning.checkpoint import Checkpoint
+from windrow_master.planning.earlier import Earlier
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 from windrow_master.roots import Roots
 
@@ -42,7 +43,8 @@ class Request(NamedTuple):
     jsonl; `exact_row_index`: count the records of tables; `mixed_types`: columns of JSON lines keep values of several
     kinds; `roots`: where everything that is read must lie, None:
     anywhere; `datastores`: what their addresses in MLTable files mean; `rows_folder`: where
-    sorted rows go, so that agents can read them, None: there is no such place. Source: docs/contracts.md, section 3."""
+    sorted rows go, so that agents can read them, None: there is no such place; `earlier`: whose results are taken over.
+    Source: docs/contracts.md, section 3."""
 
     step_folder: bytes
     inputs: tuple[DividedInput, ...]
@@ -57,6 +59,7 @@ class Request(NamedTuple):
     mixed_types: bool
     datastores: Datastores
     rows_folder: bytes | None
+    earlier: Earlier | None
 
     @property
     def several(self) -> bool:
@@ -87,6 +90,7 @@ def parse_request(line: bytes) -> Request:
             value["mixed_types"],
             Datastores(value["datastores"]),
             None if value["rows_folder"] is None else os.fsencode(value["rows_folder"]),
+            None if value["earlier"] is None else Earlier(value["earlier"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise PlanningError(f"The request to the planner is not understood: {error!r}.", SYSTEM_ERROR) from error

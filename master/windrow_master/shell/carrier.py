@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from windrow_master.output.errors import TargetForeign
 from windrow_master.roots import Roots
 from windrow_master.rpc.step_spec import step_spec
 from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
+from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResume
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.planning_driver import PlanningDriver
 from windrow_master.shell.preparation import (
@@ -64,12 +66,13 @@ class Carrier:
         readable: Roots | None,
         finisher: Finisher,
         watchers: Watchers,
+        earlier: EarlierJobs,
         shared: Path | None = None,
         reporter: Reporter | None = None,
     ) -> None:
         """`places`: what addresses of datastores mean; `readable`: where everything must lie that planners read;
-        None: anywhere, since master and agent are one user's. `shared`: the default datastore, which all agents read.
-        `reporter`: writes the logs of jobs; None: nobody does.
+        None: anywhere, since master and agent are one user's. `earlier`: jobs whose results may be taken over;
+        `shared`: the default datastore, which all agents read; `reporter`: writes the logs of jobs; None: nobody does.
         """
         self._core = core
         self._state_folder = state_folder
@@ -78,6 +81,7 @@ class Carrier:
         self._readable = readable
         self._finisher = finisher
         self._watchers = watchers
+        self._earlier = earlier
         self.sorted_rows = SortedRows(state_folder, shared, embedded=readable is None)
         self._submit: Submit
         self._on_fatal: Callable[[BaseException], None]
@@ -272,7 +276,7 @@ class Carrier:
         except StorageError as error:
             users = error.trouble in (Trouble.MISSING, Trouble.UNSUPPORTED)
             self._submit(commands.FailStep(step.step_id, str(error), USER_ERROR if users else DEPENDENCY_ERROR))
-        except (PreparationFailed, TargetForeign, UnknownDatastore) as error:
+        except (PreparationFailed, TargetForeign, UnknownDatastore, NothingToResume) as error:
             self._submit(commands.FailStep(step.step_id, str(error), USER_ERROR))
         except Exception as error:
             # A bug. Unsaid, the step would wait for its beginning for ever.
@@ -285,16 +289,20 @@ class Carrier:
     async def _start(self, step: Step) -> None:
         job = self._core.state.jobs[step.job_key]
         effective = self._effective(job, step)
-        earlier = {other.settings.name: StepPaths.from_json(other.paths) for other in job.steps if other is not step}
-        paths = resolve(self._document(job), effective, job.job_id, self._outputs_root, earlier)
+        others = {other.settings.name: StepPaths.from_json(other.paths) for other in job.steps if other is not step}
+        paths = resolve(self._document(job), effective, job.job_id, self._outputs_root, others)
         folder = self._folder_of(step)
 
-        def touch_disks() -> None:
+        def touch_disks() -> EarlierStep | None:
             make_folders(effective, paths, folder, self._readable)
             self._finisher.refuse_foreign(paths)
+            found = None if step.planned else self._earlier.find(effective, begun=step.checkpoint is not None)
+            if found is not None:
+                self._earlier.write_index(found, folder / "earlier")
+            return found
 
         # In a thread: an output may be on a share that is slow to answer, or long to read.
-        await asyncio.get_running_loop().run_in_executor(None, touch_disks)
+        earlier = await asyncio.get_running_loop().run_in_executor(None, touch_disks)
         self._submit(commands.StartStep(step.step_id, paths.to_json()))
         if not step.planned:
             driver = PlanningDriver(
@@ -306,9 +314,12 @@ class Carrier:
                     self._places,
                     self._readable,
                     self.sorted_rows.folder_of(job.job_id, step.step_id),
+                    None if earlier is None else earlier.request(folder / "earlier", step.reader),
                 ),
                 lambda: step.checkpoint,
                 self._submit,
+                None if earlier is None else partial(self._earlier.outcomes, earlier),
+                None if earlier is None else earlier.row.header,
             )
             self._planners[step.step_id] = driver
             driver.start()

@@ -7,18 +7,20 @@ import json
 import logging
 import struct
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from windrow.journal import log, say
 
-from windrow_master.core.commands import FailStep, PlanGroup
+from windrow_master.core.commands import FailStep, PlanGroup, TakenOver
 from windrow_master.core.ids import StepId
-from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.crash_points import reach
 from windrow_master.shell.errors import CommandFailed
 
 MESSAGE_HEAD = struct.Struct("<II")
+EARLIER = struct.Struct("<q")
+"""A mini-batch of the earlier job, or -1."""
 STARTS_MAX = 4
 """So many planners that end in a row without having got any further, and the step fails."""
 STDERR_TAIL = 4096
@@ -38,12 +40,20 @@ class PlanningDriver:
         request: dict[str, Any],
         checkpoint: Callable[[], bytes | None],
         submit: Callable[[Any], Awaitable[Any]],
+        earlier: Callable[[Sequence[tuple[int, int]]], tuple[TakenOver, ...]] | None = None,
+        header: bytes | None = None,
     ) -> None:
-        """`request` as in docs/contracts.md, section 3, without checkpoint; `checkpoint()` is the stored one."""
+        """`request` as in docs/contracts.md, section 3, without checkpoint; `checkpoint()` is the stored one.
+
+        `earlier`: gives outcomes to pairs of a new mini-batch and that of an earlier job that it is (see
+        shell.earlier), in a thread; `header`: of the earlier job's rows.
+        """
         self._step_id = step_id
         self._request = request
         self._checkpoint = checkpoint
         self._submit = submit
+        self._earlier = earlier
+        self._header = header
         self._task: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -138,22 +148,36 @@ class PlanningDriver:
                 return True
             reach("planning.checkpoint_received")
             start, end = message["from"], message["to"]
-            ranks = message["count"] * PLAN_RECORD.size
-            taken = await self._submit(
+            count = message["count"]
+            ranks = count * PLAN_RECORD.size
+            pairs = ranks + count * RANK.size * bool(message.get("ranked"))
+            first = 0 if start is None else start["mini_batches"]
+            taken_over = await self._outcomes(first, records[pairs:])
+            accepted = await self._submit(
                 PlanGroup(
                     self._step_id,
                     None if start is None else canonical(start),
                     canonical(end),
-                    0 if start is None else start["mini_batches"],
+                    first,
                     records[:ranks],
                     bool(end["done"]),
                     canonical(message["reader"]) if message.get("reader") is not None else None,
                     tuple(message.get("warnings", ())),
-                    records[ranks:],
+                    records[ranks:pairs],
+                    taken_over,
+                    self._header if taken_over else None,
                 )
             )
-            if not taken or end["done"]:
+            if not accepted or end["done"]:
                 return True
+
+    async def _outcomes(self, first: int, earlier: bytes) -> tuple[TakenOver, ...]:
+        """Outcomes for the mini-batches of a group, numbered from `first` on, that are taken over."""
+        if not earlier or self._earlier is None:
+            return ()
+        found = enumerate((before for (before,) in EARLIER.iter_unpack(earlier)), first)
+        pairs = [(mini_batch, before) for mini_batch, before in found if before >= 0]
+        return await asyncio.to_thread(self._earlier, pairs)
 
 
 async def _read_tail(stream: asyncio.StreamReader) -> str:

@@ -164,6 +164,7 @@ def planning_request(
     places: Datastores,
     roots: Roots | None,
     rows_folder: Path | None,
+    earlier: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """What the planner is asked, without the checkpoint (docs/contracts.md, section 3)."""
     inputs = []
@@ -184,4 +185,5 @@ def planning_request(
         "datastores": places.places,
         "roots": None if roots is None else roots.folders,
         "rows_folder": None if rows_folder is None else str(rows_folder),
+        "earlier": earlier,
     }

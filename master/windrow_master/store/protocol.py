@@ -40,6 +40,7 @@ from windrow_master.store.rows import (
     FailureRow,
     MiniBatchRow,
     OutputRow,
+    ResultRow,
     RowRange,
     SegmentRow,
 )
@@ -91,6 +92,9 @@ class StoreReader(Protocol):
 
     def mini_batches_at(self, step_id: StepId, indices: Sequence[int]) -> list[MiniBatchRow]:
         """Those of these mini-batches that there are, by index."""
+
+    def results_at(self, step_id: StepId, indices: Sequence[int]) -> list[ResultRow]:
+        """The results of those of these mini-batches that have one for each of their items, by index."""
 
     def mini_batches_after(
         self, step_id: StepId, after: int, size: int, states: Sequence[int] = (), cause: int | None = None

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId, mini_batch_key
 from windrow_master.core.records import AttemptRow, EventRow, ItemOutcomeRow, JobRow, NodeRow, StepRow
-from windrow_master.core.states import AttemptState, Cause
+from windrow_master.core.states import AttemptState, Cause, MiniBatchState
 from windrow_master.store.assets import find_asset, list_assets
 from windrow_master.store.attempt_report import (
     MOST_TRIED_QUERY,
@@ -35,6 +35,7 @@ from windrow_master.store.rows import (
     FailureRow,
     MiniBatchRow,
     OutputRow,
+    ResultRow,
     SegmentRow,
 )
 from windrow_master.store.statements import bindable
@@ -133,6 +134,18 @@ class SqliteReader:
             (json.dumps([mini_batch_key(step_id, index) for index in indices]),),
         )
         return [MiniBatchRow._make(row) for row in rows]
+
+    def results_at(self, step_id: StepId, indices: Sequence[int]) -> list[ResultRow]:
+        """See protocol.StoreReader."""
+        rows = self._rows(
+            f"SELECT m.{INDEX}, items_counted, row_count, coalesce(s.name, ''), coalesce(segment_offset, 0), "
+            "coalesce(rows_length, 0), coalesce(rows_crc32, 0) "
+            "FROM mini_batch AS m LEFT JOIN segment AS s ON s.segment_id = m.segment_id "
+            f"WHERE m.key IN (SELECT value FROM json_each(?)) AND m.state = {int(MiniBatchState.SUCCEEDED)} "
+            "AND ok_count >= items_counted ORDER BY m.key",
+            (json.dumps([mini_batch_key(step_id, index) for index in indices]),),
+        )
+        return [ResultRow._make(row) for row in rows]
 
     def mini_batches_after(
         self, step_id: StepId, after: int, size: int, states: Sequence[int] = (), cause: int | None = None

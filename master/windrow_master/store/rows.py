@@ -53,6 +53,19 @@ class CommittedRange(NamedTuple):
     crc32: int
 
 
+class ResultRow(NamedTuple):
+    """The result of one mini-batch that another job may take over. `segment`: name of the file that holds its rows; "":
+    it has none."""
+
+    mini_batch: int
+    items: int
+    row_count: int
+    segment: str
+    offset: int
+    length: int
+    crc32: int
+
+
 class MiniBatchRow(NamedTuple):
     """One mini-batch, for reports."""
 

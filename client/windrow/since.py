@@ -1,0 +1,50 @@
+"""`--since`: a job that takes over the results of an earlier one, of all items that have not changed since."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windrow.errors import NotFound, UsageError
+from windrow.spec.effective import DataInput, EffectiveStep
+
+if TYPE_CHECKING:
+    from windrow.client import Client
+    from windrow.spec import EffectiveJob
+
+LAST = "last"
+"""The newest job of the same job file that has ended."""
+
+
+def taking_over(client: Client, job: EffectiveJob, wanted: str) -> EffectiveJob:
+    """The job as it takes over results; as it is, where `wanted` is `last` and there is no earlier one.
+
+    Steps that divide what another step of the job makes are left as they are: that is made anew. Raises NotFound,
+    UsageError.
+    """
+    earlier = last_of(client, job.job_file) if wanted == LAST else client.get(wanted).job_id
+    if earlier is None:
+        return job
+    steps = tuple(step._replace(resume_from=earlier) if _reads_data(step) else step for step in job.steps)
+    if steps == job.steps:
+        raise UsageError(
+            f"--since {wanted}: no step of {job.job_file} divides data that lies there before the job, so there are no "
+            "results to take over. Run it without --since."
+        )
+    return job._replace(steps=steps)
+
+
+def last_of(client: Client, job_file: str) -> str | None:
+    """The newest job of a job file that has ended; None: there is none."""
+    for job in client.list_jobs():
+        if not job.state.ended:
+            continue
+        try:
+            if client.document(job.job_id).get("job_file") == job_file:
+                return job.job_id
+        except NotFound:
+            continue
+    return None
+
+
+def _reads_data(step: EffectiveStep) -> bool:
+    return bool(step.input_data) and all(isinstance(step.inputs[name], DataInput) for name in step.input_data)

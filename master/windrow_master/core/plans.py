@@ -1,0 +1,100 @@
+"""Groups of planned mini-batches become part of their step, each exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from windrow_master.core.commands import Moment, PlanGroup, TakenOver
+from windrow_master.core.ids import LeaseId
+from windrow_master.core.mini_batches import RANK
+from windrow_master.core.records import OutcomeRow, PlannedRows, RowBlock
+from windrow_master.core.state import CoreState, Step
+from windrow_master.core.states import MiniBatchState, StepState
+from windrow_master.core.steps import settle_step
+
+
+def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
+    """Take over a group of mini-batches, exactly once: the checkpoint it went on from must be the stored one."""
+    step = state.steps.get(command.step_id)
+    if step is None or step.state != StepState.RUNNING or step.planned or step.checkpoint != command.start:
+        return False
+    if command.first_mini_batch != len(step.mini_batches) or (command.reader is None and step.reader is None):
+        return False
+    job = state.jobs[step.job_key]
+    items = step.mini_batches.append(command.records)
+    count = len(step.mini_batches) - command.first_mini_batch
+    if command.reader is not None:
+        step.reader = command.reader
+    step.checkpoint = command.end
+    step.planned = command.done
+    step.counters.planned += count
+    step.counters.items_total += items
+    if command.header is not None and step.header is None:
+        step.header = command.header
+    for taken in command.taken:
+        _take_over(state, step, taken, job.generation)
+    _queue(step, command)
+    step.progress_s = now.monotonic_s
+    if count and not command.first_mini_batch:
+        state.add_event(now, job.job_key, "first_task_scheduled", step.settings.name)
+    if command.done:
+        state.add_event(now, job.job_key, "all_tasks_scheduled", step.settings.name)
+    if count:
+        state.dirty.planned.append(
+            PlannedRows(step.step_id, command.first_mini_batch, job.generation, command.records, command.ranks)
+        )
+    for warning in command.warnings:
+        if warning not in job.warnings:
+            job.warnings.append(warning)
+    state.touch_step(step)
+    state.scheduling_wanted = True
+    if command.done:
+        settle_step(state, step, now)
+    return True
+
+
+def _take_over(state: CoreState, step: Step, taken: TakenOver, generation: int) -> None:
+    """A mini-batch that was just planned has the outcome that it had in an earlier job."""
+    counters, table = step.counters, step.mini_batches
+    table.states[taken.mini_batch] = MiniBatchState.SUCCEEDED
+    counters.succeeded += 1
+    if not table.item_counts[taken.mini_batch]:
+        counters.items_total += taken.item_count
+    counters.items_ok += taken.item_count
+    counters.rows += taken.row_count
+    counters.output_bytes += taken.length
+    block = -1
+    if taken.source:
+        block = len(state.dirty.row_blocks)
+        state.dirty.row_blocks.append(
+            RowBlock(step.step_id, b"", "", taken.length, taken.crc32, taken.source, taken.offset)
+        )
+    state.dirty.outcomes.append(
+        OutcomeRow(
+            step.step_id, taken.mini_batch, MiniBatchState.SUCCEEDED, generation, taken.item_count, taken.item_count,
+            LeaseId(0), block, taken.row_count, 0.0,
+        )
+    )  # fmt: skip
+
+
+def _queue(step: Step, command: PlanGroup) -> None:
+    """All of the group that have no outcome yet are ready to run."""
+    first, stop = command.first_mini_batch, len(step.mini_batches)
+    if not command.ranks:
+        for begin, end in _gaps(first, stop, command.taken):
+            step.ready.add_fresh(begin, end)
+        return
+    done = {taken.mini_batch for taken in command.taken}
+    ranked = zip(range(first, stop), RANK.iter_unpack(command.ranks), strict=True)
+    left = [(index, rank) for index, (rank,) in ranked if index not in done]
+    step.ready.add_ranked([index for index, _ in left], [rank for _, rank in left])
+
+
+def _gaps(first: int, stop: int, taken: Sequence[TakenOver]) -> Iterator[tuple[int, int]]:
+    """Runs of mini-batches from `first` to `stop` without those that are taken over."""
+    for one in taken:
+        if first < one.mini_batch:
+            yield first, one.mini_batch
+        first = one.mini_batch + 1
+    if first < stop:
+        yield first, stop

@@ -1,0 +1,123 @@
+"""Mini-batches of an earlier job that are mini-batches of this step, too: their results are taken over.
+
+One is, where it lies in the same reader's input, and none of its files has changed since that job's step began: of a
+local file, the time of its last change (ctime, which nobody can set back) tells; in a store, the stamp in the recipe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from windrow.storage.urls import is_remote
+
+RECORD = struct.Struct("<QIQI")
+MARGIN_S = 2.0
+"""A file changed so shortly before the earlier step began may have been changed after it was looked at: file systems
+keep times by the tick of a clock, on a share by that of another machine."""
+NONE = -1
+
+
+class EarlierMiniBatch(NamedTuple):
+    """One of the earlier step. `items`: as they were counted."""
+
+    mini_batch: int
+    items: int
+    recipe: bytes
+
+
+class Earlier:
+    """What the request's key `earlier` tells (docs/contracts.md, section 3)."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.job_id: str = given["job"]
+        self._index: str = given["index"]
+        self._recipes: str = given["recipes"]
+        self._reader: Any = json.loads(given["reader"])
+        self.reader = self._reader if given["alike"] else None
+        """This step's, where an earlier planner has pinned it, and it is as the earlier step's."""
+        self.is_decided: bool = given["alike"] is not None
+        self._unchanged_before_ns = int((given["began"] - MARGIN_S) * 1e9)
+
+    def reads_alike(self, reader: dict[str, Any]) -> bool:
+        """Whether recipes mean the same to this step's reader."""
+        # As both are stored.
+        return bool(json.loads(json.dumps(reader)) == self._reader)
+
+    def mini_batches(self, first: int = 0) -> Iterator[EarlierMiniBatch]:
+        """All that have a result, in their order, but for so many. Raises OSError."""
+        recipes = os.open(self._recipes, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with open(self._index, "rb") as index:
+                index.seek(first * RECORD.size)
+                while records := index.read(RECORD.size * 5000):
+                    for mini_batch, items, offset, length in RECORD.iter_unpack(records):
+                        recipe = os.pread(recipes, length, offset)
+                        if len(recipe) == length:
+                            yield EarlierMiniBatch(mini_batch, items, recipe)
+                        else:
+                            yield EarlierMiniBatch(NONE, 0, b"")
+        finally:
+            os.close(recipes)
+
+    def is_unchanged(self, path: bytes) -> bool:
+        """Whether a local file is as it was when the earlier step began."""
+        try:
+            return os.stat(path).st_ctime_ns < self._unchanged_before_ns
+        except OSError:
+            return False
+
+
+class EarlierRecipes:
+    """Finds the earlier mini-batch that a recipe is of.
+
+    For inputs of which equal parts have equal recipes: all but plain lists of files (`file_lists`).
+    """
+
+    def __init__(self, earlier: Earlier, reader: dict[str, Any]) -> None:
+        """Raises OSError."""
+        self.job_id = earlier.job_id
+        self._earlier = earlier
+        self._reader = reader
+        self._known = {_digest(one.recipe): one.mini_batch for one in earlier.mini_batches() if one.recipe}
+        self._unchanged: dict[bytes, bool] = {}
+
+    def find(self, recipe: bytes) -> int:
+        """Its number; NONE: there is none, or its files are not what they were."""
+        found = self._known.get(_digest(recipe), NONE)
+        if found == NONE or not all(map(self._is_unchanged, local_files(self._reader, recipe))):
+            return NONE
+        return found
+
+    def _is_unchanged(self, path: bytes) -> bool:
+        known = self._unchanged.get(path)
+        if known is None:
+            known = self._unchanged[path] = self._earlier.is_unchanged(path)
+        return known
+
+
+def local_files(reader: Any, recipe: bytes) -> Iterator[bytes]:
+    """The paths that a recipe names and that are in no store (docs/contracts.md, section 3)."""
+    kind = reader["kind"]
+    if kind == "inputs":
+        number, _, rest = recipe.partition(b"\0")
+        yield from local_files(reader["inputs"][int(number)], rest)
+    elif kind == "files":
+        root = os.fsencode(reader["root"])
+        for name in recipe.split(b"\0"):
+            path = os.path.join(root, name)
+            if path.startswith(b"/"):
+                yield path
+    elif kind in ("table", "records"):
+        where = json.loads(recipe)
+        for part in where.get("parts", (where,)):
+            if not is_remote(part["file"]):
+                yield os.fsencode(part["file"])
+
+
+def _digest(recipe: bytes) -> bytes:
+    return blake2b(recipe, digest_size=16).digest()

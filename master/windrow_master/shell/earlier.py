@@ -1,0 +1,165 @@
+"""Results of an earlier job's step that another job takes over (`resume_from` of a step, docs/contracts.md, section 3).
+
+What counts is what the earlier job has committed: mini-batches with a result for each of their items. The planner
+decides which of them are mini-batches of the new step, too; here it is told what there is, and its answer is given
+outcomes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from windrow.spec.effective import EffectiveJob, EffectiveStep
+
+from windrow_master.core.commands import TakenOver
+from windrow_master.core.records import JobRow, StepRow
+from windrow_master.core.state import ENDED_JOBS
+from windrow_master.core.states import MiniBatchState
+from windrow_master.shell.preparation import step_folder
+from windrow_master.store.protocol import StoreReader
+
+RECORD = struct.Struct("<QIQI")
+"""mini_batch, items, recipe_offset, recipe_length."""
+LOOKED_UP = 500
+
+
+class NothingToResume(Exception):
+    """A step cannot take over what it is to take over; the text tells the user why and what to do."""
+
+
+class EarlierStep(NamedTuple):
+    """The step whose results are taken over. `folder`: `step_folder` of it.
+
+    `began`: no later than it first looked at any of its files. Its own start is when it first had something to run:
+    what it took over itself was looked at before.
+    """
+
+    job_id: str
+    began: float
+    row: StepRow
+    folder: Path
+
+    def request(self, index: Path, reader: bytes | None) -> dict[str, Any]:
+        """What the planner is told. `index` is written by `write_index`; `reader` is the new step's, if pinned."""
+        return {
+            "job": self.job_id,
+            "index": str(index),
+            "recipes": str(self.folder / "recipes"),
+            "reader": (self.row.reader or b"{}").decode(),
+            "alike": None if reader is None else reader == self.row.reader,
+            "began": self.began,
+        }
+
+
+class EarlierJobs:
+    """Finds steps of earlier jobs, and what they have done."""
+
+    def __init__(self, reader: StoreReader, state_folder: Path) -> None:
+        self._reader = reader
+        self._state_folder = state_folder
+
+    def find(self, step: EffectiveStep, *, begun: bool = False) -> EarlierStep | None:
+        """What a step takes over; None: nothing. `begun`: it has begun to. Raises NothingToResume, StoreError."""
+        if step.resume_from is None:
+            return None
+        job = self._reader.job_by_id(step.resume_from)
+        if job is None:
+            raise NothingToResume(
+                f"There is no job named {step.resume_from!r}, whose results are to be taken over. "
+                "`windrow job list` names all jobs."
+            )
+        if job.state not in ENDED_JOBS and not begun:
+            raise NothingToResume(
+                f"Job {step.resume_from} has not ended, so its results cannot be taken over yet. Wait for its end, or "
+                "cancel it."
+            )
+        before, row = self._counterpart(job, step)
+        _check_alike(step, before, job.job_id)
+        return EarlierStep(job.job_id, job.create_time, row, step_folder(self._state_folder, job.job_id, row.step_id))
+
+    def write_index(self, earlier: EarlierStep, path: Path) -> None:
+        """List the mini-batches that may be taken over, in their order. Raises OSError, StoreError."""
+        with path.open("wb") as file:
+            for page in self._reader.mini_batches_of(earlier.row.step_id):
+                file.write(
+                    b"".join(
+                        RECORD.pack(row.mini_batch, row.items_counted, row.recipe_offset, row.recipe_length)
+                        for row in page
+                        if row.state == MiniBatchState.SUCCEEDED and row.ok_count >= row.items_counted
+                    )
+                )
+
+    def outcomes(self, earlier: EarlierStep, wanted: Sequence[tuple[int, int]]) -> tuple[TakenOver, ...]:
+        """Outcomes for pairs of a new mini-batch and that of `earlier` that it is, ascending.
+
+        One whose rows are gone is left out: it runs again. Raises StoreError.
+        """
+        lengths: dict[str, int] = {}
+        return tuple(self._outcomes(earlier, wanted, lengths))
+
+    def _outcomes(
+        self, earlier: EarlierStep, wanted: Sequence[tuple[int, int]], lengths: dict[str, int]
+    ) -> Iterator[TakenOver]:
+        for begin in range(0, len(wanted), LOOKED_UP):
+            pairs = wanted[begin : begin + LOOKED_UP]
+            rows = self._reader.results_at(earlier.row.step_id, [before for _, before in pairs])
+            by_index = {row.mini_batch: row for row in rows}
+            for mini_batch, before in pairs:
+                row = by_index.get(before)
+                if row is None:
+                    continue
+                source = str(earlier.folder / "segments" / row.segment) if row.segment else ""
+                if source and row.offset + row.length > _length(source, lengths):
+                    continue
+                yield TakenOver(mini_batch, row.items, row.row_count, source, row.offset, row.length, row.crc32)
+
+    def _counterpart(self, job: JobRow, step: EffectiveStep) -> tuple[EffectiveStep, StepRow]:
+        """The step of the same name; the only one with mini-batches of an input, where there is none."""
+        document = EffectiveJob.from_json(job.document)
+        rows = {row.name: row for row in self._reader.steps_of(job.job_key)}
+        divided = [one for one in document.steps if one.input_data]
+        found = next((one for one in divided if one.name == step.name), None)
+        if found is None and len(divided) == 1:
+            found = divided[0]
+        if found is None:
+            names = ", ".join(one.name for one in divided) or "none"
+            raise NothingToResume(
+                f"Job {job.job_id} has no parallel step named {step.name!r}, whose results could be taken over; its "
+                f"parallel steps: {names}. Give the step the name that it had."
+            )
+        return found, rows[found.name]
+
+
+def _check_alike(step: EffectiveStep, before: EffectiveStep, job_id: str) -> None:
+    """Raises NothingToResume where old and new results would not go together."""
+    for what, old, new in (
+        ("form of its rows", (before.append_row_to is None, before.rows), (step.append_row_to is None, step.rows)),
+        ("kind of its input", before.file_format, step.file_format),
+    ):
+        if old != new:
+            raise NothingToResume(
+                f"Step {step.name!r} cannot take over the results of job {job_id}: the {what} is another now. Write it "
+                "as it was, or run the step without them."
+            )
+    for name, output in step.outputs.items():
+        if name == step.append_row_to:
+            continue
+        old_output = before.outputs.get(name)
+        if output.path is None or old_output is None or old_output.path != output.path or "${{name}}" in output.path:
+            raise NothingToResume(
+                f"Step {step.name!r} cannot take over the results of job {job_id}: what its script then wrote into the "
+                f"output {name!r} lies in that job's own folder, and would be missing in this one. Give the output a "
+                f"path of its own (path: ./{name}) in both, or run the step without them."
+            )
+
+
+def _length(path: str, known: dict[str, int]) -> int:
+    if path not in known:
+        try:
+            known[path] = Path(path).stat().st_size
+        except OSError:
+            known[path] = -1
+    return known[path]

@@ -1,0 +1,171 @@
+"""`--since` and `--resume_from`: what an earlier run has done is not done again, and all rows come together."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from embedded_run import EmbeddedRun, check_counts, wait_until
+
+SCRIPT = """
+import os, time
+
+def run(mini_batch):
+    rows = []
+    for path in mini_batch:
+        name, text = os.path.basename(path), open(path).read()
+        with open(os.path.join({ran!r}, name), "a") as file:
+            file.write("x")
+        if text == "bad":
+            raise ValueError("bad: " + name)
+        while text == "wait" and os.path.exists({gate!r}):
+            time.sleep(0.01)
+        rows.append(name + " " + text)
+    return rows
+"""
+
+
+class SinceRun(EmbeddedRun):
+    """A run whose script notes which files it was given."""
+
+    def __init__(self, folder: Path, files: int, **more: object) -> None:
+        self.ran = folder / "ran"
+        self.gate = folder / "gate"
+        script = SCRIPT.format(ran=str(self.ran), gate=str(self.gate))
+        super().__init__(folder, script, files, size=2, **more)  # type: ignore[arg-type]
+        self.ran.mkdir()
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / "data" / name).write_text(text)
+
+    def take_ran(self) -> dict[str, int]:
+        """How often each file was given to the script since the last look."""
+        found = {path.name: path.stat().st_size for path in self.ran.iterdir()}
+        for path in self.ran.iterdir():
+            path.unlink()
+        return found
+
+    def wait_till_old(self) -> None:
+        """So long that what has been written counts as unchanged by a run that begins now."""
+        newest = max(path.stat().st_ctime for path in (self.folder / "data").iterdir())
+        wait_until(lambda: time.time() > newest + 2.1, "the files are older than a clock's tick")
+
+    def rows(self) -> list[str]:
+        return self.output.read_text().splitlines()
+
+    def job_ids(self) -> list[str]:
+        """Of all runs, in their order."""
+        return [path.name for path in sorted((self.state / "jobs").iterdir(), key=lambda path: path.stat().st_ctime)]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> SinceRun:
+    """Ten files, two a mini-batch; the sixth fails."""
+    run = SinceRun(tmp_path / "run", 10, settings="error_threshold: -1\n    retry_settings: {max_retries: 0}")
+    run.write("f00005", "bad")
+    run.wait_till_old()
+    return run
+
+
+def test_the_next_run_does_what_is_new_has_changed_or_failed(run: SinceRun) -> None:
+    code, text = run.run("--since", "last")
+    assert code == 0, text
+    assert len(run.take_ran()) == 10
+    run.write("f00005", "mended")
+    run.write("f00000", "changed")
+    run.write("new", "new")
+    (run.folder / "data" / "f00009").unlink()
+    run.wait_till_old()
+    code, text = run.run("--since", "last")
+    assert code == 0, text
+    assert run.take_ran() == dict.fromkeys(("f00000", "f00001", "f00004", "f00005", "f00008", "new"), 1)
+    expected = {f"f{at:05} {at}" for at in (1, 2, 3, 4, 6, 7, 8)} | {"f00000 changed", "f00005 mended", "new new"}
+    assert len(run.rows()) == 10 and set(run.rows()) == expected
+    assert "are taken over: 4 files; 6 are new" in text
+    code, text = run.run("--since", "last")
+    assert code == 0, text
+    assert run.take_ran() == {} and set(run.rows()) == expected
+    assert "are taken over: 10 files; 0 are new" in text
+    # Without the option, all of it runs.
+    assert run.run()[0] == 0 and len(run.take_ran()) == 10
+
+
+def test_repaired_code_finishes_what_another_job_left(run: SinceRun) -> None:
+    job = run.folder / "job.yml"
+    job.write_text(job.read_text().replace("error_threshold: -1", "error_threshold: 0"))
+    code, text = run.run()
+    assert code == 1, text
+    run.take_ran()
+    (before,) = run.job_ids()
+    script = run.folder / "code" / "entry.py"
+    script.write_text(script.read_text().replace('if text == "bad"', 'if text == "worse"'))
+    job.write_text(job.read_text().replace("entry.py", f"entry.py\n      program_arguments: --resume_from {before}"))
+    code, text = run.run()
+    assert code == 0, text
+    again = run.take_ran()
+    assert {"f00004", "f00005"} <= again.keys()
+    assert f"are taken over: {10 - len(again)} files" in text and len(again) < 10
+    assert sorted(run.rows()) == [f"f{at:05} {'bad' if at == 5 else at}" for at in range(10)]
+
+
+def test_masters_killed_in_the_middle_lose_and_double_nothing(tmp_path: Path) -> None:
+    run = SinceRun(tmp_path / "run", 40)
+    run.wait_till_old()
+    assert run.run()[0] == 0
+    run.take_ran()
+    run.gate.touch()
+    for at in range(6):
+        run.write(f"new{at}", "wait" if at > 1 else "quick")
+    run.start("--since", "last", "--slots", "2")
+    wait_until(lambda: run.committed() >= 20 + 21, "the first of the new files")
+    run.kill("master", "cli", "agent")
+    run.finish()
+    run.gate.unlink()
+    code, text = run.run("--since", "last", "--slots", "2")
+    assert code == 0, text
+    assert "ontinu" in text
+    assert not {name for name in run.take_ran() if name.startswith("f")}
+    assert len(run.rows()) == 46 and len(set(run.rows())) == 46
+    assert len(run.counters()) == 2 and run.counters()[1]["succeeded"] == 23
+
+
+def test_the_earlier_jobs_folder_may_go_afterwards(run: SinceRun) -> None:
+    run.write("f00005", "fine")
+    run.wait_till_old()
+    assert run.run()[0] == 0
+    run.take_ran()
+    (before,) = run.job_ids()
+    # Rows that are gone before are made again, rows that were taken over are this run's own.
+    for path in (run.state / "jobs" / before).rglob("*.rows"):
+        path.unlink()
+    code, text = run.run("--since", before)
+    assert code == 0, text
+    assert len(run.take_ran()) == 10 and len(run.rows()) == 10
+    check = run.state / "jobs" / run.job_ids()[-1]
+    code, text = run.run("--since", "last")
+    assert code == 0 and run.take_ran() == {}, text
+    for path in check.rglob("*.rows"):
+        path.unlink()
+    run.output.unlink()
+    code, text = run.run("--since", "last")
+    assert code == 0 and run.take_ran() == {} and len(run.rows()) == 10, text
+
+
+def test_what_cannot_be_taken_over_is_told_before_anything_runs(run: SinceRun) -> None:
+    code, text = run.run("--since", "nobody")
+    assert code == 2 and "nobody" in text
+    assert run.run("--since", "last")[0] == 0
+    run.take_ran()
+    job = run.folder / "job.yml"
+    plain = job.read_text()
+    parquet = "entry.py\n      program_arguments: --append_row_format parquet"
+    job.write_text(plain.replace("entry.py", parquet).replace("out.txt", "out.parquet"))
+    code, text = run.run("--since", "last")
+    assert code == 2 and "the form of its rows is another now" in text, text
+    extra = 'outputs: {result: "${{parent.outputs.result}}", more: {type: uri_folder}}'
+    job.write_text(plain.replace('outputs: {result: "${{parent.outputs.result}}"}', extra))
+    code, text = run.run("--since", "last")
+    assert code == 2 and "output 'more' lies in that job's own folder" in text, text
+    assert run.take_ran() == {}
+    assert check_counts(run)["succeeded"] == 4

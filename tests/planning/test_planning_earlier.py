@@ -1,0 +1,148 @@
+"""What of an earlier job is taken over: mini-batches whose files are there, and have not changed since."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planner_process import Plan, Planner, names, plan
+
+INDEX = struct.Struct("<QIQI")
+
+
+def write(folder: Path, **files: str) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def earlier_of(step: Path, found: Plan, *, failed: tuple[int, ...] = (), began: float | None = None) -> dict[str, Any]:
+    """What a planner is told of a step that ended: all of its mini-batches have a result but for some."""
+    with (step / "index").open("wb") as file:
+        for number, one in enumerate(found.mini_batches):
+            if number not in failed:
+                file.write(INDEX.pack(number, one.item_count, one.recipe_offset, one.recipe_length))
+    return {
+        "job": "before",
+        "index": str(step / "index"),
+        "recipes": str(step / "recipes"),
+        "reader": json.dumps(found.reader),
+        "alike": None,
+        "began": after_all_changes() if began is None else began,
+    }
+
+
+def after_all_changes() -> float:
+    """A moment at which what has been written so far counts as old."""
+    return time.time() + 3.0
+
+
+def test_of_a_folder_only_what_is_new_has_changed_or_had_no_result_is_divided_again(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write(data, **{f"f{at}": "x" for at in range(10)})
+    first = plan(tmp_path / "first", data, size=2)
+    began = time.time() + 3.0
+    given = earlier_of(tmp_path / "first", first, failed=(3,), began=began)
+    (data / "f0").unlink()
+    write(data, f5b="new")
+    second = plan(tmp_path / "second", data, size=2, earlier=given)
+    assert names(second) == [[b"f2", b"f3"], [b"f4", b"f5"], [b"f8", b"f9"], [b"f1", b"f5b"], [b"f6", b"f7"]]
+    assert [one.before for one in second.mini_batches] == [1, 2, 4, -1, -1]
+    assert [one.item_first for one in second.mini_batches] == [0, 2, 4, 6, 8]
+    assert "Results of job before are taken over: 6 files; 4 are new" in second.warnings[-1]
+
+
+def test_a_file_that_has_changed_since_runs_again_with_its_mini_batch(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write(data, **{f"f{at}": "x" for at in range(6)})
+    first = plan(tmp_path / "first", data, size=2)
+    # All of them were made at this moment or later: for a job that began so long ago they are new.
+    old = earlier_of(tmp_path / "first", first, began=time.time() - 3600)
+    second = plan(tmp_path / "second", data, size=2, earlier=old)
+    assert [one.before for one in second.mini_batches] == [-1, -1, -1]
+    # Touching the times that a user can set does not make a file old.
+    os.utime(data / "f3", (0, 0))
+    third = plan(tmp_path / "third", data, size=2, earlier=old)
+    assert [one.before for one in third.mini_batches] == [-1, -1, -1]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_planners_started_again_at_any_checkpoint_find_the_same(tmp_path: Path, size: int) -> None:
+    data = tmp_path / "data"
+    for at in range(400):
+        write(data, **{f"f{at:03}": "x"})
+    first = plan(tmp_path / "first", data, size=2)
+    given = earlier_of(tmp_path / "first", first, failed=tuple(range(0, 200, 3)))
+    write(data, **{f"g{at:03}": "x" for at in range(50)})
+    whole = plan(tmp_path / "whole", data, size=size, earlier=given)
+    assert sum(one.before >= 0 for one in whole.mini_batches) == 133
+    checkpoint, found = None, []
+    while checkpoint is None or not checkpoint["done"]:
+        planner = Planner(tmp_path / "step", data, size=size, checkpoint=checkpoint, earlier=given)
+        said = planner.message()
+        assert said is not None
+        checkpoint = said[0]["to"]
+        found += said[1]
+        planner.close(kill=True)
+    assert found == whole.mini_batches
+    assert (tmp_path / "step/recipes").read_bytes() == (tmp_path / "whole/recipes").read_bytes()
+
+
+def test_nothing_is_left_to_run_or_everything_has_gone(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write(data, a="1", b="2")
+    first = plan(tmp_path / "first", data, size=1)
+    given = earlier_of(tmp_path / "first", first)
+    second = plan(tmp_path / "second", data, size=1, earlier=given)
+    assert [one.before for one in second.mini_batches] == [0, 1]
+    (data / "a").unlink()
+    (data / "b").unlink()
+    error = plan(tmp_path / "third", data, size=1, earlier=given).error
+    assert error is not None and "holds no files" in error["message"]
+
+
+def test_another_folder_is_told_as_such(tmp_path: Path) -> None:
+    for name in ("data", "other"):
+        write(tmp_path / name, a="1", b="2")
+    first = plan(tmp_path / "first", tmp_path / "data", size=1)
+    second = plan(tmp_path / "second", tmp_path / "other", size=1, earlier=earlier_of(tmp_path / "first", first))
+    assert [one.before for one in second.mini_batches] == [-1, -1]
+    assert second.warnings == ["Of job before nothing is taken over: its files lay elsewhere. All files run."]
+
+
+def table(folder: Path, **files: str) -> Path:
+    write(folder, **files)
+    (folder / "MLTable").write_text("paths: [{pattern: ./*.csv}]\ntransformations: [{read_delimited: {}}]\n")
+    return folder
+
+
+def test_of_tables_the_parts_of_files_that_are_as_they_were_are_taken_over(tmp_path: Path) -> None:
+    rows = "n\n" + "".join(f"{at}\n" for at in range(200))
+    data = table(tmp_path / "data", a__csv=rows, b__csv=rows)
+    first = plan(tmp_path / "first", data, "mltable", 300)
+    assert len(first.mini_batches) >= 4
+    given = earlier_of(tmp_path / "first", first, failed=(0,))
+    second = plan(tmp_path / "second", data, "mltable", 300, earlier=given)
+    assert second.recipes == first.recipes
+    assert [one.before for one in second.mini_batches] == [-1, *range(1, len(first.mini_batches))]
+    count = len(first.mini_batches)
+    assert f"are taken over: {count - 1} of {count} mini-batches" in second.warnings[-1]
+    (data / "a.csv").write_text(rows.replace("5", "6"))
+    third = plan(tmp_path / "third", data, "mltable", 300, earlier={**given, "began": time.time() - 60})
+    assert {one.before for one in third.mini_batches} == {-1}
+
+
+def test_a_table_that_is_read_otherwise_now_runs_whole(tmp_path: Path) -> None:
+    data = table(tmp_path / "data", a__csv="n,m\n1,2\n")
+    first = plan(tmp_path / "first", data, "mltable", 300)
+    (data / "MLTable").write_text(
+        "paths: [{pattern: ./*.csv}]\ntransformations: [{read_delimited: {}}, {keep_columns: [n]}]\n"
+    )
+    second = plan(tmp_path / "second", data, "mltable", 300, earlier=earlier_of(tmp_path / "first", first))
+    assert [one.before for one in second.mini_batches] == [-1]
+    assert "read otherwise than in job before" in second.warnings[-1]
