@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from windrow.cli.place import place_options
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
 from windrow.errors import UsageError
 from windrow.mini_batch import Attempt, MiniBatch, MiniBatchDetails
+
+if TYPE_CHECKING:
+    from windrow.client import Client
 
 app = typer.Typer(
     help="The mini-batches of a job: look at them, run one again here.",
@@ -124,12 +127,13 @@ def show(
     with open_client(master, state) as client:
         found = client.mini_batch(job, index, step=step)
         several = len(client.get(job).steps) > 1
+        earlier = "" if found.attempts else _earlier_job(client, job, found.mini_batch)
         warn_read_only(client)
     replay = f"windrow mb replay {job} {_name(found.mini_batch, several=several)}{place_options(master, state)}"
     if output is OutputForm.JSON:
         print_json({**found.to_dict(), "replay": replay})
     else:
-        _print_details(job, found, replay, place_options(master, state))
+        _print_details(job, found, replay, place_options(master, state), earlier)
     return exit_codes.DONE
 
 
@@ -216,7 +220,15 @@ def _row(found: MiniBatch) -> tuple[str, ...]:
     )
 
 
-def _print_details(job: str, found: MiniBatchDetails, replay: str, options: str) -> None:
+def _earlier_job(client: Client, job: str, found: MiniBatch) -> str:
+    """The job whose result a mini-batch has that has succeeded without an attempt; "": it has none yet."""
+    if found.state != "succeeded":
+        return ""
+    steps = client.document(job)["steps"]
+    return next((step.get("resume_from") or "" for step in steps if step["name"] == found.step), "")
+
+
+def _print_details(job: str, found: MiniBatchDetails, replay: str, options: str, earlier: str) -> None:
     one = found.mini_batch
     print_fields(
         [
@@ -246,7 +258,7 @@ def _print_details(job: str, found: MiniBatchDetails, replay: str, options: str)
         _print_attempt(number, attempt)
     if not found.attempts:
         out("")
-        out("No attempt yet.")
+        out(f"Its result was taken over from job {earlier}: it did not run." if earlier else "No attempt yet.")
     out("")
     log = next((path for attempt in reversed(found.attempts) for path in attempt.logs), None)
     if log is not None:

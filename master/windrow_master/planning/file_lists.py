@@ -127,10 +127,13 @@ class TakingOver:
                 self._emitter.add_earlier(len(names), one.recipe, end, one.mini_batch)
                 self.recipes_bytes = end
             self._emitter.frontier = {"entry": -1, "earlier": number + 1}
+        left = len(there)
+        # Names by the million: not twice.
+        del there
         self._note_names()
-        left = len(there) - len(self.names)
+        taken = self._emitter.items
         self._emitter.warn(
-            f"Results of job {self._earlier.job_id} are taken over: {len(self.names):,} files; {left:,} are new, have "
+            f"Results of job {self._earlier.job_id} are taken over: {taken:,} files; {left - taken:,} are new, have "
             "changed, or have no result there."
         )
         return True

@@ -26,7 +26,7 @@ MOST_TRIED_SHOWN = 3
 def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
     """`job_result.txt` of a step. Raises StoreError."""
     lines = [f"Step {step.name} of job {job.row.job_id}: {step.outcome}", *_why(step.row.message), ""]
-    if step.row.start_time is None:
+    if not step.counters.planned:
         lines.append("Nothing of it has run.")
     else:
         lines += _numbers(step, reader)
@@ -50,7 +50,7 @@ def job_result(job: JobFacts, reader: StoreReader) -> str:
         told = f"{counters.succeeded:,} of {counted(counters.planned, 'mini-batch')} ok"
         if counters.items_total:
             told += f", {counters.items_ok:,} of {counted(counters.items_total, 'item')} ok"
-        counts = f" ({told})" if step.row.start_time is not None and not step.is_command else ""
+        counts = f" ({told})" if counters.planned and not step.is_command else ""
         lines.append(f"  {step.name}: {step.outcome}{counts}")
         if rows := _rows(step):
             lines.append(f"    {rows}")
