@@ -88,7 +88,7 @@ class Submissions:
             except AssetRefused as error:
                 raise SubmissionInvalid(error.reason, str(error)) from error
         if self._earlier is not None:
-            for step in job.steps:
+            for step in (step for step in job.steps if step.resume_from is not None):
                 try:
                     await in_thread(self._earlier.find, step)
                 except NothingToResume as error:

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 from windrow.storage.urls import is_remote
 
+from windrow_master.planning.emitter import NONE
+
 RECORD = struct.Struct("<QIQI")
 MARGIN_S = 2.0
 """A file changed so shortly before the earlier step began may have been changed after it was looked at: file systems
 keep times by the tick of a clock, on a share by that of another machine."""
-NONE = -1
 
 
 class EarlierMiniBatch(NamedTuple):
@@ -38,15 +39,20 @@ class Earlier:
         self._index: str = given["index"]
         self._recipes: str = given["recipes"]
         self._reader: Any = json.loads(given["reader"])
-        self.reader = self._reader if given["alike"] else None
-        """This step's, where an earlier planner has pinned it, and it is as the earlier step's."""
-        self.is_decided: bool = given["alike"] is not None
+        self._alike: bool | None = given["alike"]
+        """Whether this step's reader, where a planner before has pinned it, is the same."""
         self._unchanged_before_ns = int((given["began"] - MARGIN_S) * 1e9)
 
-    def reads_alike(self, reader: dict[str, Any]) -> bool:
-        """Whether recipes mean the same to this step's reader."""
-        # As both are stored.
-        return bool(json.loads(json.dumps(reader)) == self._reader)
+    def reads_alike(self, reader: dict[str, Any] | None) -> bool:
+        """Whether recipes mean the same to this step's reader; None: to the one that was pinned before."""
+        if self._alike is None:
+            # As both are stored.
+            self._alike = bool(json.loads(json.dumps(reader)) == self._reader)
+        return self._alike
+
+    def recipes(self) -> EarlierRecipes:
+        """Of a step whose reader is the same. Raises OSError."""
+        return EarlierRecipes(self, self._reader)
 
     def mini_batches(self, first: int = 0) -> Iterator[EarlierMiniBatch]:
         """All that have a result, in their order, but for so many. Raises OSError."""

@@ -15,16 +15,20 @@ import os
 import struct
 import time
 from array import array
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windrow_master.planning.checkpoint import Checkpoint
-from windrow_master.planning.earlier import NONE, Earlier, EarlierRecipes
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.journal import Journal
+
+if TYPE_CHECKING:
+    from windrow_master.planning.earlier import Earlier, EarlierRecipes
 
 HEAD = struct.Struct("<II")
 RECORD = struct.Struct("<QIQI")
 RANK = struct.Struct("<Q")
+NONE = -1
+"""In place of a mini-batch of an earlier job."""
 
 GROUP_FIRST = 16
 GROUP_GROWTH = 4
@@ -75,11 +79,11 @@ class Emitter:
         self._records: list[bytes] = []
         self._ranks: list[bytes] = []
         self._is_first = start is None
-        self._taken: list[int] = []
+        self._taken: dict[int, int] = {}
+        """Of the group, by place: the mini-batches that are taken over, and which of the earlier job they are."""
         self._earlier: Earlier | None = None
         self._recipes_known: EarlierRecipes | None = None
-        self.taken_over = 0
-        """How many mini-batches this planner has found to be done in the earlier job."""
+        self._taken_over = 0
         self._size = GROUP_FIRST
         self._since = time.monotonic()
         self._warnings: list[str] = []
@@ -146,12 +150,11 @@ class Emitter:
         if self._earlier is None:
             return NONE
         if self._recipes_known is None:
-            reader = self._earlier.reader if self._earlier.is_decided else self._reader
-            if reader is None or not self._earlier.reads_alike(reader):
+            if not self._earlier.reads_alike(self._reader):
                 self.warn(f"The input is read otherwise than in job {self._earlier.job_id}: all of it runs again.")
                 self._earlier = None
                 return NONE
-            self._recipes_known = EarlierRecipes(self._earlier, reader)
+            self._recipes_known = self._earlier.recipes()
         return self._recipes_known.find(recipe)
 
     def _make_room(self) -> None:
@@ -166,8 +169,9 @@ class Emitter:
         self._records.append(RECORD.pack(self.items, items, offset, length))
         if rank is not None:
             self._ranks.append(RANK.pack(rank))
-        self._taken.append(before)
-        self.taken_over += before != NONE
+        if before != NONE:
+            self._taken[len(self._records) - 1] = before
+            self._taken_over += 1
         self._mini_batches += 1
         self._input_mini_batches += 1
         self.items += items
@@ -177,7 +181,7 @@ class Emitter:
         """Send the last group."""
         if self._recipes_known is not None and self._is_first:
             self.warn(
-                f"Results of job {self._recipes_known.job_id} are taken over: {self.taken_over:,} of "
+                f"Results of job {self._recipes_known.job_id} are taken over: {self._taken_over:,} of "
                 f"{self._mini_batches:,} mini-batches. The others are new, have changed, or have no result there."
             )
         self._send(done=True)
@@ -200,8 +204,8 @@ class Emitter:
         if self._ranks:
             message["ranked"] = True
         taken = b""
-        if any(before != NONE for before in self._taken):
-            taken = array("q", self._taken).tobytes()
+        if self._taken:
+            taken = array("q", [self._taken.get(place, NONE) for place in range(len(self._records))]).tobytes()
         self._output.send(message, b"".join(self._records + self._ranks) + taken)
         self._sent = end
         self._records.clear()

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow_master.planning.checkpoint import Checkpoint
-from windrow_master.planning.earlier import NONE
-from windrow_master.planning.emitter import Emitter
+from windrow_master.planning.emitter import NONE, Emitter
 from windrow_master.planning.entries import AnyEntry, common_root, nothing_found
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.inputs import about
@@ -141,11 +140,11 @@ class TakingOver:
     def _why_nothing(self) -> str:
         if any(one.steps is not None for one in self._lists):
             return "the steps of an MLTable file choose among its files"
-        if any(one.given.type == "mltable" for one in self._lists) and not self._earlier.reads_alike(self._reader):
+        if self._earlier.reads_alike(self._reader):
+            return ""
+        if any(one.given.type == "mltable" for one in self._lists):
             return "its MLTable file names other files"
-        if not self._earlier.reads_alike(self._reader):
-            return "its files lay elsewhere"
-        return ""
+        return "its files lay elsewhere"
 
     def _listed(self, entry: AnyEntry) -> Iterator[bytes]:
         for chunk in entry.names(lambda text: None):

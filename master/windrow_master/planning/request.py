@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.storage.urls import is_remote
 
 from windrow_master.datastores import Datastores
 from windrow_master.planning.checkpoint import Checkpoint
-from windrow_master.planning.earlier import Earlier
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 from windrow_master.roots import Roots
+
+if TYPE_CHECKING:
+    from windrow_master.planning.earlier import Earlier
 
 INPUT_TYPES = ("uri_folder", "uri_file", "mltable")
 
@@ -90,13 +92,22 @@ def parse_request(line: bytes) -> Request:
             value["mixed_types"],
             Datastores(value["datastores"]),
             None if value["rows_folder"] is None else os.fsencode(value["rows_folder"]),
-            None if value["earlier"] is None else Earlier(value["earlier"]),
+            _earlier_of(value["earlier"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise PlanningError(f"The request to the planner is not understood: {error!r}.", SYSTEM_ERROR) from error
     for given in request.inputs:
         _check_input(given, request)
     return request
+
+
+def _earlier_of(given: dict[str, Any] | None) -> Earlier | None:
+    if given is None:
+        return None
+    # Here, and not at the top: few steps take results over, and the first run() waits for imports.
+    from windrow_master.planning.earlier import Earlier
+
+    return Earlier(given)
 
 
 def _check_input(given: DividedInput, request: Request) -> None:
