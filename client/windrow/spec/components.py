@@ -30,6 +30,7 @@ MERGED_KEYS = {
         "retry_settings",
         "environment_variables",
         "identity",
+        "is_deterministic",
         "task",
     ),
     "command": (
@@ -40,6 +41,7 @@ MERGED_KEYS = {
         "resources",
         "environment_variables",
         "identity",
+        "is_deterministic",
     ),
 }
 """By type: what a step has from its component, where it says nothing itself."""
