@@ -53,7 +53,8 @@ class Digests:
         except PlanningError as error:
             raise NoDigest(str(error)) from error
         except OSError as error:
-            raise NoDigest(f"{error.filename or place.path} cannot be read: {error.strerror}") from error
+            what = shown(error.filename) if isinstance(error.filename, bytes) else place.path
+            raise NoDigest(f"{what} cannot be read: {error.strerror}") from error
 
     def _table(self, path: str) -> str:
         """Of an MLTable file, and of all in which what it names lies: more than is read, perhaps, but never less."""
