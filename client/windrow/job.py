@@ -185,6 +185,13 @@ class Step(NamedTuple):
     """It runs a command, once: its one mini-batch holds no items."""
     step_id: int = 0
     """Its number, unique for ever over one master's state."""
+    reused_from: str = ""
+    """The earlier job that has made its outputs, so that nothing of it ran; empty: there is none."""
+
+    @property
+    def told_state(self) -> str:
+        """Its state, in a word for people."""
+        return "reused" if self.reused_from else self.state
 
     @property
     def failed_items_file(self) -> str:
@@ -215,8 +222,8 @@ class Job(NamedTuple):
 
     @property
     def parallel(self) -> Job:
-        """The job with its parallel steps alone: what figures of items and mini-batches are about."""
-        return self._replace(steps=tuple(step for step in self.steps if not step.is_command))
+        """The job with its parallel steps alone that run: what figures of items and mini-batches are about."""
+        return self._replace(steps=tuple(step for step in self.steps if not step.is_command and not step.reused_from))
 
     @property
     def commands(self) -> MiniBatchCounts:
@@ -303,6 +310,7 @@ def _step(message: job_pb2.Step) -> Step:
         error_category=message.error_category,
         is_command=message.is_command,
         step_id=message.step_id,
+        reused_from=message.reused_from,
     )
 
 

@@ -44,9 +44,13 @@ from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.committer import Committer
 from windrow_master.shell.earlier import EarlierJobs
 from windrow_master.shell.finishing import Finisher
+from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.preparation import step_folder
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
+from windrow_master.shell.reusing import Reuse
+from windrow_master.shell.sorted_rows import SortedRows
+from windrow_master.shell.starting import Starter
 from windrow_master.shell.writer import Writer, moment
 from windrow_master.store.sqlite import SqliteStore
 from windrow_master.submission import Submissions, settings_of
@@ -112,9 +116,11 @@ class MasterService:
         default = config.datastores.get("default")
         reporter = Reporter(store.reader(), store.incarnation, config.state, embedded=config.embedded)
         earlier = EarlierJobs(store.reader(), config.state)
-        carrier = Carrier(
-            core, config.state, config.outputs, places, readable, finisher, watchers, earlier, default, reporter
-        )
+        reuse = Reuse(store.reader(), config.state, places)
+        open_jobs = OpenJobs(core, config.state, places, readable)
+        sorted_rows = SortedRows(config.state, default, embedded=config.embedded)
+        starter = Starter(open_jobs, config.outputs, finisher, earlier, reuse, sorted_rows)
+        carrier = Carrier(core, open_jobs, starter, finisher, reuse, watchers, sorted_rows, reporter)
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
@@ -130,7 +136,7 @@ class MasterService:
             assets,
             earlier,
         )
-        retries = Retries(jobs, store, writer, submissions, carrier.sorted_rows)
+        retries = Retries(jobs, store, writer, submissions, sorted_rows)
         named: list[str] = []
         agents = AgentService(
             writer, carrier, WorkerLogs(carrier.logs_of, config.job_logs_max), named, embedded=config.embedded

@@ -250,6 +250,7 @@ def step_settings(step: EffectiveStep) -> StepSettings:
         ends_workers_first=step.may_shut_down or bool(outputs_elsewhere(step)),
         without_input=step.rank_mini_batch_count > 0,
         is_command=step.command is not None,
+        reuse=step.reuse,
         compute=step.compute,
         instance_count=None if step.instance_count < 0 else step.instance_count,
         error_threshold=step.error_threshold,

@@ -94,6 +94,10 @@ def node_fault(driver: CoreDriver) -> None:
     driver.fail("n1", driver.held()[0], Cause.NODE_FAULT)
 
 
+def compared(driver: CoreDriver) -> None:
+    driver.submit(StepSettings("a", reuse=True))
+
+
 def gathering(driver: CoreDriver) -> None:
     driver.running([1])
     driver.join()
@@ -123,6 +127,7 @@ def cancelled(driver: CoreDriver) -> None:
         (no_node_in_pool, "NO_NODE_IN_POOL", "windrow agent --pool gpu"),
         (cordoned, "NODES_SET_ASIDE", "(1 cordoned)"),
         (quarantined, "NODES_SET_ASIDE", "(1 quarantined): the job waits for one. n1: disk full. `windrow node list`"),
+        (compared, "COMPARING_INPUTS", "whether an earlier job has made the same"),
         (dividing, "DIVIDING_INPUT", "--first_task_creation_timeout"),
         (told_of_the_step, "NODES_ANSWER", "n1"),
         (starting, "WORKERS_STARTING", "4 mini-batches leased on n1 (4), none waits. No worker is ready"),

@@ -49,6 +49,41 @@ def test_steps_wait_for_those_they_depend_on() -> None:
     assert driver.job().state == JobState.COMPLETED
 
 
+def test_a_step_that_is_reused_is_done_and_those_after_it_begin() -> None:
+    driver = CoreDriver()
+    driver.submit(StepSettings("a"), StepSettings("b", depends_on=("a",)))
+    driver.do(commands.ReuseStep(StepId(1), b'{"out": "/before"}', "made before"))
+    assert (driver.step().state, driver.step().message) == (StepState.COMPLETED, "made before")
+    assert driver.step().paths == b'{"out": "/before"}'
+    assert driver.sent(fx.PrepareStep)[-1] == fx.PrepareStep(StepId(2))
+    driver.do(commands.ReuseStep(StepId(2), b"{}", ""))
+    assert driver.job().state == JobState.COMPLETED and driver.sent(fx.NotifyJob)[-1].ended
+    driver.assert_reload_equals_live()
+
+
+def test_no_step_fails_by_the_time_that_its_inputs_take_to_be_compared() -> None:
+    driver = CoreDriver()
+    driver.submit(StepSettings("a", reuse=True, first_task_creation_timeout_s=10.0))
+    driver.tick(100.0)
+    assert driver.step().state == StepState.RUNNING
+    driver.do(commands.StartStep(StepId(1), b'{"out": "/o"}'))
+    driver.tick(9.0)
+    assert driver.step().state == StepState.RUNNING
+    driver.tick(2.0)
+    assert driver.step().state == StepState.FAILED
+
+
+def test_a_step_that_has_begun_or_ended_is_not_reused() -> None:
+    driver = CoreDriver()
+    driver.submit()
+    driver.plan(1, [2])
+    driver.do(commands.ReuseStep(StepId(1), b"{}", ""))
+    assert driver.step().state == StepState.RUNNING
+    driver.do(commands.CancelJob("job"))
+    driver.do(commands.ReuseStep(StepId(1), b"{}", ""))
+    assert driver.step().state == StepState.CANCELLED
+
+
 def test_submitting_again_gives_the_first_answer_and_another_job_of_that_name_is_refused() -> None:
     driver = CoreDriver()
     key = driver.submit(request_id="one")

@@ -20,7 +20,10 @@ from windrow_master.datastores import Datastores
 from windrow_master.output.concatenation import ConcatenationStopped, OutputFull
 from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.finishing import Finish, Finisher
+from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.preparation import StepPaths
+from windrow_master.shell.sorted_rows import SortedRows
+from windrow_master.shell.starting import Starter
 from windrow_master.store.errors import OwnershipLost
 from windrow_master.watchers import Watchers
 
@@ -77,9 +80,12 @@ def finished_with(error: Exception, folder: Path) -> tuple[list[Any], list[BaseE
         submitted: list[Any] = []
         fatal: list[BaseException] = []
         finisher = FailingFinisher(error)
-        carrier = Carrier(Core(1, 1), folder, folder, Datastores({}), None, finisher, Watchers(), None)  # type: ignore[arg-type]
+        core = Core(1, 1)
+        open_jobs, sorted_rows = OpenJobs(core, folder, Datastores({}), None), SortedRows(folder, None, embedded=True)
+        starter = Starter(open_jobs, folder, finisher, None, None, sorted_rows)  # type: ignore[arg-type]
+        carrier = Carrier(core, open_jobs, starter, finisher, None, Watchers(), sorted_rows)  # type: ignore[arg-type]
         carrier.attach(submitted.append, fatal.append)  # type: ignore[arg-type]
-        await asyncio.wait_for(carrier._finish(work_of(folder)), DEADLINE_S)
+        await asyncio.wait_for(carrier._finish(work_of(folder), None), DEADLINE_S)
         finisher.close()
         return submitted, fatal
 

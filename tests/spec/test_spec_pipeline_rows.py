@@ -67,7 +67,7 @@ SETTINGS_ROWS: Rows = {
         ("continue_run_on_step_failure: false", TAKEN),
         ("continue_run_on_step_failure: perhaps", "true or false"),
     ],
-    "force_rerun": [("force_rerun: true", TAKEN)],
+    "force_rerun": [("force_rerun: true", TAKEN), ("force_rerun: perhaps", "true or false")],
 }
 
 

@@ -127,7 +127,11 @@ STEP_ROWS: Rows = {
     ],
     "identity": [("identity: {type: managed}", TAKEN)],
     "task": [("task:", Refused("task", "missing")), ("task: score.py", Refused("task", "a mapping"))],
-    "is_deterministic": [("is_deterministic: false", TAKEN)],
+    "is_deterministic": [
+        ("is_deterministic: true", Sets("reuse", True)),
+        ("is_deterministic: false", Sets("reuse", False)),
+        ("is_deterministic: sometimes", Refused("is_deterministic", "true or false")),
+    ],
     "output_data": [("output_data: ${{outputs.scores}}", TAKEN)],
 }
 

@@ -116,7 +116,7 @@ class Follower:
                     return event
                 for step in event.steps:
                     # What an unfinished step has to say is why it waits.
-                    if step.message and told.get(step.name) != step.message:
+                    if step.message and not step.reused_from and told.get(step.name) != step.message:
                         told[step.name] = step.message
                         display.notice(f"{step.name}: {step.message}")
             elif isinstance(event, _Fleet):

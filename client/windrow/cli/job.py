@@ -330,7 +330,7 @@ def _print_job(job: Job) -> None:
         [
             (
                 step.name,
-                step.state,
+                step.told_state,
                 f"{step.items.total:,}{'' if step.planned else '+'}",
                 f"{step.items.ok:,}",
                 f"{step.items.failed:,}",

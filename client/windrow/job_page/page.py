@@ -130,7 +130,8 @@ def _steps(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
         name = step["name"] if len(step["name"]) <= 26 else step["name"][:25] + "…"
         parts.append(text(0, y + 15, name, "label strong"))
         if step["start_s"] is None:
-            parts.append(text(LEFT + left, y + 15, _in_words(step["state"]), "label"))
+            told = "reused" if step["reused_from"] else _in_words(step["state"])
+            parts.append(text(LEFT + left, y + 15, told, "label"))
             continue
         stop = step["end_s"] if step["end_s"] is not None else end
         x = LEFT + left + inner * (step["start_s"] - begin) / (end - begin)
@@ -161,6 +162,8 @@ def _step(job: dict[str, Any], step: dict[str, Any], number: int, *, several: bo
     title += f"{_in_words(step['state'])}</span></h2>"
     if step["message"] and step["message"] != job["message"]:
         title += f'<p class="message">{escape(step["message"])}</p>'
+    if step["reused_from"]:
+        return f"<section>{title}</section>"
     if several:
         title += _counts(step)
     if figures is None:

@@ -30,6 +30,7 @@ MERGED_KEYS = {
         "retry_settings",
         "environment_variables",
         "identity",
+        "is_deterministic",
         "task",
     ),
     "command": (
@@ -40,6 +41,7 @@ MERGED_KEYS = {
         "resources",
         "environment_variables",
         "identity",
+        "is_deterministic",
     ),
 }
 """By type: what a step has from its component, where it says nothing itself."""
@@ -128,6 +130,8 @@ class Components:
             given, own = component.entries.get(name) if component else None, entries.get(name)
             if given is None or is_null(given):
                 continue
+            if name == "is_deterministic" and inline_component and isinstance(given, Scalar) and given.value is True:
+                continue  # as the vendor's client writes it for who has said nothing
             if is_null(own):
                 entries[name] = given
             elif isinstance(own, Mapping) and own.place.source.kind == "--set" and isinstance(given, Mapping):

@@ -115,6 +115,7 @@ class EffectiveStep(NamedTuple):
     `may_shut_down`: the script may have a `shutdown()`, which has to have ended everywhere before the step is done.
     `table_digests`: the sha256 of the MLTable file of inputs that are divided, where the client has seen it.
     `resume_from`: the job whose results are taken over, of mini-batches whose items have not changed since.
+    `reuse`: it need not run where an earlier job has made the same of the same.
     `environment`: built on each node that serves the step; None: its own Python, whatever that holds.
     Reference: parallel-job.md, 1.2, 1.3, 2.2 and 2.3.
     """
@@ -158,6 +159,7 @@ class EffectiveStep(NamedTuple):
     push_metrics_to_parent: bool = False
     profiling_module: str | None = None
     resume_from: str | None = None
+    reuse: bool = False
     rows: Rows = Rows()
 
     @property

@@ -58,6 +58,7 @@ _LATER: dict[str, dict[str, Any]] = {
         "push_metrics_to_parent": False,
         "profiling_module": None,
         "resume_from": None,
+        "reuse": False,
     },
     "rows": {"format": "text"},
     "data": {"asset": None},
@@ -339,6 +340,7 @@ class _Reader(ValueReader):
                 "push_metrics_to_parent": self.flag,
                 "profiling_module": self.optional(self.one_of("cProfile", "profile")),
                 "resume_from": self.optional(self.text),
+                "reuse": self.flag,
                 "rows": self._rows,
             },
         )

@@ -28,7 +28,7 @@ from windrow.spec.graph import find_cycle
 from windrow.spec.names import JOB_NAME
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.origins import note_code, note_origins, note_pipeline_origins
-from windrow.spec.pipeline_settings import read_compute, read_pipeline_settings
+from windrow.spec.pipeline_settings import read_compute, read_pipeline_settings, read_reuse
 from windrow.spec.problems import Problem
 from windrow.spec.reading import (
     Context,
@@ -257,8 +257,12 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         return bindings.input_state(name, wanted)
 
     note_origins(key, entries, context)
+    reuse = read_reuse(entries.get("is_deterministic"), key, context) and bool(outputs)
     if nodes.type == "command":
-        return read_command(name, nodes.settings, variables, inputs, outputs, input_state, compute, _UNPACKED, context)
+        command, folder = read_command(
+            name, nodes.settings, variables, inputs, outputs, input_state, compute, _UNPACKED, context
+        )
+        return command._replace(reuse=reuse), folder
     settings = StepSettings(key, context, lambda reference: bindings.literal(name, reference))
     settings.read_keys(nodes.settings)
     task = read_task(entries.get("task"), nodes.place, f"{key}.task", outputs, input_state, context)
@@ -308,6 +312,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         may_shut_down=may_shut_down(task.entry_source),
         compute=compute,
         environment=task.environment,
+        reuse=reuse,
         rows=rows,
         **values,
     )

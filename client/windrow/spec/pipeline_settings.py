@@ -8,8 +8,8 @@ from windrow.spec.datastores import DEFAULT
 from windrow.spec.locations import DEFAULT_DATASTORES
 from windrow.spec.names import NAME
 from windrow.spec.nodes import Mapping, Node, is_null, shown
-from windrow.spec.reading import Context, as_mapping, check_keys, read_scalar, read_text
-from windrow.spec.schema import PIPELINE_SETTINGS
+from windrow.spec.reading import Context, as_mapping, check_keys, origin_of, read_scalar, read_text
+from windrow.spec.schema import PIPELINE_SETTINGS, STEP
 
 ANY_NODE = ("local", "serverless")
 """Names of compute that mean no pool."""
@@ -37,7 +37,32 @@ def read_pipeline_settings(pipeline: Mapping, context: Context) -> PipelineSetti
         node = entries.get(name)
         if not is_null(node):
             goes_on = read_scalar(node, PIPELINE_SETTINGS[name], f"settings.{name}", context) is True or goes_on
+    forced = entries.get("force_rerun")
+    if forced is not None and not is_null(forced):
+        context.force_rerun = bool(
+            read_scalar(forced, PIPELINE_SETTINGS["force_rerun"], "settings.force_rerun", context)
+        )
+        context.origins["settings.force_rerun"] = origin_of(forced)
     return PipelineSettings(goes_on)
+
+
+def read_reuse(node: Node | None, key: str, context: Context) -> bool:
+    """Whether a step need not run where an earlier job has made the same. `node`: its `is_deterministic`.
+
+    Said for the step, or, with `settings.force_rerun: false`, for all steps that do not deny it. Where nobody says so
+    all run, other than in Azure ML: a script there sees nothing but its inputs and its environment, which are compared;
+    here it may read whatever lies on the machine. Reference: parallel-job.md, sections 1.1 and 1.2.
+    """
+    given = None
+    if node is not None and not is_null(node):
+        given = read_scalar(node, STEP["is_deterministic"], f"{key}.is_deterministic", context)
+    if context.force_rerun is not None:
+        context.origins[f"{key}.reuse"] = context.origins["settings.force_rerun"]
+    if node is not None and given is not None and not context.force_rerun:
+        context.origins[f"{key}.reuse"] = origin_of(node)
+    if context.force_rerun:
+        return False
+    return given is True or (given is None and context.force_rerun is False)
 
 
 def read_compute(node: Node | None, key: str, context: Context) -> str:

@@ -74,6 +74,8 @@ class Context:
         """The pool of steps that name none; "" any node."""
         self.default_datastore = ""
         """The datastore of outputs that name no place; "" the master's own default one."""
+        self.force_rerun: bool | None = None
+        """What the pipeline says of reuse: True, no step is reused; False, all are that do not deny it."""
         self.broken_steps: set[str] = set()
         """Steps that an error was noted for while another spelling was translated: there is nothing of them to read."""
         self.own_outputs: set[str] = set()

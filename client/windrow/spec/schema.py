@@ -45,7 +45,6 @@ PIPELINE_SETTINGS: dict[str, Field] = {
     "continue_on_step_failure": Field("bool", default=False),
     # As the vendor's client writes it.
     "continue_run_on_step_failure": Field("bool", default=False),
-    # Nothing is reused yet, so that every run is a forced one.
     "force_rerun": Field("bool"),
 }
 
@@ -63,7 +62,7 @@ _ANY_STEP: dict[str, Field] = {
     "resources": _NODE,
     "environment_variables": _MAP,
     "identity": _IDENTITY,
-    "is_deterministic": _NODE,
+    "is_deterministic": Field("bool"),
 }
 
 _PARALLEL: dict[str, Field] = {

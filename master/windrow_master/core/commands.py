@@ -308,6 +308,14 @@ class StartStep(NamedTuple):
     paths: bytes
 
 
+class ReuseStep(NamedTuple):
+    """What an earlier job has made stands for the outputs of a step that has not begun. Reply: None."""
+
+    step_id: StepId
+    paths: bytes
+    message: str
+
+
 class FinishStep(NamedTuple):
     """The step's output stands. Reply: None."""
 
@@ -392,6 +400,7 @@ Command = (
     | PlanGroup
     | FailStep
     | StartStep
+    | ReuseStep
     | FinishStep
     | PostponeFinish
     | RequeueLostRows

@@ -57,7 +57,8 @@ class CloseStream(NamedTuple):
 
 
 class PrepareStep(NamedTuple):
-    """Resolve paths, make folders, start the planner from the checkpoint; StartStep, PlanGroup or FailStep follow."""
+    """Resolve paths, make folders, start the planner from the checkpoint; StartStep, PlanGroup, ReuseStep or FailStep
+    follow."""
 
     step_id: StepId
 

@@ -19,6 +19,8 @@ def end_overdue_steps(state: CoreState, now: Moment) -> None:
     for step in list(state.steps.values()):
         if step.state != StepState.RUNNING or state.jobs[step.job_key].state == JobState.PAUSED:
             continue
+        if step.is_compared:
+            continue  # reading what there is takes as long as it takes: no step fails by what might have spared it
         settings = step.settings
         if not served:
             step.fault_message = ""  # it waits for a node now, whatever it waited for before

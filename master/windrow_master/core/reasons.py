@@ -55,6 +55,11 @@ def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> tuple[str, s
         return "MASTER_HELD", "The master hands out nothing until a `windrow run` of this state folder asks for work."
     if step.counters.leased:
         return _running(state, step, now)
+    if step.is_compared:
+        return "COMPARING_INPUTS", (
+            f"Its inputs are being read, for {now.monotonic_s - step.started_s:.0f} s, to see whether an earlier job "
+            "has made the same (is_deterministic, force_rerun). What has not changed by the next time is not read again."
+        )
     if nowhere := _nowhere(state, step):
         return nowhere
     if not len(step.mini_batches) and not step.planned:

@@ -45,6 +45,8 @@ class StepSettings:
     """Mini-batches hold no items, so that a step none of whose items succeeded is no failed one."""
     is_command: bool = False
     """Its one mini-batch is a command."""
+    reuse: bool = False
+    """Before it begins, its inputs are compared with those of earlier jobs."""
     compute: str = ""
     """The pool of nodes that it runs on; "" any node."""
     instance_count: int | None = None

@@ -95,6 +95,11 @@ class Step:
     fault_message: str = ""
     """What the node's fault was that ended the last attempt; "" when that ended in another way."""
 
+    @property
+    def is_compared(self) -> bool:
+        """Its inputs are being compared with those of earlier jobs: it has not begun."""
+        return self.settings.reuse and self.state == StepState.RUNNING and self.paths == b"{}"
+
     def row(self) -> StepRow:
         """As stored."""
         return StepRow(

@@ -3,6 +3,7 @@
 State machine of a step (states.StepState):
 
     WAITING       -> RUNNING        all steps it depends on are COMPLETED
+    RUNNING       -> COMPLETED      an earlier job has made the same: nothing of it was planned
     RUNNING       -> CONCATENATING  planned to the end, and every mini-batch has an outcome. Where scripts have a
                                     shutdown(), or write to a store, its workers are ended first, and waited for
     CONCATENATING -> COMPLETED      its output stands
@@ -39,6 +40,7 @@ from windrow_master.core.commands import (
     PauseJob,
     PostponeFinish,
     Refused,
+    ReuseStep,
     StartStep,
     SubmitJob,
 )
@@ -106,6 +108,8 @@ def on_start_step(state: CoreState, command: StartStep, now: Moment) -> None:
     """The paths of a step are resolved."""
     step = state.steps.get(command.step_id)
     if step is not None and step.state == StepState.RUNNING and step.paths != command.paths:
+        if step.is_compared:
+            step.started_s = step.progress_s = now.monotonic_s
         step.paths = command.paths
         state.touch_step(step)
 
@@ -171,6 +175,20 @@ def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
     if command.generation != job.generation or job.state == JobState.PAUSED:
         return
     step.message = command.message
+    _end_step(state, step, StepState.COMPLETED, now)
+    begin_steps(state, job, now)
+    _settle_job(state, job, now)
+
+
+def on_reuse_step(state: CoreState, command: ReuseStep, now: Moment) -> None:
+    """An earlier job has made what a step would make."""
+    step = state.steps.get(command.step_id)
+    if step is None or step.state != StepState.RUNNING or step.checkpoint is not None:
+        return
+    job = state.jobs[step.job_key]
+    if job.state == JobState.PAUSED:
+        return
+    step.paths, step.message = command.paths, command.message
     _end_step(state, step, StepState.COMPLETED, now)
     begin_steps(state, job, now)
     _settle_job(state, job, now)

@@ -16,6 +16,7 @@ from windrow_master.core.states import AttemptState, Cause, JobState, Phase, Ste
 from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.steps import planned_in_checkpoint
 from windrow_master.reports.job_figures import ROWS_MAX, RunningAttempt, StepFigures
+from windrow_master.shell.preparation import StepPaths
 from windrow_master.store.protocol import StoreReader
 
 FORMAT = 1
@@ -61,6 +62,7 @@ def _step(
         "state": StepState(step.state).name.lower(),
         "message": step.message,
         "error_category": step.error_category,
+        "reused_from": StepPaths.from_json(step.paths).reused_from,
         "start_s": step.start_time,
         "end_s": step.end_time,
         "planned": planned_in_checkpoint(step.checkpoint),

@@ -26,7 +26,9 @@ MOST_TRIED_SHOWN = 3
 def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
     """`job_result.txt` of a step. Raises StoreError."""
     lines = [f"Step {step.name} of job {job.row.job_id}: {step.outcome}", *_why(step.row.message), ""]
-    if not step.counters.planned:
+    if step.paths.reused_from:
+        lines.append(f"Output        {_rows(step)}")
+    elif not step.counters.planned:
         lines.append("Nothing of it has run.")
     else:
         lines += _numbers(step, reader)
@@ -51,7 +53,8 @@ def job_result(job: JobFacts, reader: StoreReader) -> str:
         if counters.items_total:
             told += f", {counters.items_ok:,} of {counted(counters.items_total, 'item')} ok"
         counts = f" ({told})" if counters.planned and not step.is_command else ""
-        lines.append(f"  {step.name}: {step.outcome}{counts}")
+        reused = f", reused from job {step.paths.reused_from}" if step.paths.reused_from else ""
+        lines.append(f"  {step.name}: {step.outcome}{reused}{counts}")
         if rows := _rows(step):
             lines.append(f"    {rows}")
     for warning in job.warnings:
@@ -118,6 +121,8 @@ def _numbers(step: StepFacts, reader: StoreReader) -> Iterator[str]:
             f"Time          {_moment(row.start_time)} to {_moment(row.end_time)} "
             f"({duration(max(0.0, row.end_time - row.start_time))})"
         )
+    if step.paths.why_run:
+        yield f"Not reused    {step.paths.why_run}"
     if counters.retries:
         told = f"Tried again   {counted(counters.retries, 'time')}"
         tried = reader.most_tried_of(row.step_id, MOST_TRIED_SHOWN)
@@ -130,7 +135,7 @@ def _numbers(step: StepFacts, reader: StoreReader) -> Iterator[str]:
 def _rows(step: StepFacts) -> str:
     if step.row.state != StepState.COMPLETED:
         return ""
-    if step.paths.append_row is not None:
+    if step.paths.append_row is not None and not step.paths.reused_from:
         return f"{counted(step.counters.rows, 'row')} ({size(step.counters.output_bytes)}) in {step.paths.append_row}"
     return ", ".join(step.paths.outputs.values())
 

@@ -72,7 +72,7 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
         name=step.name,
         state=step.state,  # type: ignore[arg-type]
         message=step.message,
-        planned=planned_in_checkpoint(step.checkpoint),
+        planned=planned_in_checkpoint(step.checkpoint) or bool(paths.reused_from),
         mini_batches=job_pb2.MiniBatchCounts(
             total=counters.planned,
             queued=counters.queued,
@@ -107,6 +107,7 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
         end_time=timestamp(step.end_time),
         error_category=step.error_category,
         is_command=is_command,
+        reused_from=paths.reused_from,
         failure_examples=[
             job_pb2.FailureExample(
                 cause=int(cause),  # type: ignore[arg-type]

@@ -9,14 +9,11 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from windrow.journal import log
 from windrow.rpc.v1 import work_pb2
-from windrow.spec.effective import EffectiveJob, EffectiveStep
-from windrow.storage.errors import StorageError, Trouble
 
 from windrow_master.assets import rows_of_outputs
 from windrow_master.core import commands
@@ -24,29 +21,17 @@ from windrow_master.core import effects as fx
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
-from windrow_master.core.state import Job, Step
+from windrow_master.core.state import Step
 from windrow_master.core.states import JobState
-from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
-from windrow_master.datastores import Datastores, UnknownDatastore
-from windrow_master.output.errors import TargetForeign
-from windrow_master.roots import Roots
 from windrow_master.rpc.step_spec import step_spec
 from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
-from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResume
 from windrow_master.shell.finishing import Finish, Finisher
-from windrow_master.shell.planning_driver import PlanningDriver
-from windrow_master.shell.preparation import (
-    PreparationFailed,
-    StepPaths,
-    logs_folder,
-    make_folders,
-    planning_request,
-    resolve,
-    resolved,
-    step_folder,
-)
+from windrow_master.shell.open_jobs import OpenJobs
+from windrow_master.shell.preparation import StepPaths
 from windrow_master.shell.reporting import Reporter
+from windrow_master.shell.reusing import Begun, Reuse
 from windrow_master.shell.sorted_rows import SortedRows
+from windrow_master.shell.starting import Starter
 from windrow_master.store.errors import StoreError
 from windrow_master.store.protocol import StoreReader
 from windrow_master.watchers import Watchers
@@ -60,40 +45,30 @@ class Carrier:
     def __init__(
         self,
         core: Core,
-        state_folder: Path,
-        outputs_root: Path,
-        places: Datastores,
-        readable: Roots | None,
+        jobs: OpenJobs,
+        starter: Starter,
         finisher: Finisher,
+        reuse: Reuse,
         watchers: Watchers,
-        earlier: EarlierJobs,
-        shared: Path | None = None,
+        sorted_rows: SortedRows,
         reporter: Reporter | None = None,
     ) -> None:
-        """`places`: what addresses of datastores mean; `readable`: where everything must lie that planners read;
-        None: anywhere, since master and agent are one user's. `earlier`: jobs whose results may be taken over;
-        `shared`: the default datastore, which all agents read; `reporter`: writes the logs of jobs; None: nobody does.
-        """
+        """`reporter`: writes the logs of jobs; None: nobody does."""
         self._core = core
-        self._state_folder = state_folder
-        self._outputs_root = outputs_root
-        self._places = places
-        self._readable = readable
+        self._jobs = jobs
+        self._starter = starter
         self._finisher = finisher
+        self._reuse = reuse
         self._watchers = watchers
-        self._earlier = earlier
-        self.sorted_rows = SortedRows(state_folder, shared, embedded=readable is None)
+        self._sorted_rows = sorted_rows
         self._submit: Submit
         self._on_fatal: Callable[[BaseException], None]
         self._sessions: dict[NodeId, WorkSession] = {}
-        self._planners: dict[StepId, PlanningDriver] = {}
         self._recipes: dict[StepId, int] = {}
-        self._documents: dict[JobKey, EffectiveJob] = {}
         self._reporter = reporter
         self._listings: dict[JobKey, list[asyncio.Task[Any]]] = {}
         """Lists of failed items that are being made."""
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._preparing: dict[StepId, asyncio.Task[None]] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
             fx.SendAssignments: self._send_assignments,
             fx.SendStep: self._send_step,
@@ -111,6 +86,7 @@ class Carrier:
     def attach(self, submit: Submit, on_fatal: Callable[[BaseException], None]) -> None:
         """Say where commands go (the writer, made after the carrier), and what ends the process."""
         self._submit = submit
+        self._starter.attach(submit)
         self._on_fatal = on_fatal
 
     def carry_out(self, effects: list[fx.Effect]) -> None:
@@ -127,15 +103,13 @@ class Carrier:
 
     def clear_up(self, reader: StoreReader) -> None:
         """Remove what an earlier master has left behind, beside everything else."""
-        self._keep(asyncio.create_task(asyncio.to_thread(self.sorted_rows.remove_left, reader)))
+        self._keep(asyncio.create_task(asyncio.to_thread(self._sorted_rows.remove_left, reader)))
 
     async def close(self) -> None:
         """Stop planners, end streams."""
         for session in self._sessions.values():
             session.close()
-        for preparing in self._preparing.values():
-            preparing.cancel()
-        await asyncio.gather(*(planner.stop() for planner in self._planners.values()))
+        await self._starter.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -160,15 +134,12 @@ class Carrier:
     def staging_folder(self, lease_id: LeaseId) -> Path | None:
         """Where large rows of a live lease are staged."""
         lease = self._core.state.leases.get(lease_id)
-        return None if lease is None else self._folder_of(self._core.state.steps[lease.step_id]) / "segments"
+        return None if lease is None else self._jobs.folder(self._core.state.steps[lease.step_id]) / "segments"
 
     def logs_of(self, step_id: int) -> Path | None:
         """`logs/<step>` of a step, by number."""
         step = self._core.state.steps.get(StepId(step_id))
-        return None if step is None else self._logs_of(self._core.state.jobs[step.job_key], step)
-
-    def _logs_of(self, job: Job, step: Step) -> Path:
-        return logs_folder(self._state_folder, job.job_id) / step.settings.name
+        return None if step is None else self._jobs.logs(step)
 
     def _session(self, node_id: NodeId, stream: int) -> WorkSession | None:
         session = self._sessions.get(node_id)
@@ -233,7 +204,7 @@ class Carrier:
     def _recipes_of(self, step: Step) -> int:
         descriptor = self._recipes.get(step.step_id)
         if descriptor is None:
-            path = self._folder_of(step) / "recipes"
+            path = self._jobs.folder(step) / "recipes"
             descriptor = self._recipes[step.step_id] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return descriptor
 
@@ -242,7 +213,7 @@ class Carrier:
         step = self._core.state.steps[effect.step_id]
         if session is not None:
             job = self._core.state.jobs[step.job_key]
-            session.send_step(step_spec(job, step, self._effective(job, step), StepPaths.from_json(step.paths)))
+            session.send_step(step_spec(job, step, self._jobs.effective(step), StepPaths.from_json(step.paths)))
 
     def _revoke_leases(self, effect: fx.RevokeLeases) -> None:
         session = self._session(effect.node_id, effect.stream)
@@ -267,78 +238,21 @@ class Carrier:
     def _prepare_step(self, effect: fx.PrepareStep) -> None:
         step = self._core.state.steps.get(effect.step_id)
         if step is not None:
-            task = self._preparing[step.step_id] = asyncio.create_task(self._prepare(step))
-            self._keep(task)
-
-    async def _prepare(self, step: Step) -> None:
-        try:
-            await self._start(step)
-        except StorageError as error:
-            users = error.trouble in (Trouble.MISSING, Trouble.UNSUPPORTED)
-            self._submit(commands.FailStep(step.step_id, str(error), USER_ERROR if users else DEPENDENCY_ERROR))
-        except (PreparationFailed, TargetForeign, UnknownDatastore, NothingToResume) as error:
-            self._submit(commands.FailStep(step.step_id, str(error), USER_ERROR))
-        except Exception as error:
-            # A bug. Unsaid, the step would wait for its beginning for ever.
-            log.exception("a step was not prepared: please report this", extra={"fields": {"step": step.step_id}})
-            message = f"Step {step.settings.name!r} was not prepared: {error!r}. Please report this."
-            self._submit(commands.FailStep(step.step_id, message))
-        finally:
-            self._preparing.pop(step.step_id, None)
-
-    async def _start(self, step: Step) -> None:
-        job = self._core.state.jobs[step.job_key]
-        effective = self._effective(job, step)
-        others = {other.settings.name: StepPaths.from_json(other.paths) for other in job.steps if other is not step}
-        paths = resolve(self._document(job), effective, job.job_id, self._outputs_root, others)
-        folder = self._folder_of(step)
-
-        def touch_disks() -> EarlierStep | None:
-            make_folders(effective, paths, folder, self._readable)
-            self._finisher.refuse_foreign(paths)
-            found = None if step.planned else self._earlier.find(effective, begun=step.checkpoint is not None)
-            if found is not None:
-                self._earlier.write_index(found, folder / "earlier")
-            return found
-
-        # In a thread: an output may be on a share that is slow to answer, or long to read.
-        earlier = await asyncio.get_running_loop().run_in_executor(None, touch_disks)
-        self._submit(commands.StartStep(step.step_id, paths.to_json()))
-        if not step.planned:
-            driver = PlanningDriver(
-                step.step_id,
-                planning_request(
-                    effective,
-                    paths,
-                    folder,
-                    self._places,
-                    self._readable,
-                    self.sorted_rows.folder_of(job.job_id, step.step_id),
-                    None if earlier is None else earlier.request(folder / "earlier", step.reader),
-                ),
-                lambda: step.checkpoint,
-                self._submit,
-                None if earlier is None else partial(self._earlier.outcomes, earlier),
-                None if earlier is None else earlier.row.header,
-            )
-            self._planners[step.step_id] = driver
-            driver.start()
+            self._starter.begin(step)
 
     def _stop_step_work(self, effect: fx.StopStepWork) -> None:
         self._finisher.abandon(effect.step_id)
-        preparing = self._preparing.pop(effect.step_id, None)
-        if preparing is not None:
-            preparing.cancel()
-        planner = self._planners.pop(effect.step_id, None)
-        if planner is not None:
-            self._keep(asyncio.create_task(planner.stop()))
+        ending = self._starter.stop(effect.step_id)
+        if ending is not None:
+            self._keep(asyncio.create_task(ending))
         descriptor = self._recipes.pop(effect.step_id, None)
         if descriptor is not None:
             os.close(descriptor)
 
     def _concatenate_rows(self, effect: fx.ConcatenateRows) -> None:
         work = self._finish_of(effect.step_id, effect.generation)
-        self._keep(asyncio.create_task(self._finish(work)))
+        reusable = self._reusable(self._core.state.steps[effect.step_id])
+        self._keep(asyncio.create_task(self._finish(work, reusable)))
         if self._reporter is not None:
             self._reporter.begin_step(effect.step_id, work.logs)
 
@@ -365,16 +279,27 @@ class Carrier:
             step.reader or b"{}",
             bool(step.counters.failed or step.counters.items_failed),
             paths,
-            self._folder_of(step),
-            self._logs_of(job, step),
+            self._jobs.folder(step),
+            self._jobs.logs(step),
             rows_of_outputs(
-                self._document(job).steps[step.ordinal], step.step_id, job.job_id, paths.outputs, time.time()
+                self._jobs.document(step).steps[step.ordinal], step.step_id, job.job_id, paths.outputs, time.time()
             ),
         )
 
-    async def _finish(self, work: Finish) -> None:
+    def _reusable(self, step: Step) -> Begun | None:
+        """A step that has done all it could, and may stand for others from now on; None: it may not."""
+        settings, counters = self._jobs.document(step).steps[step.ordinal], step.counters
+        failures = counters.failed or counters.items_failed or step.shutdown_failures
+        if not settings.reuse or settings.resume_from is not None or failures:
+            return None
+        job = self._jobs.job_of(step)
+        return Begun(job.job_id, step.step_id, job.generation, self._jobs.effective(step), self._jobs.folder(step))
+
+    async def _finish(self, work: Finish, reusable: Begun | None) -> None:
         try:
             command: Any = await self._finisher.finish(work, self._submit)
+            if reusable is not None and isinstance(command, commands.FinishStep):
+                await self._reuse.keep(reusable, work.paths)
         except StoreError as error:
             self._on_fatal(error)
             return
@@ -393,11 +318,11 @@ class Carrier:
         elif self._reporter is not None:
             self._reporter.end_job(effect.job_key, self._listings.pop(effect.job_key, ()))
         if effect.ended:
-            self._documents.pop(effect.job_key, None)
+            self._jobs.forget(effect.job_key)
             job = self._core.state.jobs.get(effect.job_key)
             if job is not None and job.state == JobState.COMPLETED:
                 step_ids = [step.step_id for step in job.steps]
-                self._keep(asyncio.create_task(asyncio.to_thread(self.sorted_rows.remove, job.job_id, step_ids)))
+                self._keep(asyncio.create_task(asyncio.to_thread(self._sorted_rows.remove, job.job_id, step_ids)))
 
     def _keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
@@ -407,17 +332,3 @@ class Carrier:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("work beside the event loop failed: please report this", exc_info=task.exception())
-
-    def _document(self, job: Job) -> EffectiveJob:
-        document = self._documents.get(job.job_key)
-        if document is None:
-            document = self._documents[job.job_key] = EffectiveJob.from_json(job.document)
-        return document
-
-    def _effective(self, job: Job, step: Step) -> EffectiveStep:
-        # Whoever submitted it heard of datastores that are not there; since then the master may have lost one.
-        return resolved(self._document(job).steps[step.ordinal], self._places, lenient=self._readable is None)
-
-    def _folder_of(self, step: Step) -> Path:
-        job = self._core.state.jobs[step.job_key]
-        return step_folder(self._state_folder, job.job_id, step.step_id)

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,6 +163,13 @@ class Finisher:
         except (OSError, StoreError) as error:
             say(logging.WARNING, "the failed items could not be listed", step=work.step_id, reason=str(error))
 
+    def register(self, assets: Sequence[AssetRow]) -> list[str]:
+        """Register outputs; return what there is to tell. Raises StoreError. Blocks on the disk."""
+        told = [text for row in assets if (text := self._register(row))]
+        if assets:
+            reach("assets.registered")
+        return told
+
     def close(self) -> None:
         """Stop what runs: the next master does it again."""
         for stop in self._stops.values():
@@ -201,9 +208,7 @@ class Finisher:
         message = self._leave_list(work)
         remove_orphans(segments, self._incarnation, {row.name for row in self._reader.segments_of(work.step_id)})
         # Last: what can be found by a name stands. Should this master die now, the next one finds it registered.
-        told = [text for row in work.assets if (text := self._register(row))]
-        if work.assets:
-            reach("assets.registered")
+        told = self.register(work.assets)
         return FinishStep(work.step_id, work.generation, " ".join([*told, message]) if told else message)
 
     def _lost_rows(self, step_id: StepId, row: CommittedRange) -> LostRows:

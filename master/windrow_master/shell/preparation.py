@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +22,33 @@ class PreparationFailed(Exception):
 
 @dataclass(frozen=True)
 class StepPaths:
-    """Where a step's data is. `outputs[x]` is what `${{outputs.x}}` means; `append_row` the file of aggregated rows."""
+    """Where a step's data is. `outputs[x]` is what `${{outputs.x}}` means; `append_row` the file of aggregated rows.
+
+    `reused_from`: the job that has made the outputs, where that is an earlier one; `why_run`: of a step that might have
+    been reused, why it was not.
+    """
 
     inputs: dict[str, str]
     outputs: dict[str, str]
     append_row: str | None
+    reused_from: str = ""
+    why_run: str = ""
 
     def to_json(self) -> bytes:
         """As stored with the step."""
-        return json.dumps(
-            {"inputs": self.inputs, "outputs": self.outputs, "append_row": self.append_row}, sort_keys=True
-        ).encode()
+        return json.dumps({name: value for name, value in asdict(self).items() if value != ""}, sort_keys=True).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> StepPaths:
         """From the stored form; empty before the step began."""
         value: dict[str, Any] = json.loads(text or b"{}")
-        return cls(value.get("inputs", {}), value.get("outputs", {}), value.get("append_row"))
+        return cls(
+            value.get("inputs", {}),
+            value.get("outputs", {}),
+            value.get("append_row"),
+            value.get("reused_from", ""),
+            value.get("why_run", ""),
+        )
 
 
 def step_folder(state_folder: Path, job_id: str, step_id: int) -> Path:

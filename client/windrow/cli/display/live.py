@@ -161,6 +161,8 @@ class LiveDisplay:
 
 
 def _counts(step: Step, *, narrow: bool) -> str:
+    if step.reused_from:
+        return "" if narrow else "reused"
     if step.is_command:
         return "" if narrow else "command"
     more = "" if step.planned else "+"

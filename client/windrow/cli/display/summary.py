@@ -100,6 +100,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
     places = output_places(job, document) if job.state.succeeded else []
     for step in job.steps:
         _print_failures(step)
+    _print_reused(job)
     work = job.parallel
     items, batches = work.items, work.mini_batches
     took = _took(job)
@@ -122,7 +123,8 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
     )
     match job.state:
         case JobState.COMPLETED:
-            _out(f"{coloured('Completed', GREEN, sys.stdout)}: {counts}, {tail}")
+            said = ", ".join((counts or "nothing had to run", tail))
+            _out(f"{coloured('Completed', GREEN, sys.stdout)}: {said}")
             _print_registered(job, document)
             _out(f"Output: {_where(places, job, options, here) or '(none: no step has outputs)'}")
         case JobState.COMPLETED_WITH_FAILURES:
@@ -164,6 +166,16 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
                 _out(f"Once it is repaired, run what is not done: {retry_command(job, document, options)}")
             why = job.message or next((f"step {step.name}: {step.message}" for step in job.steps if step.message), "")
             _out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
+
+
+def _print_reused(job: Job) -> None:
+    """Of which steps nothing ran, since an earlier job has made the same."""
+    made: dict[str, list[str]] = {}
+    for step in job.steps:
+        if step.reused_from:
+            made.setdefault(step.reused_from, []).append(step.name)
+    for job_id, names in made.items():
+        _out(f"Reused from job {job_id}: {', '.join(names)}")
 
 
 def retry_command(job: Job, document: Mapping[str, Any], options: str) -> str:

@@ -11,7 +11,7 @@ from windrow.ml.dumping import to_yaml
 from windrow.ml.places import calling_file, calling_place
 from windrow.ml.v1.graph import Graph
 from windrow.ml.v1.runs import PipelineRun
-from windrow.spec.building import mapping, scalar
+from windrow.spec.building import from_plain, mapping, scalar
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Source
 from windrow.spec.problems import JobFileError
@@ -48,10 +48,17 @@ class Pipeline:
         return []
 
     def submit(
-        self, experiment_name: str, pipeline_parameters: Mapping[str, Any] | None = None, **more: Any
+        self,
+        experiment_name: str,
+        pipeline_parameters: Mapping[str, Any] | None = None,
+        continue_on_step_failure: bool = False,
+        regenerate_outputs: bool = False,
+        **more: Any,
     ) -> PipelineRun:
-        """Run it. `pipeline_parameters`: values of its parameters, by name."""
-        submission = Submission(self, experiment_name, pipeline_parameters or {})
+        """Run it. `pipeline_parameters`: values of its parameters, by name; `regenerate_outputs`: no step is reused."""
+        said = {"continue_on_step_failure": continue_on_step_failure, "force_rerun": regenerate_outputs}
+        settings = {key: value for key, value in said.items() if value}
+        submission = Submission(self, experiment_name, pipeline_parameters or {}, settings)
         return PipelineRun(self.workspace, self.workspace.ml_client.jobs.submit(submission).job_id)
 
     def load(
@@ -59,17 +66,23 @@ class Pipeline:
         *,
         experiment_name: str = "",
         parameters: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
         embedded: bool = True,
         datastores: Collection[str] = (),
         assets: OpenRegistry | None = None,
     ) -> LoadedJob:
-        """Read and check it as a job file is. Raises windrow.spec.JobFileError with all its problems."""
+        """Read and check it as a job file is. `settings`: of a v2 pipeline.
+
+        Raises windrow.spec.JobFileError with all its problems.
+        """
         from windrow.spec.pipeline import read_pipeline
 
         context = self._context(embedded, datastores, assets)
         root = self._translated(parameters or {}, context)
         if experiment_name:
             root = mapping({**root.entries, "experiment_name": scalar(experiment_name, self._place)}, root.place)
+        if settings:
+            root = mapping({**root.entries, "settings": from_plain(settings, self._place)}, root.place)
         loaded = read_pipeline(root, self._file, context)
         if loaded is None:
             raise JobFileError(context.problems.errors)
@@ -100,11 +113,14 @@ class Pipeline:
 class Submission:
     """A pipeline with the parameters and the experiment of one submission."""
 
-    def __init__(self, pipeline: Pipeline, experiment_name: str, parameters: Mapping[str, Any]) -> None:
-        """As `Pipeline.submit`."""
+    def __init__(
+        self, pipeline: Pipeline, experiment_name: str, parameters: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> None:
+        """As `Pipeline.submit`; `settings`: of a v2 pipeline."""
         self._pipeline = pipeline
         self._experiment_name = experiment_name
         self._parameters = parameters
+        self._settings = settings
 
     def load(
         self,
@@ -118,6 +134,7 @@ class Submission:
         return self._pipeline.load(
             experiment_name=self._experiment_name,
             parameters=self._parameters,
+            settings=self._settings,
             embedded=embedded,
             datastores=datastores,
             assets=assets,
@@ -135,8 +152,8 @@ class Experiment:
     def submit(
         self, config: Pipeline, pipeline_parameters: Mapping[str, Any] | None = None, **more: Any
     ) -> PipelineRun:
-        """Run a pipeline."""
-        return config.submit(self.name, pipeline_parameters)
+        """Run a pipeline. `more`: as of `Pipeline.submit`."""
+        return config.submit(self.name, pipeline_parameters, **more)
 
     def get_runs(self) -> list[PipelineRun]:
         """The runs of this group, newest first."""

@@ -145,9 +145,10 @@ class ParallelRunStep:
         output: Any = None,
         side_inputs: Sequence[Any] | None = None,
         arguments: Sequence[Any] | None = None,
-        allow_reuse: bool = True,
+        allow_reuse: bool | None = None,
     ) -> None:
-        """`inputs`: what is divided; `arguments` may hold side inputs and pipeline parameters."""
+        """`inputs`: what is divided; `arguments` may hold side inputs and pipeline parameters; `allow_reuse`: None is
+        not True, other than in Azure ML (docs/compatibility.md)."""
         self.name = name
         self.parallel_run_config = parallel_run_config
         self.inputs = list(inputs or ())
@@ -174,7 +175,7 @@ class PythonScriptStep:
         outputs: Sequence[Any] | None = None,
         params: Mapping[str, Any] | None = None,
         source_directory: str | None = None,
-        allow_reuse: bool = True,
+        allow_reuse: bool | None = None,
         version: str | None = None,
         hash_paths: Any = None,
     ) -> None:

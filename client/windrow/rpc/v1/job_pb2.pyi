@@ -203,6 +203,7 @@ class Step(google.protobuf.message.Message):
     FAILURE_EXAMPLES_FIELD_NUMBER: builtins.int
     ERROR_CATEGORY_FIELD_NUMBER: builtins.int
     IS_COMMAND_FIELD_NUMBER: builtins.int
+    REUSED_FROM_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique for ever over one master's state."""
     name: builtins.str
@@ -223,6 +224,8 @@ class Step(google.protobuf.message.Message):
     """What kind of error it failed by: UserError, SystemError or DependencyError; empty while it has not failed."""
     is_command: builtins.bool
     """It runs a command, once: its one mini-batch holds no items."""
+    reused_from: builtins.str
+    """The job that has made its outputs, where an earlier one has made the same, so that nothing of it ran; else empty."""
     @property
     def mini_batches(self) -> global___MiniBatchCounts:
         """Mini-batches so far."""
@@ -271,9 +274,10 @@ class Step(google.protobuf.message.Message):
         failure_examples: collections.abc.Iterable[global___FailureExample] | None = ...,
         error_category: builtins.str = ...,
         is_command: builtins.bool = ...,
+        reused_from: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["end_time", b"end_time", "items", b"items", "mini_batches", b"mini_batches", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["end_time", b"end_time", "error_category", b"error_category", "failed_attempts", b"failed_attempts", "failure_examples", b"failure_examples", "is_command", b"is_command", "items", b"items", "message", b"message", "mini_batches", b"mini_batches", "name", b"name", "output_bytes", b"output_bytes", "outputs", b"outputs", "planned", b"planned", "retries", b"retries", "rows", b"rows", "start_time", b"start_time", "state", b"state", "step_id", b"step_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end_time", b"end_time", "error_category", b"error_category", "failed_attempts", b"failed_attempts", "failure_examples", b"failure_examples", "is_command", b"is_command", "items", b"items", "message", b"message", "mini_batches", b"mini_batches", "name", b"name", "output_bytes", b"output_bytes", "outputs", b"outputs", "planned", b"planned", "retries", b"retries", "reused_from", b"reused_from", "rows", b"rows", "start_time", b"start_time", "state", b"state", "step_id", b"step_id"]) -> None: ...
 
 global___Step = Step
 

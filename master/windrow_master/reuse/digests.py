@@ -1,0 +1,152 @@
+"""The digest of what lies at a place: of the names of its files, and of their contents.
+
+Of what lies in a store, its own marks of content stand for the contents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from windrow.storage.urls import is_remote
+
+from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.table_paths import definition_of, places_in
+from windrow_master.planning.walk import walk
+from windrow_master.reuse.listing import NO_MARKS, Listing, Marks
+
+THREADS = 4
+"""Reading waits for disks, and hashing lets go of the interpreter."""
+_READ_BYTES = 1 << 20
+_TOGETHER = 64
+
+
+class NoDigest(Exception):
+    """What lies at a place cannot be told; the text says why, as in "<place> <why>"."""
+
+
+class Place(NamedTuple):
+    """`type`: uri_file, uri_folder or mltable; `path`: absolute, or the address of a store."""
+
+    type: str
+    path: str
+
+
+class Digests:
+    """Makes digests; a file that is as it was when it was read last is not read again."""
+
+    def __init__(self, listings: Path, resolve: Callable[[str], str]) -> None:
+        """`listings`: a folder to remember files in; `resolve`: an address of a datastore as what it means."""
+        self._listings = listings
+        self._resolve = resolve
+        self._pool = ThreadPoolExecutor(THREADS)
+
+    def of(self, place: Place) -> str:
+        """sha256 (hexadecimal). Raises NoDigest."""
+        try:
+            return self._table(place.path) if place.type == "mltable" else self._one(place.path)
+        except PlanningError as error:
+            raise NoDigest(str(error)) from error
+        except OSError as error:
+            what = shown(error.filename) if isinstance(error.filename, bytes) else place.path
+            raise NoDigest(f"{what} cannot be read: {error.strerror}") from error
+
+    def _table(self, path: str) -> str:
+        """Of an MLTable file, and of all in which what it names lies: more than is read, perhaps, but never less."""
+        if is_remote(path):
+            raise NoDigest(f"{path} is a table in a store, whose parts are not compared")
+        definition = definition_of(os.fsencode(path))
+        if definition is None:
+            return self._one(path)
+        whole = hashlib.sha256(self._one(os.fsdecode(definition)).encode())
+        for key, named in places_in(definition):
+            whole.update(f"\0{key}\0{self._one(self._resolve(os.fsdecode(named)))}".encode())
+        return whole.hexdigest()
+
+    def _one(self, path: str) -> str:
+        if is_remote(path):
+            return _remote(path)
+        place = os.fsencode(path)
+        if os.path.isdir(place):
+            return self._local(place, place, walk(place, lambda warning: None))
+        folder, name = os.path.split(place)
+        return self._local(place, folder, iter([[name]]))
+
+    def _local(self, place: bytes, folder: bytes, chunks: Iterator[list[bytes]]) -> str:
+        whole = hashlib.sha256()
+        with Listing(self._listings / hashlib.sha256(place).hexdigest()) as listing:
+            for names in chunks:
+                for name, marks, digest in self._files(folder, names, listing):
+                    listing.add(name, marks, digest)
+                    whole.update(b"%d\0%b%b" % (len(name), name, digest))
+        return whole.hexdigest()
+
+    def _files(self, folder: bytes, names: list[bytes], listing: Listing) -> Iterator[tuple[bytes, Marks, bytes]]:
+        """Each with its marks (NO_MARKS if it has to be read next time) and its digest; known ones are not read."""
+        paths = [os.path.join(folder, name) for name in names]
+        marks = [Marks.of(os.stat(path)) for path in paths]
+        known = [listing.find(name, mark) for name, mark in zip(names, marks, strict=True)]
+        unknown = [path for path, digest in zip(paths, known, strict=True) if digest is None]
+        parts = [unknown[at : at + _TOGETHER] for at in range(0, len(unknown), _TOGETHER)]
+        read = chain.from_iterable(self._pool.map(_read_all, parts))
+        for name, mark, digest in zip(names, marks, known, strict=True):
+            if digest is not None:
+                yield name, mark, digest
+                continue
+            found, seen = next(read)
+            yield name, seen if seen.at_rest else NO_MARKS, found
+
+
+def _read_all(paths: list[bytes]) -> list[tuple[bytes, Marks]]:
+    return list(map(_read, paths))
+
+
+def _read(path: bytes) -> tuple[bytes, Marks]:
+    """The digest of a file, and its marks while it was read. Raises OSError, NoDigest."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        before = Marks.of(os.fstat(file))
+        content = hashlib.sha256(os.read(file, _READ_BYTES))
+        while part := os.read(file, _READ_BYTES):
+            content.update(part)
+        after = Marks.of(os.fstat(file))
+    finally:
+        os.close(file)
+    if before != after:
+        raise NoDigest(f"{shown(path)} is being written")
+    return content.digest(), before
+
+
+def _remote(address: str) -> str:
+    # Most places are no stores, and need none of their libraries.
+    from windrow.storage.errors import StorageError
+    from windrow.storage.listing import walk_objects
+    from windrow.storage.objects import Found, stat_object
+    from windrow.storage.urls import BadUrl, parse_url
+
+    whole = hashlib.sha256()
+
+    def add(found: Found) -> None:
+        if not found.version:
+            raise NoDigest(f"{address}: its store tells no content of {found.name} from another")
+        whole.update(f"{found.name}\0{found.size}\0{found.version}\0".encode())
+
+    try:
+        url = parse_url(address)
+        one = stat_object(url)
+        if one is not None:
+            add(one)
+        elif url.is_web:
+            raise NoDigest(f"{address} does not exist")
+        else:
+            for chunk in walk_objects(url):
+                for found in chunk:
+                    add(found)
+    except (BadUrl, StorageError) as error:
+        raise NoDigest(str(error)) from error
+    return whole.hexdigest()

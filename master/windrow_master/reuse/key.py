@@ -1,0 +1,62 @@
+"""What of a step's settings decides what it makes, as one key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+import windrow
+from windrow.spec.effective import EffectiveStep, LiteralInput
+
+_UNDECISIVE = frozenset(
+    (
+        "inputs",
+        "outputs",
+        "depends_on",
+        "table_digests",
+        # Who does it, and how many at a time.
+        "compute",
+        "instance_count",
+        "max_concurrency_per_instance",
+        # What becomes of failures: a step that had any is not reused.
+        "error_threshold",
+        "mini_batch_error_threshold",
+        "allowed_failed_percent",
+        "max_retries",
+        "run_invocation_timeout_s",
+        "task_overhead_timeout_s",
+        "progress_update_timeout_s",
+        "first_task_creation_timeout_s",
+        "may_shut_down",
+        # What is told of it.
+        "logging_level",
+        "copy_logs_to_parent",
+        "resource_monitor_interval_s",
+        "metrics_name_prefix",
+        "push_metrics_to_parent",
+        "profiling_module",
+        "resume_from",
+        "reuse",
+    )
+)
+
+
+def settings_key(step: EffectiveStep, inputs: Mapping[str, str]) -> str:
+    """sha256 (hexadecimal) of all that decides what a step makes, but the contents of its inputs.
+
+    `step` without addresses of datastores; `inputs`: where its inputs lie. The version of Windrow is part of it: what
+    becomes of rows may be another in the next one.
+    """
+    decisive = {
+        "windrow": windrow.__version__,
+        "settings": {name: value for name, value in step._asdict().items() if name not in _UNDECISIVE},
+        "inputs": {
+            name: ["literal", given.value]
+            if isinstance(given, LiteralInput)
+            else [given.type, given.mode, inputs[name]]
+            for name, given in step.inputs.items()
+        },
+        "outputs": {name: [out.type, out.mode, out.path, out.file_name] for name, out in step.outputs.items()},
+    }
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=dict).encode()).hexdigest()

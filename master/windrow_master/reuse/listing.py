@@ -1,0 +1,112 @@
+"""The last listing of a place: its files in the order of the walk, each with its digest and the marks of its content.
+
+A file whose marks are the same is not read again. Marks are taken down only of a file that had been at rest when it was
+read: one that is changed twice within a tick of the file system's clock keeps its marks.
+
+A listing that is torn or gone costs time alone: what it does not tell is read.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, NamedTuple
+
+RECORD = struct.Struct("<QqqQQ32sI")
+"""size, mtime_ns, ctime_ns, inode, device, sha256, length of the name, which follows."""
+AT_REST_NS = 2_000_000_000
+KEPT_S = 90 * 86400
+"""Listings that were not used for so long are removed."""
+_NAME_MAX = 1 << 16
+
+
+class Marks(NamedTuple):
+    """Tells a file's content from any that it had before."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    device: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Marks:
+        """Of a file just looked at."""
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether its last change is some time ago."""
+        return max(self.mtime_ns, self.ctime_ns) < time.time_ns() - AT_REST_NS
+
+
+NO_MARKS = Marks(0, 0, 0, 0, 0)
+
+
+class Listing:
+    """The listing of one place, read and written at once, in the order of the walk."""
+
+    def __init__(self, path: Path) -> None:
+        """`path`: where it is kept. Raises OSError."""
+        self._path = path
+        self._partial = path.with_name(f".{path.name}.{os.getpid()}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._new: BinaryIO = self._partial.open("wb", buffering=1 << 20)
+        self._old = _records(path)
+        self._next: tuple[bytes, Marks, bytes] | None = next(self._old, None)
+
+    def __enter__(self) -> Listing:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._new.close()
+        if kind is None:
+            self._partial.replace(self._path)
+        else:
+            self._partial.unlink(missing_ok=True)
+
+    def find(self, name: bytes, marks: Marks) -> bytes | None:
+        """The digest of a file, if it is known; names rise from call to call."""
+        while self._next is not None and self._next[0] != name:
+            if _order(self._next[0]) > _order(name):
+                return None
+            self._next = next(self._old, None)
+        if self._next is None or self._next[1] != marks:
+            return None
+        return self._next[2]
+
+    def add(self, name: bytes, marks: Marks, digest: bytes) -> None:
+        """Take a file down; names rise from call to call."""
+        self._new.write(RECORD.pack(*marks, digest, len(name)) + name)
+
+
+def _order(name: bytes) -> list[bytes]:
+    return name.split(b"/")
+
+
+def _records(path: Path) -> Iterator[tuple[bytes, Marks, bytes]]:
+    try:
+        file = path.open("rb", buffering=1 << 20)
+    except OSError:
+        return
+    with file:
+        while len(head := file.read(RECORD.size)) == RECORD.size:
+            *marks, digest, length = RECORD.unpack(head)
+            if length > _NAME_MAX or len(name := file.read(length)) < length:
+                return
+            yield name, Marks(*marks), digest
+
+
+def remove_unused(folder: Path) -> None:
+    """Remove listings of places that nobody has asked for in a long time."""
+    limit = time.time() - KEPT_S
+    try:
+        old = [entry.path for entry in os.scandir(folder) if entry.stat().st_mtime < limit]
+        for path in old:
+            os.unlink(path)  # as scandir names it
+    except OSError:
+        pass

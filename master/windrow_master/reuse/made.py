@@ -1,0 +1,53 @@
+"""What steps have made that may be reused: for each key of settings, the last few.
+
+Kept in the state folder as one JSON file a key. A file that is lost means that steps run again, no more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+MADE = "made"
+KEPT = 10
+
+
+class Made(NamedTuple):
+    """What a step has made. `inputs` and `outputs`: digests by name; `paths`: `StepPaths.to_json` as text."""
+
+    job_id: str
+    step_id: int
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    paths: str
+
+
+class MadeFolder:
+    """Methods block on the disk; one call for a key at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / MADE
+
+    def find(self, key: str) -> list[Made]:
+        """The newest first; what cannot be read is not there."""
+        try:
+            entries = json.loads((self._folder / f"{key}.json").read_text())
+            return [Made(**entry) for entry in entries]
+        except (OSError, ValueError, TypeError):
+            return []
+
+    def add(self, key: str, made: Made) -> None:
+        """Keep what a step has made. Raises OSError."""
+        others = [known for known in self.find(key) if known.step_id != made.step_id]
+        entries = [one._asdict() for one in (made, *others[: KEPT - 1])]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        target = self._folder / f"{key}.json"
+        partial = target.with_name(f".{target.name}")
+        with partial.open("w") as file:
+            json.dump(entries, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)

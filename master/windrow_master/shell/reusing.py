@@ -1,0 +1,164 @@
+"""Steps that are not run since an earlier job has made the same (`reuse` of a step, docs/contracts.md, section 1).
+
+1. A step is reused only where settings, code and inputs are what they were, and its outputs are still what it made.
+2. What a step made is kept only if nothing of it failed, and its inputs were the same when it ended as when it began:
+   whatever its workers have read, they have read this.
+3. Nothing here fails a step: where something cannot be told, the step runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from windrow.journal import log, say
+from windrow.spec.effective import EffectiveStep, LiteralInput
+
+from windrow_master.core.states import StepState
+from windrow_master.datastores import Datastores
+from windrow_master.reuse.asking import DigestProcess
+from windrow_master.reuse.digests import NoDigest, Place
+from windrow_master.reuse.key import settings_key
+from windrow_master.reuse.made import Made, MadeFolder
+from windrow_master.shell.preparation import StepPaths
+from windrow_master.store.protocol import StoreReader
+
+FOLDER = "reuse"
+NOTE = "reuse.json"
+"""In a step's own folder: what it began with."""
+
+
+class Begun(NamedTuple):
+    """A step that may be reused some time. `generation`: of its job."""
+
+    job_id: str
+    step_id: int
+    generation: int
+    effective: EffectiveStep
+    folder: Path
+
+
+class Reuse:
+    """Finds what earlier steps have made, and keeps what steps make."""
+
+    def __init__(self, reader: StoreReader, state_folder: Path, datastores: Datastores) -> None:
+        """`datastores`: what the addresses in MLTable files mean."""
+        self._reader = reader
+        self._made = MadeFolder(state_folder / FOLDER)
+        self._process = DigestProcess(state_folder / FOLDER, datastores)
+
+    async def look(self, begun: Begun, paths: StepPaths) -> StepPaths:
+        """The paths of a step that has not begun: with `reused_from`, or with `why_run`."""
+        try:
+            return await self._look(begun, paths)
+        except Exception as error:
+            log.exception("a step was not reused: please report this", extra={"fields": {"step": begun.step_id}})
+            return replace(paths, why_run=f"Looking for what earlier jobs have made failed: {error!r}.")
+
+    async def keep(self, begun: Begun, paths: StepPaths) -> None:
+        """Keep what a step has made in which nothing has failed, for jobs to come."""
+        try:
+            await self._keep(begun, paths)
+        except (NoDigest, OSError) as error:
+            say(logging.WARNING, "a step cannot be reused later", step=begun.step_id, reason=str(error))
+        except Exception:
+            log.exception("a step cannot be reused later: please report this")
+
+    async def _look(self, begun: Begun, paths: StepPaths) -> StepPaths:
+        key = settings_key(begun.effective, paths.inputs)
+        try:
+            inputs = await self._process.digests(_inputs(begun.effective, paths))
+        except NoDigest as error:
+            return replace(paths, why_run=f"What its inputs hold cannot be compared: {error}.")
+        found, why = await self._find(key, inputs)
+        if found is None:
+            note = {"generation": begun.generation, "key": key, "inputs": inputs}
+            await asyncio.to_thread(_write_note, begun.folder / NOTE, note)
+            return replace(paths, why_run=why)
+        return replace(StepPaths.from_json(found.paths.encode()), inputs=paths.inputs, reused_from=found.job_id)
+
+    async def _keep(self, begun: Begun, paths: StepPaths) -> None:
+        note = await asyncio.to_thread(_read_note, begun.folder / NOTE)
+        if note is None or note["generation"] != begun.generation:
+            return
+        inputs, outputs = _inputs(begun.effective, paths), _outputs(paths)
+        digests = await self._process.digests(inputs | outputs)
+        if any(digests[name] != note["inputs"][name] for name in inputs):
+            raise NoDigest("its inputs have changed while it ran")
+        made = Made(
+            begun.job_id,
+            begun.step_id,
+            note["inputs"],
+            {name: digests[name] for name in outputs},
+            replace(paths, why_run="").to_json().decode(),
+        )
+        await asyncio.to_thread(self._made.add, note["key"], made)
+
+    async def _find(self, key: str, inputs: dict[str, str]) -> tuple[Made | None, str]:
+        """What an earlier step has made; None, and why there is nothing."""
+        candidates = await asyncio.to_thread(self._made.find, key)
+        why = "No earlier step of this name had the same settings and code, and succeeded without failures."
+        for made in candidates:
+            changed = next((name for name, digest in inputs.items() if made.inputs.get(name) != digest), None)
+            if changed is not None:
+                why = f"Its {_told(changed)} holds something else than in job {made.job_id}."
+                continue
+            if not await asyncio.to_thread(self._has_completed, made):
+                continue
+            places = _outputs(StepPaths.from_json(made.paths.encode()))
+            try:
+                outputs = await self._process.digests(places)
+            except NoDigest as error:
+                why = f"What job {made.job_id} made is not there any more: {error}."
+                continue
+            changed = next((name for name, digest in outputs.items() if made.outputs.get(name) != digest), None)
+            if changed is None:
+                return made, ""
+            why = f"The {_told(changed)} of job {made.job_id} is not what it was then: {places[changed].path}."
+        return None, why
+
+    def _has_completed(self, made: Made) -> bool:
+        """What was kept when its master ended may be of a step that did not come to its end."""
+        job = self._reader.job_by_id(made.job_id)
+        steps = [] if job is None else self._reader.steps_of(job.job_key)
+        return any(step.step_id == made.step_id and step.state == StepState.COMPLETED for step in steps)
+
+
+def message_of(paths: StepPaths) -> str:
+    """What a step says that was reused."""
+    return f"Reused from job {paths.reused_from}: settings, code and inputs are the same, so nothing had to run."
+
+
+def _inputs(step: EffectiveStep, paths: StepPaths) -> dict[str, Place]:
+    return {
+        f"inputs.{name}": Place(given.type, paths.inputs[name])
+        for name, given in step.inputs.items()
+        if not isinstance(given, LiteralInput)
+    }
+
+
+def _outputs(paths: StepPaths) -> dict[str, Place]:
+    # Whatever else it is, it is all files there.
+    return {f"outputs.{name}": Place("uri_folder", path) for name, path in paths.outputs.items()}
+
+
+def _told(name: str) -> str:
+    scope, _, rest = name.partition(".")
+    return f"{scope[:-1]} {rest!r}"
+
+
+def _write_note(path: Path, note: dict[str, object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(note))
+
+
+def _read_note(path: Path) -> dict[str, Any] | None:
+    try:
+        note = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return note if isinstance(note, dict) and isinstance(note.get("inputs"), dict) else None

@@ -1,0 +1,155 @@
+"""The beginning of a step: its paths and folders, what it takes over or reuses, and its planner."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from windrow.journal import log
+from windrow.storage.errors import StorageError, Trouble
+
+from windrow_master.assets import rows_of_outputs
+from windrow_master.core.commands import FailStep, ReuseStep, StartStep
+from windrow_master.core.ids import StepId
+from windrow_master.core.state import Step
+from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
+from windrow_master.datastores import UnknownDatastore
+from windrow_master.output.errors import TargetForeign
+from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResume
+from windrow_master.shell.finishing import Finisher
+from windrow_master.shell.open_jobs import OpenJobs
+from windrow_master.shell.planning_driver import PlanningDriver
+from windrow_master.shell.preparation import PreparationFailed, StepPaths, make_folders, planning_request, resolve
+from windrow_master.shell.reusing import Begun, Reuse, message_of
+from windrow_master.shell.sorted_rows import SortedRows
+
+Submit = Callable[[Any], "asyncio.Future[Any]"]
+
+
+class Starter:
+    """Knows every step that is being begun, and every planner. For the event loop's thread; never raises."""
+
+    def __init__(
+        self,
+        jobs: OpenJobs,
+        outputs_root: Path,
+        finisher: Finisher,
+        earlier: EarlierJobs,
+        reuse: Reuse,
+        sorted_rows: SortedRows,
+    ) -> None:
+        """`outputs_root`: where outputs go that have no path."""
+        self._jobs = jobs
+        self._outputs_root = outputs_root
+        self._finisher = finisher
+        self._earlier = earlier
+        self._reuse = reuse
+        self._sorted_rows = sorted_rows
+        self._submit: Submit
+        self._beginning: dict[StepId, asyncio.Task[None]] = {}
+        self._planners: dict[StepId, PlanningDriver] = {}
+
+    def attach(self, submit: Submit) -> None:
+        """Say where commands go. Before the first step."""
+        self._submit = submit
+
+    def begin(self, step: Step) -> None:
+        """Have a step begun; StartStep, PlanGroup, ReuseStep or FailStep follow."""
+        task = self._beginning[step.step_id] = asyncio.create_task(self._begin(step))
+        task.add_done_callback(lambda ended: self._let_go(step.step_id, ended))
+
+    def stop(self, step_id: StepId) -> Coroutine[Any, Any, None] | None:
+        """Nothing more is wanted of a step's beginning, nor of its planner, whose end is to be waited for."""
+        beginning = self._beginning.pop(step_id, None)
+        if beginning is not None:
+            beginning.cancel()
+        planner = self._planners.pop(step_id, None)
+        return None if planner is None else planner.stop()
+
+    async def close(self) -> None:
+        """Stop everything."""
+        beginning = list(self._beginning.values())
+        planners = [planner for step_id in (*self._beginning, *self._planners) if (planner := self.stop(step_id))]
+        await asyncio.gather(*beginning, *planners, return_exceptions=True)
+
+    def _let_go(self, step_id: StepId, task: asyncio.Task[None]) -> None:
+        if self._beginning.get(step_id) is task:
+            del self._beginning[step_id]
+
+    async def _begin(self, step: Step) -> None:
+        try:
+            await self._start(step)
+        except StorageError as error:
+            users = error.trouble in (Trouble.MISSING, Trouble.UNSUPPORTED)
+            self._submit(FailStep(step.step_id, str(error), USER_ERROR if users else DEPENDENCY_ERROR))
+        except (PreparationFailed, TargetForeign, UnknownDatastore, NothingToResume) as error:
+            self._submit(FailStep(step.step_id, str(error), USER_ERROR))
+        except Exception as error:
+            # A bug. Unsaid, the step would wait for its beginning for ever.
+            log.exception("a step was not prepared: please report this", extra={"fields": {"step": step.step_id}})
+            message = f"Step {step.settings.name!r} was not prepared: {error!r}. Please report this."
+            self._submit(FailStep(step.step_id, message))
+
+    async def _start(self, step: Step) -> None:
+        jobs = self._jobs
+        job = jobs.job_of(step)
+        effective = jobs.effective(step)
+        others = {other.settings.name: StepPaths.from_json(other.paths) for other in job.steps if other is not step}
+        paths = resolve(jobs.document(step), effective, job.job_id, self._outputs_root, others)
+        folder = jobs.folder(step)
+        paths = await self._with_reuse(step, paths, folder)
+        if paths.reused_from:
+            return
+
+        def touch_disks() -> EarlierStep | None:
+            make_folders(effective, paths, folder, jobs.readable)
+            self._finisher.refuse_foreign(paths)
+            found = None if step.planned else self._earlier.find(effective, begun=step.checkpoint is not None)
+            if found is not None:
+                self._earlier.write_index(found, folder / "earlier")
+            return found
+
+        # In a thread: an output may be on a share that is slow to answer, or long to read.
+        earlier = await asyncio.get_running_loop().run_in_executor(None, touch_disks)
+        self._submit(StartStep(step.step_id, paths.to_json()))
+        if not step.planned:
+            driver = PlanningDriver(
+                step.step_id,
+                planning_request(
+                    effective,
+                    paths,
+                    folder,
+                    jobs.places,
+                    jobs.readable,
+                    self._sorted_rows.folder_of(job.job_id, step.step_id),
+                    None if earlier is None else earlier.request(folder / "earlier", step.reader),
+                ),
+                lambda: step.checkpoint,
+                self._submit,
+                None if earlier is None else partial(self._earlier.outcomes, earlier),
+                None if earlier is None else earlier.row.header,
+            )
+            self._planners[step.step_id] = driver
+            driver.start()
+
+    async def _with_reuse(self, step: Step, paths: StepPaths, folder: Path) -> StepPaths:
+        """The paths with `reused_from`, where what an earlier job has made stands for the step's outputs (that is said
+        then); or with `why_run`."""
+        effective, job = self._jobs.effective(step), self._jobs.job_of(step)
+        if not effective.reuse:
+            return paths
+        if step.checkpoint is not None:
+            return replace(paths, why_run=StepPaths.from_json(step.paths).why_run)
+        begun = Begun(job.job_id, step.step_id, job.generation, effective, folder)
+        paths = await self._reuse.look(begun, paths)
+        if paths.reused_from:
+            rows = rows_of_outputs(effective, step.step_id, job.job_id, paths.outputs, time.time())
+            told = await asyncio.to_thread(self._finisher.register, rows)
+            message = " ".join((message_of(paths), *told))
+            self._submit(ReuseStep(step.step_id, paths.to_json(), message))
+        return paths
