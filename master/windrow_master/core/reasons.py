@@ -58,7 +58,7 @@ def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> tuple[str, s
     if step.is_compared:
         return "COMPARING_INPUTS", (
             f"Its inputs are being read, for {now.monotonic_s - step.started_s:.0f} s, to see whether an earlier job "
-            "has made the same (is_deterministic, force_rerun). What has not changed by the next time is not read again."
+            "has made the same (is_deterministic, force_rerun). What has not changed by next time is not read again."
         )
     if nowhere := _nowhere(state, step):
         return nowhere
