@@ -284,13 +284,8 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
 
     def list_jobs(self) -> Iterator[Job]:
         """All jobs, newest first, fetched a page at a time."""
-        token = ""
-        while True:
-            page = self.connection.call(self._stub.ListJobs, pb.ListJobsRequest(page_token=token))
+        for page in self.connection.pages(self._stub.ListJobs, pb.ListJobsRequest()):
             yield from map(job_from_message, page.jobs)
-            token = page.next_page_token
-            if not token:
-                return
 
     def cancel(self, job_id: str) -> Job:
         """Ask for a job's end; one that has ended stays as it is. Raises NotFound."""
@@ -340,17 +335,9 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         """
         if mini_batch is not None and not 0 <= mini_batch < 1 << 63:
             return []  # no number of a mini-batch
-        found: list[LogFile] = []
-        token = ""
-        while True:
-            request = pb.ListLogsRequest(
-                job_id=job_id, page_token=token, step_name=step, node_id=node, mini_batch_index=mini_batch
-            )
-            page = self.connection.call(self._stub.ListLogs, request)
-            found += [LogFile(file.path, file.length) for file in page.files]
-            token = page.next_page_token
-            if not token:
-                return found
+        request = pb.ListLogsRequest(job_id=job_id, step_name=step, node_id=node, mini_batch_index=mini_batch)
+        pages = self.connection.pages(self._stub.ListLogs, request)
+        return [LogFile(file.path, file.length) for page in pages for file in page.files]
 
     def read_log(self, job_id: str, path: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
         """A log file from an offset, in chunks; with `follow`, as it grows, until the job has ended.

@@ -21,13 +21,8 @@ class NodeCalls:
 
     def list_nodes(self) -> Iterator[Node]:
         """All nodes, by name; also those that are gone (`lost`) while their names are cordoned."""
-        token = ""
-        while True:
-            page = self.connection.call(self._stub.ListNodes, pb.ListNodesRequest(page_token=token))
+        for page in self.connection.pages(self._stub.ListNodes, pb.ListNodesRequest()):
             yield from map(node_from_message, page.nodes)
-            token = page.next_page_token
-            if not token:
-                return
 
     def drain_node(self, node_id: str) -> Node:
         """Ask a node to leave; its name stays cordoned. It has left when it is gone from the list, or `lost` in it.
