@@ -24,9 +24,10 @@ from windrow_agent.leases.ledger import Ledger
 from windrow_agent.outfitting import Outfitter
 from windrow_agent.outputs.saver import Saver
 from windrow_agent.pool import Pool, now_ns
+from windrow_agent.results import StageRows
 from windrow_agent.session.upward import Upward
 from windrow_agent.steps import BadStep, Step, StepState
-from windrow_agent.supervision import StageRows, Supervisor
+from windrow_agent.supervision import Supervisor
 from windrow_agent.telling import Teller
 
 if TYPE_CHECKING:

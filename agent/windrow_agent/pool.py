@@ -12,11 +12,11 @@ from pathlib import Path
 
 from windrow.interpreter import find_interpreter
 from windrow.journal import say
+from windrow.log_places import worker_place
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.config import AgentConfig
 from windrow_agent.leases.allot import Demand, allot
-from windrow_agent.log_places import place_of
 from windrow_agent.node import strays
 from windrow_agent.outputs.folder import OutputFolder
 from windrow_agent.steps import Step, StepState
@@ -194,7 +194,7 @@ class Pool:
             "install_hint": self._environment.get("WINDROW_INSTALL_HINT", ""),
             **hosting(step, number, self.node.node_id, self._config.node_rank, scratch, log_folder),
             "profiling_module": step.spec.profiling_module,
-            "profile_path": str(step.log_folder / place_of(rpc.LOG_KIND_PROFILE, self.node.node_id, number)),
+            "profile_path": str(step.log_folder / worker_place(rpc.LOG_KIND_PROFILE, self.node.node_id, number)),
         }
 
 

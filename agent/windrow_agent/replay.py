@@ -18,11 +18,12 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from windrow.interpreter import NoInterpreter, check_interpreter, find_interpreter
+from windrow.recipe_files import local_files
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 from windrow.storage.urls import is_remote
@@ -173,8 +174,8 @@ async def _check_visible(step: Step, recipe: bytes, given: dict[str, Any]) -> No
     """Raises CannotReplay for what the nodes see and this machine does not."""
     needed = [path for path in given.get("inputs", {}).values() if not is_remote(path)]
     named = "\0".join((step.spec.command, *step.spec.arguments))
-    wanted = [path for path in needed if path in named] + list(_local_files(step.reader, recipe))
-    missing = await asyncio.to_thread(_missing, wanted)
+    divided = [os.fsdecode(path) for path in local_files(step.reader, recipe)]
+    missing = await asyncio.to_thread(_missing, [path for path in needed if path in named] + divided)
     if missing:
         shown = ", ".join(missing[:MISSING_SHOWN])
         more = f" and {len(missing) - MISSING_SHOWN:,} more" if len(missing) > MISSING_SHOWN else ""
@@ -187,24 +188,6 @@ async def _check_visible(step: Step, recipe: bytes, given: dict[str, Any]) -> No
 
 def _missing(paths: list[str]) -> list[str]:
     return [path for path in dict.fromkeys(paths) if not os.path.exists(path)]  # noqa: PTH110  may be no UTF-8
-
-
-def _local_files(reader: Any, recipe: bytes) -> Iterator[str]:
-    """The paths that a recipe names and that are in no store."""
-    kind = reader.get("kind") if isinstance(reader, dict) else None
-    if kind == "inputs":
-        number, _, rest = recipe.partition(b"\0")
-        yield from _local_files(reader["inputs"][int(number)], rest)
-    elif kind == "files":
-        root = reader["root"]
-        for name in os.fsdecode(recipe).split("\0"):
-            if not is_remote(root) and not is_remote(name):
-                yield os.path.join(root, name)  # noqa: PTH118  text, as it is listed
-    elif kind in ("table", "records") and reader.get("format") != "sorted_rows":
-        where = json.loads(recipe)
-        for part in where.get("parts", (where,)):
-            if "file" in part and not is_remote(part["file"]):
-                yield part["file"]
 
 
 async def _bring(step: Step, assignment: work.Assignment) -> bytes:

@@ -26,12 +26,12 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windrow.log_places import WORKER_LOGS, place_of
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.fetching.recipes import local_reader, needs_fetching
 from windrow_agent.leases.holding import Pace
-from windrow_agent.log_places import WORKER_LOGS, place_of
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.deadlines import Limits
 from windrow_agent.workers.process import WorkerProcess
@@ -234,7 +234,9 @@ class Step:
     def log_file(self, kind: rpc.LogKind.ValueType, number: int) -> CapturedFile:
         """The file for one kind of log of one process (of the node: number 0, or the minute), where the tree of
         reference 7.1 has it."""
-        path = self.log_folder / place_of(kind, self.node_id, number)
+        place = place_of(kind, self.node_id, number)
+        assert place is not None, kind
+        path = self.log_folder / place
         for log in self.logs:
             if log.file.path == path:
                 return log.file

@@ -1,8 +1,7 @@
-"""Looks after worker processes: takes their results, judges their deadlines, explains their deaths, replaces them.
+"""Looks after worker processes: listens to them, judges their deadlines, explains their deaths.
 
 The hot path is ``_on_results``: one wake-up of the event loop takes all frames that have come from a worker, and does
-all
-that follows from them, without a timer or task for any of them.
+all that follows from them (``results``), without a timer or task for any of them.
 """
 
 from __future__ import annotations
@@ -21,17 +20,16 @@ from windrow_agent import completions, worker_errors
 from windrow_agent.flow import Flow
 from windrow_agent.leases.lease import Lease
 from windrow_agent.outputs.saver import Saver
-from windrow_agent.pool import Pool, now_ns
-from windrow_agent.saving import Saving
+from windrow_agent.pool import Pool
+from windrow_agent.results import INIT_FAILED, Results, StageRows
 from windrow_agent.session.upward import Upward
 from windrow_agent.steps import Step, StepState
-from windrow_agent.workers import death, frames
+from windrow_agent.workers import death
 from windrow_agent.workers.deadlines import judge
-from windrow_agent.workers.frames import BadFrame, FrameType, Result
+from windrow_agent.workers.frames import BadFrame
 from windrow_agent.workers.oom import OomCounter
 from windrow_agent.workers.page import BUSY, NOTHING, Look, Phase
 from windrow_agent.workers.process import SpawnFailed, WorkerProcess
-from windrow_agent.workers.process_log import TOLD_FROM_S
 
 _CLOSED_PATIENCE_NS = 1_000_000_000
 _UNREAD_PATIENCE_NS = 60_000_000_000
@@ -40,7 +38,6 @@ _SHORT_S = 0.0002
 """Below this duration a worker that idles for a moment is not worth taking another's leases for; the tick sees to it.
 """
 _STDERR_TAIL = 8 << 10
-_INIT_FAILED = "init() failed"
 _CLOSED = (
     "The script has closed or replaced file descriptors that are not its own; results could not be sent. "
     "Close only what the script has opened itself"
@@ -50,9 +47,6 @@ _MISSING = (
     "A result of the worker process was lost on its way: something else was written into the worker's own channel, or "
     "its code was changed; a script must not touch what is not its own"
 )
-
-StageRows = Callable[[Lease, work.Completion, Path], None]
-"""Uploads the rows in a file, then hands the completion in."""
 
 
 class Supervisor:
@@ -72,13 +66,10 @@ class Supervisor:
         self._ledger = flow.ledger
         self._pool = pool
         self._upward = upward
-        self._staged = staged
-        self._stage = stage
-        self._saving = Saving(saver, self._hand_in, flow.pump, on_change)
+        self._results = Results(flow, upward, staged, stage, saver, self._not_ready, on_change)
         self._on_change = on_change
         self._oom = OomCounter()
         self._loop = asyncio.get_running_loop()
-        staged.mkdir(exist_ok=True)
 
     # Start.
 
@@ -131,106 +122,17 @@ class Supervisor:
             results = worker.read_results()
         except BadFrame as error:
             self._loop.remove_reader(worker.channels.result.fileno())
-            self._take_results(step, worker, error.before)
+            self._results.take(step, worker, error.before)
             worker.spoilt = True
             self.kill(worker, _spoilt(error))
             return
         if not worker.result_open:
             self._loop.remove_reader(worker.channels.result.fileno())
         if results:
-            self._take_results(step, worker, results)
+            self._results.take(step, worker, results)
             self._flow.pump(step)
             if not self._ledger.of_worker(worker.key) and (step.pace.duration_s or 1.0) >= _SHORT_S:
                 self._flow.rebalance(step)
-
-    def _take_results(self, step: Step, worker: WorkerProcess, results: list[Result]) -> None:
-        finish = self._ledger.finish
-        keep = self._upward.outbox.add
-        key, number = worker.key, worker.process_number
-        elapsed_us = 0
-        finished = untold = untold_us = 0
-        told = worker.log.tells or (step.pace.duration_s or 1.0) >= TOLD_FROM_S
-        for result in results:
-            kind = result.type
-            if kind in (FrameType.DONE, FrameType.FAILED):
-                worker.received += 1
-                lease = finish(key, result.lease_id)
-                if lease is None:
-                    say(logging.WARNING, "result without a lease", process=number, lease=result.lease_id)
-                    continue
-                finished += 1
-                elapsed_us += result.elapsed_us
-                if told or kind == FrameType.FAILED:
-                    worker.log.add(lease, result, worker_errors.failed_by(result))
-                else:
-                    untold += 1
-                    untold_us += result.elapsed_us
-                if result.flags & frames.ROWS_IN_FILE or worker.outputs is not None:
-                    self._take_slowly(step, worker, lease, result)
-                    continue
-                completion = completions.from_result(result, number)
-                if completion.detail:
-                    worker_errors.note_attempt(step, number, lease, completion)
-                keep(result.lease_id, completion.SerializeToString())
-            elif kind == FrameType.READY:
-                worker.ready = True
-                if worker.outputs is not None:
-                    self._saving.init_done(step, worker, worker.outputs)
-            elif kind == FrameType.INIT_FAILED:
-                worker.killed_for = worker.killed_for or _INIT_FAILED
-                self._not_ready(step, *completions.failure_of(completions.side_of(result)), number)
-                worker.kill()
-            elif kind == FrameType.STOPPED:
-                worker.stopped = True
-                if not result.side:
-                    continue
-                _, message, detail = completions.failure_of(completions.side_of(result))
-                say(logging.WARNING, "shutdown() failed", step=step.step_id, process=number, why=message)
-                step.note_shutdown_failure(number, message)
-                worker_errors.note_worker(step, number, "shutdown_failed", message, detail)
-        if finished:
-            worker.log.write()
-            if untold:
-                worker.log.count(untold, untold_us)
-            self._upward.wake()
-            step.failures = 0
-            step.active_ns = now_ns()
-            depth = step.pace.depth
-            if not step.saves_outputs:
-                step.pace.observe(elapsed_us / 1e6, finished)
-            if step.pace.depth != depth:
-                self._on_change(step)
-
-    def _take_slowly(self, step: Step, worker: WorkerProcess, lease: Lease, result: Result) -> None:
-        """A result whose rows are large, or whose worker writes to a store: its completion waits for their way there.
-
-        The file of large rows is kept apart from the worker's life.
-        """
-        in_file = bool(result.flags & frames.ROWS_IN_FILE)
-        completion = completions.from_result(result, worker.process_number, rows=b"" if in_file else None)
-        kept = self._staged / f"{lease.lease_id:016x}" if in_file else None
-        if completion.detail:
-            worker_errors.note_attempt(step, worker.process_number, lease, completion)
-        if kept is not None:
-            try:
-                Path(result.rows.decode("utf-8", "surrogateescape")).rename(kept)
-            except OSError as error:
-                kept = None
-                completion = completions.failed_here(
-                    lease.lease_id, f"The rows of a mini-batch were lost on this node: {error}"
-                )
-        if worker.outputs is not None:
-            self._saving.run_done(step, worker, worker.outputs, lease, completion, kept)
-        else:
-            self._hand_in(lease, completion, kept)
-
-    def _hand_in(self, lease: Lease, completion: work.Completion, rows: Path | None) -> None:
-        """``rows``: a file that is uploaded before the completion names it."""
-        if rows is None:
-            self._upward.complete(lease.lease_id, completion.SerializeToString())
-        else:
-            self._upward.outbox.reserve(lease.lease_id, completion.rows_length)
-            self._stage(lease, completion, rows)
 
     # Deadlines.
 
@@ -321,9 +223,9 @@ class Supervisor:
         worker.kill()
         try:
             # Behind what was no frame, nothing is believed.
-            self._take_results(step, worker, [] if worker.spoilt else worker.drain_results())
+            self._results.take(step, worker, [] if worker.spoilt else worker.drain_results())
         except BadFrame as error:
-            self._take_results(step, worker, error.before)
+            self._results.take(step, worker, error.before)
             worker.spoilt = True
             worker.killed_for = worker.killed_for or _spoilt(error)
         self._flow.take_back(worker)
@@ -350,7 +252,7 @@ class Supervisor:
         found = death.explain(exit_, look.phase, overrun=worker.overrun, oom=oom, killed_for=worker.killed_for)
         if loss.charged is not None:
             self._charge(step, worker, loss.charged, found, look)
-        elif not (worker.retiring or loss.released or worker.killed_for == _INIT_FAILED) and (
+        elif not (worker.retiring or loss.released or worker.killed_for == INIT_FAILED) and (
             # One that has done something and then died between two mini-batches is replaced without a word.
             step.state is not StepState.ENDING and (max(look.completed, worker.received) == 0 or not worker.ready)
         ):
@@ -362,7 +264,7 @@ class Supervisor:
         if look.phase is Phase.STOPPING and not worker.stopped and worker.killed_for is None:
             step.note_shutdown_failure(worker.process_number, found.message)
         if worker.outputs is not None:
-            self._saving.worker_gone(step, worker, worker.outputs)
+            self._results.saving.worker_gone(step, worker, worker.outputs)
         how = f"signal {exit_.signal}" if exit_.signal else f"exit code {exit_.code}"
         why = worker.overrun.text if worker.overrun else worker.killed_for
         worker.log.end(f"{how} ({why})" if why else how)

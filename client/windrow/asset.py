@@ -89,14 +89,9 @@ class Registry:
         """All versions of an asset (name "": the latest of each), newest first, fetched a page at a time."""
         from windrow.rpc.v1 import asset_service_pb2 as pb
 
-        token = ""
-        while True:
-            request = pb.ListAssetsRequest(kind=_number(kind), name=name, page_token=token)
-            page = self._connection.call(self._stub.ListAssets, request)
+        request = pb.ListAssetsRequest(kind=_number(kind), name=name)
+        for page in self._connection.pages(self._stub.ListAssets, request):
             yield from map(asset_from_message, page.assets)
-            token = page.next_page_token
-            if not token:
-                return
 
     def lookup(self) -> AssetLookup:
         """For `windrow.spec.load_job`."""

@@ -14,7 +14,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -22,19 +21,16 @@ import grpc
 
 from windrow.asset_calls import AssetCalls
 from windrow.contexts import Access, find_access
-from windrow.errors import DeadlinePassed, JobFailed, NotFound, UsageError, WindrowError
+from windrow.errors import DeadlinePassed, UsageError, WindrowError
 from windrow.job import Job, StepReason, job_from_message
 from windrow.looking_closer import LookingCloser
-from windrow.node import Node, node_from_message
-from windrow.results import RowsFile, output_names, read_frame, rows_file, rows_of, single_name
+from windrow.node_calls import NodeCalls
+from windrow.output_calls import OutputCalls
 from windrow.rpc.connection import Connection, Patience
-from windrow.rpc.errors import OUTPUT_UNKNOWN
 from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow.rpc.v1 import job_service_pb2_grpc
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from windrow.embedded.session import Session
     from windrow.spec import EffectiveJob, LoadedJob
     from windrow.upload import UploadMoment
@@ -61,7 +57,7 @@ class Master(NamedTuple):
     datastores: dict[str, str]
 
 
-class Client(LookingCloser, AssetCalls):
+class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
     """A connection to a master. Safe for use by several threads; close it, or use it as a context manager.
 
     Calls outlive a restart of the master: they are repeated (harmlessly) until `patience_s` seconds have passed
@@ -288,42 +284,8 @@ class Client(LookingCloser, AssetCalls):
 
     def list_jobs(self) -> Iterator[Job]:
         """All jobs, newest first, fetched a page at a time."""
-        token = ""
-        while True:
-            page = self.connection.call(self._stub.ListJobs, pb.ListJobsRequest(page_token=token))
+        for page in self.connection.pages(self._stub.ListJobs, pb.ListJobsRequest()):
             yield from map(job_from_message, page.jobs)
-            token = page.next_page_token
-            if not token:
-                return
-
-    def list_nodes(self) -> Iterator[Node]:
-        """All nodes, by name; also those that are gone (`lost`) while their names are cordoned."""
-        token = ""
-        while True:
-            page = self.connection.call(self._stub.ListNodes, pb.ListNodesRequest(page_token=token))
-            yield from map(node_from_message, page.nodes)
-            token = page.next_page_token
-            if not token:
-                return
-
-    def drain_node(self, node_id: str) -> Node:
-        """Ask a node to leave; its name stays cordoned. It has left when it is gone from the list, or `lost` in it.
-
-        Raises RequestRefused (NODE_UNKNOWN).
-        """
-        return node_from_message(self.connection.call(self._stub.DrainNode, pb.DrainNodeRequest(node_id=node_id)).node)
-
-    def cordon_node(self, node_id: str, cordoned: bool = True) -> Node:
-        """Hand a node nothing new, or (`cordoned=False`) work again; it finishes what it has begun.
-
-        Holds for the name, over restarts of agent and master. Raises RequestRefused (NODE_UNKNOWN).
-        """
-        request = pb.CordonNodeRequest(node_id=node_id, cordoned=cordoned)
-        return node_from_message(self.connection.call(self._stub.CordonNode, request).node)
-
-    def remove_node(self, node_id: str) -> None:
-        """Forget a node that is gone, with its cordon. Raises RequestRefused (NODE_UNKNOWN, NODE_CONNECTED)."""
-        self.connection.call(self._stub.RemoveNode, pb.RemoveNodeRequest(node_id=node_id))
 
     def cancel(self, job_id: str) -> Job:
         """Ask for a job's end; one that has ended stays as it is. Raises NotFound."""
@@ -373,17 +335,9 @@ class Client(LookingCloser, AssetCalls):
         """
         if mini_batch is not None and not 0 <= mini_batch < 1 << 63:
             return []  # no number of a mini-batch
-        found: list[LogFile] = []
-        token = ""
-        while True:
-            request = pb.ListLogsRequest(
-                job_id=job_id, page_token=token, step_name=step, node_id=node, mini_batch_index=mini_batch
-            )
-            page = self.connection.call(self._stub.ListLogs, request)
-            found += [LogFile(file.path, file.length) for file in page.files]
-            token = page.next_page_token
-            if not token:
-                return found
+        request = pb.ListLogsRequest(job_id=job_id, step_name=step, node_id=node, mini_batch_index=mini_batch)
+        pages = self.connection.pages(self._stub.ListLogs, request)
+        return [LogFile(file.path, file.length) for page in pages for file in page.files]
 
     def read_log(self, job_id: str, path: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
         """A log file from an offset, in chunks; with `follow`, as it grows, until the job has ended.
@@ -403,75 +357,6 @@ class Client(LookingCloser, AssetCalls):
             except grpc.RpcError as error:
                 if getattr(error, "code", lambda: None)() != grpc.StatusCode.DEADLINE_EXCEEDED:
                     patience.wait_or_raise(error)
-
-    def results(self, job_id: str, output: str | None = None) -> Iterator[str]:
-        """The rows of a finished job, in order, without line ends.
-
-        `output`: a pipeline output or `step.output`; by default the only one that holds rows. Bytes that are no UTF-8
-        come as `os.fsdecode` gives them.
-        Rows of Parquet come as JSON objects. Raises JobFailed where the job did not end well, NotFound.
-        """
-        place = self._rows(job_id, output)
-        return rows_of(self._read(job_id, place), place)
-
-    def to_dataframe(self, job_id: str, output: str | None = None, **read_csv: Any) -> pd.DataFrame:
-        """The rows of a finished job as a DataFrame, read with the separator that the job wrote them with.
-
-        `read_csv`: keyword arguments of `pandas.read_csv` that win. Raises as `results` does.
-        """
-        place = self._rows(job_id, output)
-        return read_frame(self._read(job_id, place), place, read_csv)
-
-    def download(
-        self,
-        job_id: str,
-        folder: str | os.PathLike[str],
-        *,
-        outputs: Sequence[str] | None = None,
-        on_bytes: Callable[[int], None] = lambda count: None,
-    ) -> list[Path]:
-        """Bring outputs into a folder, each into a subfolder of its name; return the files received.
-
-        A download that was broken off goes on where it stopped. Raises JobFailed, NotFound, TransferFailed.
-        """
-        from windrow.transfer import Download
-
-        job = self.get(job_id)
-        self._check_succeeded(job)
-        document = self.document(job_id)
-        names = list(outputs) if outputs else output_names(job, document)
-        if not names:
-            raise NotFound(f"Job {job_id} has no outputs.", reason=OUTPUT_UNKNOWN)
-        received: list[Path] = []
-        for name in names:
-            if "/" in name or name.startswith("."):
-                raise NotFound(f"Job {job_id} has no output {name!r}.", reason=OUTPUT_UNKNOWN)
-            single = single_name(job, document, name)
-            target = Path(folder) / name
-            received += Download(
-                self.connection, job_id, job.generation, name, target, single_name=single, on_bytes=on_bytes
-            ).run()
-        return received
-
-    def _rows(self, job_id: str, output: str | None) -> RowsFile:
-        job = self.get(job_id)
-        self._check_succeeded(job)
-        return rows_file(job, self.document(job_id), output)
-
-    def _read(self, job_id: str, place: RowsFile) -> Iterator[bytes]:
-        from windrow.transfer import read_output_file
-
-        return read_output_file(self.connection, job_id, place.output, place.path)
-
-    def _check_succeeded(self, job: Job) -> None:
-        if not job.state.ended:
-            raise JobFailed(
-                f"Job {job.job_id} has not ended yet (it is {job.state.value}). Wait for it: windrow job stream "
-                f"{job.job_id}"
-            )
-        if not job.state.succeeded:
-            why = f": {job.message}" if job.message else ""
-            raise JobFailed(f"Job {job.job_id} is {job.state.value}{why}. It has no whole outputs.")
 
 
 __all__ = ["Client", "LogFile", "Master", "WindrowError"]

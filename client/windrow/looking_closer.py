@@ -63,12 +63,8 @@ class LookingCloser:
             newest_first=newest_first,
             page_size=page_size,
         )
-        while True:
-            page = self.connection.call(self._stub.ListMiniBatches, request)
+        for page in self.connection.pages(self._stub.ListMiniBatches, request):
             yield from map(mini_batch_from_message, page.mini_batches)
-            request.page_token = page.next_page_token
-            if not request.page_token:
-                return
 
     def mini_batch(self, job_id: str, index: int, *, step: str | None = None) -> MiniBatchDetails:
         """One mini-batch with all its attempts. `step` may be left out where the job has only one. Raises NotFound."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windrow.errors import NotFound, UsageError
+from windrow.errors import UsageError
+from windrow.job_files import with_job_files
 from windrow.spec.effective import DataInput, EffectiveStep
 
 if TYPE_CHECKING:
@@ -35,15 +36,8 @@ def taking_over(client: Client, job: EffectiveJob, wanted: str) -> EffectiveJob:
 
 def last_of(client: Client, job_file: str) -> str | None:
     """The newest job of a job file that has ended; None: there is none."""
-    for job in client.list_jobs():
-        if not job.state.ended:
-            continue
-        try:
-            if client.document(job.job_id).get("job_file") == job_file:
-                return job.job_id
-        except NotFound:
-            continue
-    return None
+    ended = (job for job in client.list_jobs() if job.state.ended)
+    return next((job.job_id for job, written in with_job_files(client, ended) if written == job_file), None)
 
 
 def _reads_data(step: EffectiveStep) -> bool:

@@ -131,6 +131,7 @@ def test_durations_are_never_odd(seconds: float) -> None:
         (duration(185), "3 min 5 s"),
         (duration(7800), "2 h 10 min"),
         (duration(90000), "1 d 1 h"),
+        (duration(86400 * 1234), "1,234 d"),
         (rate(1234.5, "items"), "1,234 items/s"),
         (rate(12.34, "items"), "12.3 items/s"),
         (rate(0.05, "items"), "3 items/min"),

@@ -13,9 +13,10 @@ from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.records import AttemptRow, Dirty, JobRow, StepRow
 from windrow_master.core.states import AttemptState, Cause, JobState, StepState
 from windrow_master.reports import job_figures
-from windrow_master.reports.job_figures import BINS, KINDS, LEVELS, RunningAttempt, StepFigures
+from windrow_master.reports.job_figures import LEVELS, RunningAttempt, StepFigures
 from windrow_master.reports.job_report import job_report
 from windrow_master.reports.log_bins import Distribution, bin_of, bounds_of
+from windrow_master.reports.worker_time import BINS, KINDS
 from windrow_master.store.rows import AttemptFigures
 from windrow_master.store.sqlite import SqliteStore
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from windrow.log_places import place_of
 from windrow.rpc.v1 import agent_service_pb2 as pb
-from windrow_agent.log_places import place_of
 from windrow_master.reports.worker_logs import WorkerLogs
 
 NODE, FIRST, SECOND = "node-1", "aaaa", "bbbb"
@@ -62,8 +62,13 @@ def test_a_damaged_list_of_nodes_stops_no_logs(tmp_path: Path, content: str) -> 
 def test_each_kind_of_log_has_its_place(tmp_path: Path, kind: pb.LogKind.ValueType, number: int, place: str) -> None:
     logs(tmp_path).append(NODE, FIRST, [pb.LogChunk(step_id=1, kind=kind, process_number=number, content=b"text")])
     assert (tmp_path / place).read_bytes() == b"text"
-    # The node keeps it where the master does.
     assert str(place_of(kind, NODE, number)) == place
+
+
+def test_a_kind_of_log_of_a_later_agent_is_left_out(tmp_path: Path) -> None:
+    later = max(pb.LogKind.values()) + 1
+    logs(tmp_path).append(NODE, FIRST, [pb.LogChunk(step_id=1, kind=later, content=b"text")])  # type: ignore[arg-type]
+    assert [path.name for path in tmp_path.rglob("*")] == ["nodes.json"]
 
 
 def test_logs_beyond_a_job_s_bound_are_left_out_with_a_notice(tmp_path: Path) -> None:

@@ -21,15 +21,13 @@ import os
 import sys
 from time import monotonic_ns, time_ns
 
-from windrow_worker import entry_script, exits, failures, frames, page, process, script, spawned
+from windrow_worker import entry_script, exits, failures, frames, page, process, script, spawned, verdicts
 from windrow_worker.channels import AgentGone, ChannelClosed, ResultChannel, WaitInterrupted, WorkChannel
 from windrow_worker.configuration import BadConfiguration, read_configuration
 from windrow_worker.context import MiniBatch, MiniBatchContext
 from windrow_worker.figures import Figures
-from windrow_worker.loaded import InputChanged, MissingLibrary
 from windrow_worker.loading import is_row_index_exact, make_loader
-from windrow_worker.returned import BadReturn
-from windrow_worker.rows import NO_ROWS, RowWriter, ScratchFailed
+from windrow_worker.rows import NO_ROWS, RowWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,12 +36,6 @@ if TYPE_CHECKING:
     from windrow_worker.configuration import Configuration
     from windrow_worker.loaded import Loader
     from windrow_worker.rows import Rows
-
-# What was being done when a start failed.
-_ROWS = "The settings for returned rows cannot be used: "
-_INPUT = "The input cannot be read with {python}: "
-_SCRIPT = "The entry script {script!r} could not be loaded: "
-_INIT = "init() of the entry script {script!r} failed: "
 
 # Bound early: a script may replace what these modules hold.
 _getpid = os.getpid
@@ -115,18 +107,18 @@ class Host:
         self._figures.begin()
         started = monotonic_ns()
         self._report.start_unix_us = time_ns() // 1000
-        stage = _ROWS
+        stage = verdicts.ROWS
         try:
             self._rows = RowWriter(
                 configuration.rows, configuration.scratch_folder, configuration.inline_rows_bytes_max
             )
-            stage = _INPUT
+            stage = verdicts.INPUT
             self._loader = make_loader(configuration.reader)
             self._row_index_exact = is_row_index_exact(configuration.reader)
-            stage = _SCRIPT
+            stage = verdicts.SCRIPT
             self._page.enter(page.INIT)
             self._profiled(self._load_script)
-            stage = _INIT
+            stage = verdicts.INIT
             if self._script.init is not None:
                 self._call(self._script.init)
         except BaseException as error:
@@ -166,35 +158,7 @@ class Host:
 
     def _start_failure(self, error: BaseException, stage: str) -> bytes:
         """The side document of an INIT_FAILED frame."""
-        if isinstance(error, (script.BadScript, MissingLibrary)):
-            return failures.encode_failure(failures.INIT_FAILED, str(error), str(error))
-        message = stage.format(script=self._name, python=sys.executable) + failures.describe(error)
-        if isinstance(error, ModuleNotFoundError):
-            message += f". {self._remedy(error.name or '')}"
-        if isinstance(error, SystemExit) and failures.passed_through(error, "argparse.py"):
-            message += (
-                ". Its argument parser refused the arguments, as stderr tells. The runtime's own stay there: parse "
-                "with parse_known_args(), which leaves alone what it does not know"
-            )
-        return failures.encode_failure(failures.INIT_FAILED, message, failures.traceback_of(error))
-
-    def _remedy(self, missing: str) -> str:
-        """What to do about a module that was not found."""
-        package, _, part = missing.partition(".")
-        place = os.path.dirname(self._name) if self._name.endswith(".py") else ""
-        beside = os.path.join(self._configuration.code_folder, place, package)
-        if place and package and (os.path.isfile(beside + ".py") or os.path.isdir(beside)):
-            return (
-                f"It lies beside the script, in {place!r}, and only the root of the code folder is on sys.path: import "
-                f"{place.replace(os.sep, '.')}.{package}, or add the folder of __file__ to sys.path first"
-            )
-        remedy = "Install it"
-        if part and package in sys.modules:
-            # As a model does that was pickled with an older version.
-            remedy = f"{package} is there, but has no such part: install the version that is wanted"
-        hint = self._configuration.install_hint
-        how = f": {hint}" if hint else ", or let scripts run in another Python (--python)"
-        return f"{remedy} for {sys.executable}{how}"
+        return verdicts.start_failure(self._configuration, error, stage)
 
     # Work ------------------------------------------------------------------------------------------------------------
 
@@ -239,7 +203,7 @@ class Host:
             loaded = self._loader.load(recipe)
         except BaseException as error:
             self._leave_if_forked(error)
-            self._send_failure(started, *_load_failure(error, index))
+            self._send_failure(started, *verdicts.load_failure(error, index))
             return
         items = loaded.item_count
         report.item_count = items
@@ -265,7 +229,7 @@ class Host:
             self._leave_if_forked(error)
             report.run_us = (run_ended - run_started) // 1000
             enter(page.RETURNING, lease_id, index, items)
-            self._send_failure(started, failures.EXCEPTION, *self._run_failure(error))
+            self._send_failure(started, failures.EXCEPTION, *verdicts.run_failure(self._configuration, error))
             return
         if _getpid() != self._pid:
             self._leave_if_forked(None)
@@ -276,17 +240,10 @@ class Host:
             rows = self._rows.write(result, lease_id)
         except BaseException as error:
             self._leave_if_forked(error)
-            self._send_failure(started, *_return_failure(error))
+            self._send_failure(started, *verdicts.return_failure(error))
             return
         result = None
         self._send_done(started, rows, misfits)
-
-    def _run_failure(self, error: BaseException) -> Tuple[str, str]:
-        """Message and detail."""
-        if self._configuration.command:
-            detail = getattr(error, "detail", None)
-            return str(error), failures.traceback_of(error) if detail is None else detail
-        return f"run() raised {failures.describe(error)}", failures.traceback_of(error)
 
     def _send_done(self, started: int, rows: Rows, misfits: Sequence[Tuple[str, int, str]]) -> None:
         side = failures.encode_misfits(misfits) if misfits else b""
@@ -303,7 +260,7 @@ class Host:
     def _recipe(self, flags: int, length: int) -> bytes:
         """What the packet says must be read. Raises OSError for a recipe in a file that cannot be read."""
         if length > frames.PACKET_BYTES_MAX:
-            raise _BadPacket(
+            raise verdicts.BadPacket(
                 f"its description of {length} bytes should have been in a file, from {frames.PACKET_BYTES_MAX} on"
             )
         recipe = bytes(self._work.view[frames.PACKET.size : length])
@@ -314,7 +271,7 @@ class Host:
                 content = file.read()
             _unlink(recipe)
         except OSError as error:
-            raise _BadPacket(f"its description cannot be read: {error}") from error
+            raise verdicts.BadPacket(f"its description cannot be read: {error}") from error
         return content
 
     def _send_failure(self, started: int, cause: str, message: str, detail: str) -> None:
@@ -382,29 +339,3 @@ class Host:
             process.warn(failures.traceback_of(error))
             code = 1
         process.leave(code & 0xFF)
-
-
-class _BadPacket(Exception):
-    """What to read could not be found out: the node's fault."""
-
-
-def _load_failure(error: BaseException, index: int) -> List[str]:
-    detail = failures.traceback_of(error)
-    if isinstance(error, _BadPacket):
-        return [failures.NODE_FAULT, f"Mini-batch {index} could not be loaded: {error}", detail]
-    if isinstance(error, InputChanged):
-        return [failures.INPUT_CHANGED, str(error), detail]
-    return [failures.LOAD_FAILED, f"Mini-batch {index} could not be loaded: {failures.describe(error)}", detail]
-
-
-def _return_failure(error: BaseException) -> List[str]:
-    if isinstance(error, ScratchFailed):
-        return [failures.NODE_FAULT, str(error), str(error)]
-    if isinstance(error, BadReturn):
-        cause = error.__cause__
-        return [failures.BAD_RETURN, str(error), failures.traceback_of(cause) if cause else str(error)]
-    return [
-        failures.BAD_RETURN,
-        f"What run() returned could not be written as rows: {failures.describe(error)}",
-        failures.traceback_of(error),
-    ]

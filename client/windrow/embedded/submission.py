@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from windrow.embedded import untold
 from windrow.errors import NotFound, RequestRefused, RunChanged, UsageError
 from windrow.job import Job, JobState
+from windrow.job_files import with_job_files
 from windrow.results import rows_files
 from windrow.rpc.errors import JOB_EXISTS
 from windrow.storage.urls import is_remote
@@ -123,12 +124,8 @@ def _ended_untold(client: Client, effective: EffectiveJob, folder: str) -> Job |
 def _split(client: Client, unfinished: Iterable[Job], job_file: str) -> tuple[list[Job], list[Job]]:
     same: list[Job] = []
     others: list[Job] = []
-    for job in unfinished:
-        try:
-            is_same = client.document(job.job_id).get("job_file") == job_file
-        except NotFound:
-            continue
-        (same if is_same else others).append(job)
+    for job, written in with_job_files(client, unfinished):
+        (same if written == job_file else others).append(job)
     return same, others
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
+from windrow.cli.display.figures import duration
+
 WIDTH: Final = 1080
 LEFT: Final = 96
 RIGHT: Final = 12
@@ -121,12 +123,7 @@ def span(seconds: float) -> str:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 59.95:
         return f"{seconds:.3g} s"
-    whole = round(seconds)
-    for unit, size, small, small_size in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= size:
-            rest = whole % size // small_size
-            return f"{whole // size:,} {unit} {rest} {small}" if rest else f"{whole // size:,} {unit}"
-    raise AssertionError("unreachable")
+    return duration(seconds)
 
 
 def size(count: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windrow.ml.steps import Step
+from windrow.ml.steps import Step, resources_of
 
 
 def command(
@@ -28,13 +28,6 @@ def command(
     `timeout`: seconds; `settings`: description, tags, display_name, compute, environment_variables, identity,
     is_deterministic, distribution, services, limits.
     """
-    resources = {
-        "instance_count": instance_count,
-        "instance_type": instance_type,
-        "docker_args": docker_args,
-        "shm_size": shm_size,
-    }
-    there = {key: value for key, value in resources.items() if value is not None}
     for alone in ("experiment_name", "version"):
         settings.pop(alone, None)
     if timeout is not None:
@@ -44,7 +37,7 @@ def command(
         "command": command,
         "code": code,
         "environment": environment,
-        "resources": there or None,
+        "resources": resources_of(instance_count, instance_type, docker_args, shm_size) or None,
         **settings,
     }
     return Step("command", written, inputs=inputs, outputs=outputs)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.ml.attributes import Attributes
-from windrow.ml.steps import Step
+from windrow.ml.steps import Step, resources_of
 
 
 class RunFunction(Attributes):
@@ -57,13 +57,7 @@ def parallel_run_function(
     max_concurrency_per_instance, error_threshold, mini_batch_error_threshold, mini_batch_size (also a number),
     partition_keys, input_data, identity, is_deterministic. Unknown ones are told when the job is made.
     """
-    given = {
-        "instance_count": instance_count,
-        "instance_type": instance_type,
-        "docker_args": docker_args,
-        "shm_size": shm_size,
-    }
-    there = {key: value for key, value in given.items() if value is not None}
+    there = resources_of(instance_count, instance_type, docker_args, shm_size)
     if resources is not None and there:
         raise ValueError(
             f"parallel_run_function: {', '.join(there)} and resources are both given; put {', '.join(there)} into "

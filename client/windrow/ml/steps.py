@@ -220,6 +220,17 @@ def _text(component: Mapping | None, name: str) -> str:
     return there.text if isinstance(there, Scalar) else ""
 
 
+def resources_of(instance_count: Any, instance_type: Any, docker_args: Any, shm_size: Any) -> dict[str, Any]:
+    """`resources` of what is given beside it when a step is made: what is not None."""
+    given = {
+        "instance_count": instance_count,
+        "instance_type": instance_type,
+        "docker_args": docker_args,
+        "shm_size": shm_size,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
 _making: list[list[Step]] = []
 """The steps of the pipelines whose functions are running, the innermost last."""
 

@@ -6,7 +6,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import grpc
 
@@ -22,6 +22,18 @@ if TYPE_CHECKING:
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+
+
+class Page(Protocol):
+    """An answer that may have others behind it."""
+
+    @property
+    def next_page_token(self) -> str:
+        """ "": it is the last one."""
+        ...
+
+
+PageT = TypeVar("PageT", bound=Page)
 
 CALL_TIMEOUT_S: Final = 30.0
 """One try of one unary call; a master answers in milliseconds unless its disk stalls."""
@@ -92,6 +104,15 @@ class Connection:
                 return answer
             except grpc.RpcError as error:
                 patience.wait_or_raise(error)
+
+    def pages(self, method: Callable[..., PageT], request: Any) -> Iterator[PageT]:
+        """The pages of a list from `request` on, each fetched when the one before was taken. Raises WindrowError."""
+        while True:
+            page = self.call(method, request)
+            yield page
+            request.page_token = page.next_page_token
+            if not request.page_token:
+                return
 
     def close(self) -> None:
         """End the channel; streams that run on it end too."""

@@ -25,9 +25,8 @@ from windrow.spec.effective import (
     StepInput,
     StepOutput,
 )
-from windrow.spec.expressions import references
+from windrow.spec.effective_checks import mismatches
 from windrow.spec.fields import INT_MAX, SIZE_MAX, TIMEOUT_S_MAX
-from windrow.spec.graph import find_cycle
 from windrow.spec.locations import elsewhere, is_elsewhere, parse_location
 from windrow.spec.names import ASSET_NAME, JOB_NAME, NAME, is_asset_version, is_entry_script, is_file_name
 from windrow.spec.schema import DATA_TYPES, INPUT_MODES, OUTPUT_MODES
@@ -219,80 +218,8 @@ class _Reader(ValueReader):
             return None
         del fields["format"], fields["run_digest"]
         job = EffectiveJob(**fields)
-        self._references(job)
+        self.problems += mismatches(job)
         return job
-
-    def _references(self, job: EffectiveJob) -> None:
-        steps = {step.name: step for step in job.steps}
-        if not job.steps:
-            self.problems.append("steps: there is none")
-        if len(steps) != len(job.steps):
-            self.problems.append("steps: two have the same name")
-        for index, step in enumerate(job.steps):
-            key = f"steps[{index}]"
-            needed = {given.step for given in step.inputs.values() if isinstance(given, OutputInput)}
-            for given in step.inputs.values():
-                if isinstance(given, OutputInput) and (
-                    given.step not in steps or given.output not in steps[given.step].outputs
-                ):
-                    self.problems.append(f"{key}.inputs: there is no output {given.output} of a step {given.step}")
-            if set(step.depends_on) != needed:
-                self.problems.append(
-                    f"{key}.depends_on: must name exactly the steps whose outputs are read: {sorted(needed)}"
-                )
-            self._input_data(step, key)
-            self._kind(step, key)
-            if step.append_row_to is not None and step.append_row_to not in step.outputs:
-                self.problems.append(f"{key}.append_row_to: {step.append_row_to!r} names no output")
-            self._argument_references(step, key)
-        cycle = find_cycle({step.name: step.depends_on for step in job.steps})
-        if cycle:
-            self.problems.append(f"steps: wait for each other in a circle: {' -> '.join(cycle)}")
-        for name, output in job.outputs.items():
-            if output.step not in steps or output.output not in steps[output.step].outputs:
-                self.problems.append(f"outputs.{name}: there is no output {output.output} of a step {output.step}")
-
-    def _input_data(self, step: EffectiveStep, key: str) -> None:
-        if step.rank_mini_batch_count:
-            if step.input_data:
-                self.problems.append(f"{key}.input_data: there is none beside rank_mini_batch_count")
-            return
-        if not step.input_data:
-            self.problems.append(f"{key}.input_data: names no data input")
-        if len(set(step.input_data)) != len(step.input_data):
-            self.problems.append(f"{key}.input_data: names an input twice")
-        for name in step.input_data:
-            given = step.inputs.get(name)
-            if isinstance(given, LiteralInput | None):
-                self.problems.append(f"{key}.input_data: {name!r} names no data input")
-            elif step.file_format is not None and given.type == "mltable":
-                self.problems.append(f"{key}.file_format: is for inputs of type uri_file and uri_folder")
-        if step.mini_batch_rows is not None and step.file_format is None:
-            self.problems.append(f"{key}.mini_batch_rows: needs a file_format")
-
-    def _kind(self, step: EffectiveStep, key: str) -> None:
-        """What a parallel step has, and a command step has not."""
-        if step.command is None:
-            if not step.entry_script:
-                self.problems.append(f"{key}.entry_script: is empty")
-            if step.run_invocation_timeout_s > TIMEOUT_S_MAX:
-                self.problems.append(f"{key}.run_invocation_timeout_s: at most {TIMEOUT_S_MAX}")
-        elif step.entry_script or step.arguments or step.append_row_to is not None or step.rank_mini_batch_count != 1:
-            self.problems.append(
-                f"{key}.command: goes with no entry_script, no arguments, no append_row_to, and rank_mini_batch_count 1"
-            )
-
-    def _argument_references(self, step: EffectiveStep, key: str) -> None:
-        for number, argument in enumerate(step.words):
-            try:
-                found = references(argument)
-            except ValueError as error:
-                self.problems.append(f"{key}.arguments[{number}]: {error}")
-                continue
-            for reference in found:
-                known = reference.name in (step.inputs if reference.scope == "inputs" else step.outputs)
-                if reference.scope not in ("inputs", "outputs") or not known:
-                    self.problems.append(f"{key}.arguments[{number}]: names what the step does not have: {argument!r}")
 
     def _step(self, value: object, key: str) -> EffectiveStep | None:
         seconds = self.whole(1, TIMEOUT_S_MAX)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from windrow.storage.urls import is_remote
+from windrow.recipe_files import local_files
 
 from windrow_master.planning.emitter import NONE
 
@@ -104,25 +104,6 @@ class EarlierRecipes:
         if known is None:
             known = self._unchanged[path] = self._earlier.is_unchanged(path)
         return known
-
-
-def local_files(reader: Any, recipe: bytes) -> Iterator[bytes]:
-    """The paths that a recipe names and that are in no store (docs/contracts.md, section 3)."""
-    kind = reader["kind"]
-    if kind == "inputs":
-        number, _, rest = recipe.partition(b"\0")
-        yield from local_files(reader["inputs"][int(number)], rest)
-    elif kind == "files":
-        root = os.fsencode(reader["root"])
-        for name in recipe.split(b"\0"):
-            path = os.path.join(root, name)
-            if path.startswith(b"/"):
-                yield path
-    elif kind in ("table", "records"):
-        where = json.loads(recipe)
-        for part in where.get("parts", (where,)):
-            if not is_remote(part["file"]):
-                yield os.fsencode(part["file"])
 
 
 def _digest(recipe: bytes) -> bytes:

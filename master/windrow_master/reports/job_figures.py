@@ -28,19 +28,15 @@ from typing import Any, Final, NamedTuple
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import status_of
 from windrow_master.reports.log_bins import Distribution
+from windrow_master.reports.worker_time import BINS, KINDS, LOST, RETRIED, RUNNING, USEFUL, WorkerTime
 from windrow_master.store.rows import AttemptFigures
 
-BINS: Final = 180
-"""Of time: as fine as charts are."""
 ROWS_MAX: Final = 256
 """Lanes, and workers told one by one, of a step."""
 WORKERS_MAX: Final = 20_000
 """Beyond so many (scripts that kill their process each time) a worker counts with what it did alone, never as idle."""
 SLOWEST: Final = 15
 LEVELS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-
-USEFUL, RETRIED, LOST, RUNNING = range(4)
-KINDS: Final = ("useful", "retried", "lost", "running")
 
 _NOBODYS_FAULT = frozenset(
     (Cause.NODE_LOST, Cause.NODE_KILLER, Cause.NODE_FAULT, Cause.PREEMPTED, Cause.ROWS_LOST, Cause.CANCELLED)
@@ -60,47 +56,6 @@ class RunningAttempt(NamedTuple):
     since_us: int
 
 
-class _Worker:
-    """One worker process, so far."""
-
-    __slots__ = (
-        "attempts",
-        "begin_us",
-        "cells",
-        "dead",
-        "end_us",
-        "gone",
-        "items",
-        "key",
-        "peak_rss_kib",
-        "spent_us",
-        "succeeded",
-    )
-
-    def __init__(self, key: tuple[str, str, int], begin_us: int, *, drawn: bool) -> None:
-        self.key = key
-        self.begin_us = begin_us
-        self.end_us = begin_us
-        self.spent_us = [0, 0, 0, 0]
-        self.attempts = 0
-        self.succeeded = 0
-        self.items = 0
-        self.peak_rss_kib = 0
-        self.dead = False
-        self.gone = False
-        """A later process of the node began behind its last end."""
-        self.cells: list[array[float] | None] | None = [None] * len(KINDS) if drawn else None
-        """By kind: µs in each bin; made when there is something."""
-
-    def cells_of(self, kind: int) -> array[float]:
-        """To be added to. Only of one that is drawn."""
-        assert self.cells is not None
-        found = self.cells[kind]
-        if found is None:
-            found = self.cells[kind] = array("f", bytes(4 * BINS))
-        return found
-
-
 class StepFigures:
     """Add all pages, then what runs now, then take the document. `begin_us`, `end_us`: the range of time drawn."""
 
@@ -108,8 +63,8 @@ class StepFigures:
         self._begin_us = begin_us
         self._bin_us = max(1, -(-(end_us - begin_us) // BINS))
         self._range_end_us = begin_us + self._bin_us * BINS
-        self._workers: dict[tuple[str, str, int], _Worker] = {}
-        self._overflow: dict[str, _Worker] = {}
+        self._workers: dict[tuple[str, str, int], WorkerTime] = {}
+        self._overflow: dict[str, WorkerTime] = {}
         """By node: workers beyond WORKERS_MAX."""
         self._spent = tuple(array("d", bytes(8 * BINS)) for _ in KINDS)
         self._mini_batches_by_end = array("q", bytes(8 * BINS))
@@ -192,16 +147,16 @@ class StepFigures:
             worker.end_us = max(worker.end_us, now_us)
             worker.dead = False
 
-    def _worker(self, node_id: str, incarnation: str, process: int, begin: int) -> _Worker:
+    def _worker(self, node_id: str, incarnation: str, process: int, begin: int) -> WorkerTime:
         key = (node_id, incarnation, process)
         worker = self._workers.get(key)
         if worker is None:
             if len(self._workers) >= WORKERS_MAX:
                 worker = self._overflow.get(node_id)
                 if worker is None:
-                    worker = self._overflow[node_id] = _Worker((node_id, "", -1), begin, drawn=False)
+                    worker = self._overflow[node_id] = WorkerTime((node_id, "", -1), begin, drawn=False)
                 return worker
-            worker = self._workers[key] = _Worker(key, begin, drawn=True)
+            worker = self._workers[key] = WorkerTime(key, begin, drawn=True)
         if begin < worker.begin_us:
             worker.begin_us = begin
         newest = self._newest.get(node_id)
@@ -209,7 +164,7 @@ class StepFigures:
             self._newest[node_id] = (begin, incarnation)
         return worker
 
-    def _spend(self, worker: _Worker, kind: int, begin: int, end: int) -> None:
+    def _spend(self, worker: WorkerTime, kind: int, begin: int, end: int) -> None:
         worker.spent_us[kind] += end - begin
         if end > self._last_end_us:
             self._last_end_us = end
@@ -282,7 +237,7 @@ class StepFigures:
             "workers_merged": bool(self._overflow),
         }
 
-    def _mark_gone(self, workers: Sequence[_Worker]) -> None:
+    def _mark_gone(self, workers: Sequence[WorkerTime]) -> None:
         """`workers`: by node, incarnation and number."""
         latest, of = 0, ("", "")
         for worker in reversed(workers):
@@ -292,10 +247,10 @@ class StepFigures:
             worker.gone = latest >= worker.end_us
             latest = max(latest, worker.begin_us)
 
-    def _lanes(self, workers: Sequence[_Worker]) -> list[list[_Worker]]:
+    def _lanes(self, workers: Sequence[WorkerTime]) -> list[list[WorkerTime]]:
         """The workers that are drawn in one row each, by node."""
-        found: list[list[_Worker]] = []
-        by_node: dict[str, list[_Worker]] = {}
+        found: list[list[WorkerTime]] = []
+        by_node: dict[str, list[WorkerTime]] = {}
         for worker in workers:
             by_node.setdefault(worker.key[0], []).append(worker)
         for members in by_node.values():
@@ -311,23 +266,23 @@ class StepFigures:
                 heapq.heappush(ends, (self._end_of(worker), number))
         return found
 
-    def _end_of(self, worker: _Worker) -> int:
+    def _end_of(self, worker: WorkerTime) -> int:
         """When its time ends: see above."""
         _, incarnation, _ = worker.key
         gone = incarnation in self._lost_incarnations or self._newest[worker.key[0]][1] != incarnation
         return worker.end_us if worker.dead or worker.gone or gone else max(worker.end_us, self._last_end_us)
 
-    def _span_of(self, worker: _Worker) -> int:
+    def _span_of(self, worker: WorkerTime) -> int:
         """Its time; at least what it has spent, whatever its node's clock did meanwhile."""
         return max(self._end_of(worker) - worker.begin_us, sum(worker.spent_us))
 
-    def _mark_alive(self, alive: array[float], worker: _Worker) -> None:
+    def _mark_alive(self, alive: array[float], worker: WorkerTime) -> None:
         begin, end = max(worker.begin_us, self._begin_us), min(self._end_of(worker), self._range_end_us)
         for number in range(self._bin(begin), self._bin(end) + 1):
             low = self._begin_us + number * self._bin_us
             alive[number] += max(0, min(end, low + self._bin_us) - max(begin, low))
 
-    def _lane(self, lane: Sequence[_Worker]) -> dict[str, Any]:
+    def _lane(self, lane: Sequence[WorkerTime]) -> dict[str, Any]:
         alive = array("d", bytes(8 * BINS))
         kinds = [array("d", bytes(8 * BINS)) for _ in KINDS]
         for worker in lane:
@@ -349,7 +304,7 @@ class StepFigures:
             },
         }
 
-    def _told(self, worker: _Worker) -> dict[str, Any]:
+    def _told(self, worker: WorkerTime) -> dict[str, Any]:
         span = self._span_of(worker)
         return {
             "node": worker.key[0],
@@ -365,7 +320,7 @@ class StepFigures:
             },
         }
 
-    def _nodes(self, workers: Sequence[_Worker]) -> list[dict[str, Any]]:
+    def _nodes(self, workers: Sequence[WorkerTime]) -> list[dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         rows = [(self._told(worker), 1) for worker in workers]
         for worker in self._overflow.values():

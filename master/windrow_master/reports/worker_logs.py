@@ -18,10 +18,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 
 from windrow.journal import say
+from windrow.log_places import WORKER_LOGS, place_of, worker_place
 from windrow.rpc.v1 import agent_service_pb2 as pb
 
 from windrow_master.reports.node_folders import REGISTER, folder_name, read_register, write_register
@@ -30,22 +30,6 @@ _NOTICE = (
     b"\n[windrow: the logs of this job have reached %d bytes, all that the master keeps of a job (--job-logs-max);"
 )
 _NOTICE_END = b" what came later is left out]\n"
-
-WORKER_PLACES = {
-    pb.LOG_KIND_STDOUT: ("user/stdout", ".stdout.txt"),
-    pb.LOG_KIND_STDERR: ("user/stderr", ".stderr.txt"),
-    pb.LOG_KIND_ERROR: ("user/error", ".txt"),
-    pb.LOG_KIND_ENTRY_SCRIPT: ("user/entry_script_log", ".log.txt"),
-    pb.LOG_KIND_PROCESS: ("sys/node", ".txt"),
-    pb.LOG_KIND_RUNTIME_ERROR: ("sys/error", ".txt"),
-    pb.LOG_KIND_PROFILE: ("sys/node", ".profile"),
-    pb.LOG_KIND_ENVIRONMENT: ("user/environment", ".build.txt"),
-}
-NODE_PLACES = {
-    pb.LOG_KIND_NODE_RESOURCES: "node_resource_usage.csv",
-    pb.LOG_KIND_NODE_DISKS: "node_disk_usage.csv",
-    pb.LOG_KIND_PROCESS_RESOURCES: "processes_resource_usage.csv",
-}
 
 
 class WorkerLogs:
@@ -70,9 +54,10 @@ class WorkerLogs:
             root = self._folder_of(chunk.step_id)
             if root is None:
                 continue
-            path = self._path_of(root, self._node_folder(root, node_id, node_incarnation), chunk)
-            if path is None:
+            place = place_of(chunk.kind, self._node_folder(root, node_id, node_incarnation), chunk.process_number)
+            if place is None:
                 continue
+            path = root / place
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -84,18 +69,6 @@ class WorkerLogs:
                     rest, offset = rest[written:], offset + written
             finally:
                 os.close(descriptor)
-
-    @staticmethod
-    def _path_of(root: Path, node: str, chunk: pb.LogChunk) -> Path | None:
-        """Names are made of numbers; None for a kind that this master does not know."""
-        if (place := WORKER_PLACES.get(chunk.kind)) is not None:
-            return root / place[0] / node / f"process{chunk.process_number:03d}{place[1]}"
-        if (name := NODE_PLACES.get(chunk.kind)) is not None:
-            return root / "sys" / "perf" / node / name
-        if chunk.kind == pb.LOG_KIND_PROCESS_LIST:
-            minute = datetime.fromtimestamp(chunk.process_number * 60, UTC)
-            return root / "sys" / "perf" / node / "os" / f"{minute:%Y%m%d%H}" / f"processes_{minute:%M}"
-        return None
 
     def _take(self, root: Path, descriptor: int, chunk: pb.LogChunk, budget: int) -> bool:
         """Count what a chunk adds to a job's logs; False where it is too much, which the end of its file tells."""
@@ -145,8 +118,8 @@ def logs_of_worker(logs: Path, step_name: str, node_id: str, node_incarnation: s
     if node_incarnation not in incarnations:
         return []
     node = folder_name(node_id, incarnations.index(node_incarnation) + 1)
-    places = [place for kind, place in WORKER_PLACES.items() if kind != pb.LOG_KIND_ENVIRONMENT]
-    paths = [f"{step_name}/{folder}/{node}/process{process_number:03d}{suffix}" for folder, suffix in places]
+    kinds = [kind for kind in WORKER_LOGS if kind != pb.LOG_KIND_ENVIRONMENT]
+    paths = [f"{step_name}/{worker_place(kind, node, process_number)}" for kind in kinds]
     return [path for path in paths if (logs / path).is_file()]
 
 

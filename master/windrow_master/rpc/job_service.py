@@ -89,7 +89,7 @@ class JobService(MiniBatchCalls, NodeCalls):
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
         """One job."""
-        job, steps = await self._find(request.job_id, context)
+        job, steps = await self._job(request.job_id, context)
         message = job_message(job, steps)
         if self._reporter is not None:
             message.warnings.extend(self._reporter.problems_of(job.job_key))
@@ -107,13 +107,13 @@ class JobService(MiniBatchCalls, NodeCalls):
 
     async def WatchJob(self, request: pb.WatchJobRequest, context: Context) -> AsyncIterator[pb.WatchJobResponse]:
         """The job now and whenever it changes, until it has ended."""
-        job, steps = await self._find(request.job_id, context)
+        job, steps = await self._job(request.job_id, context)
         seq = request.after_seq
         self._begin_work()
         with self._watchers.watch(job.job_key) as watch:
             while True:
                 watch.changed.clear()
-                job, steps = await self._find(request.job_id, context)
+                job, steps = await self._job(request.job_id, context)
                 if job.seq > seq:
                     seq = job.seq
                     yield pb.WatchJobResponse(job=job_message(job, steps))
@@ -124,7 +124,7 @@ class JobService(MiniBatchCalls, NodeCalls):
     async def ExplainJob(self, request: pb.ExplainJobRequest, context: Context) -> pb.ExplainJobResponse:
         """Why each step stands where it stands."""
         reply = await self._writer.submit(commands.ExplainJob(request.job_id))
-        job, steps = await self._find(request.job_id, context)
+        job, steps = await self._job(request.job_id, context)
         if isinstance(reply, commands.Refused):
             # It has ended so long ago that only its rows are left.
             reply = [Reason(step.name, StepState(step.state).name, step.message or job.message) for step in steps]
@@ -135,10 +135,10 @@ class JobService(MiniBatchCalls, NodeCalls):
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
         """Cancel a job; one that has ended stays as it is."""
-        job, steps = await self._find(request.job_id, context)
+        job, steps = await self._job(request.job_id, context)
         if job.state not in ENDED_JOBS:
             await refuse(context, await self._writer.submit(commands.CancelJob(request.job_id)))
-            job, steps = await self._find(request.job_id, context)
+            job, steps = await self._job(request.job_id, context)
         return pb.CancelJobResponse(job=job_message(job, steps))
 
     async def RetryJob(self, request: pb.RetryJobRequest, context: Context) -> pb.RetryJobResponse:
@@ -152,12 +152,12 @@ class JobService(MiniBatchCalls, NodeCalls):
             await errors.abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "STORAGE_FULL", str(error))
         await refuse(context, reply)
         self._begin_work()
-        job, steps = await self._find(request.job_id, context)
+        job, steps = await self._job(request.job_id, context)
         return pb.RetryJobResponse(job=job_message(job, steps))
 
     async def ListLogs(self, request: pb.ListLogsRequest, context: Context) -> pb.ListLogsResponse:
         """Names of a job's log files."""
-        job, steps = await self._find(request.job_id, context)
+        job, steps = await self._job(request.job_id, context)
         await self._reports_of(job)
         size = min(request.page_size or LOGS_PAGE, LOGS_PAGE_MAX)
         root = logs_folder(self._state_folder, job.job_id)
@@ -173,7 +173,7 @@ class JobService(MiniBatchCalls, NodeCalls):
 
     async def ReadLog(self, request: pb.ReadLogRequest, context: Context) -> AsyncIterator[pb.ReadLogResponse]:
         """One log file from an offset; with `follow`, until the job has ended."""
-        job, _ = await self._find(request.job_id, context)
+        job, _ = await self._job(request.job_id, context)
         await self._reports_of(job)
         root = logs_folder(self._state_folder, job.job_id)
         if file_below(root, request.path) is None and not request.follow:
@@ -185,7 +185,7 @@ class JobService(MiniBatchCalls, NodeCalls):
             )
         offset = request.offset
         while True:
-            job, _ = await self._find(request.job_id, context)
+            job, _ = await self._job(request.job_id, context)
             ended = job.state in ENDED_JOBS
             await self._reports_of(job)
             # One that is followed need not be there yet.
@@ -202,7 +202,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         self, request: pb.DownloadOutputRequest, context: Context
     ) -> AsyncIterator[pb.DownloadOutputResponse]:
         """An output: one file, or all files of a folder."""
-        job, steps = await self._find(request.job_id, context)
+        job, steps = await self._job(request.job_id, context)
         path = self._output_place(job, steps, request.output)
         if path is not None and is_remote(path):
             await errors.abort(
@@ -251,17 +251,6 @@ class JobService(MiniBatchCalls, NodeCalls):
         """An embedded master runs nothing before a client submits or follows a job: see `CoreState.held`."""
         if self._writer.core.state.held:
             self._writer.submit(commands.BeginWork())
-
-    async def _find(self, job_id: str, context: Context) -> tuple[JobRow, list[StepRow]]:
-        found = self._jobs.find(job_id)
-        if found is None:
-            await errors.abort(
-                context,
-                grpc.StatusCode.NOT_FOUND,
-                "JOB_UNKNOWN",
-                f"There is no job named {job_id!r} here. `windrow job list` names them.",
-            )
-        return found
 
     async def _reports_of(self, job: JobRow) -> None:
         """Wait for the last of the logs of a job that has ended."""

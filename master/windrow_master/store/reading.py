@@ -1,16 +1,9 @@
-"""Answers readers from connections of their own.
-
-A page of many rows comes out of SQLite as one JSON text: Python's sqlite3 gives and takes the GIL for every row it
-fetches, and beside a busy event loop each would wait for the interpreter's switch interval.
-"""
+"""Answers readers from connections of their own."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import repeat
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId, mini_batch_key
 from windrow_master.core.records import AttemptRow, EventRow, ItemOutcomeRow, JobRow, NodeRow, StepRow
@@ -23,9 +16,8 @@ from windrow_master.store.attempt_report import (
     WorkerTotals,
     lines_query,
 )
-from windrow_master.store.connections import Database
-from windrow_master.store.errors import StoreBroken, StoreError
 from windrow_master.store.loading import JOB_COLUMNS, JOB_FROM, NODE_COLUMNS, STEP_COLUMNS, STEP_FROM
+from windrow_master.store.pages import Pages, paged, typed
 from windrow_master.store.protocol import FAILED_PAGE_ROWS, PAGE_ROWS
 from windrow_master.store.rows import (
     AssetRow,
@@ -38,7 +30,6 @@ from windrow_master.store.rows import (
     ResultRow,
     SegmentRow,
 )
-from windrow_master.store.statements import bindable
 
 OUTPUTS_LOOKED_AT = 16
 
@@ -85,16 +76,9 @@ FAILURE_COLUMNS = (
 )
 OUTPUT_COLUMNS = "path, job_key, step_id, generation, incarnation, length, digest, mtime_ns, rows"
 
-Page = list[list[Any]]
-R = TypeVar("R", bound=tuple[Any, ...])
 
-
-class SqliteReader:
+class SqliteReader(Pages):
     """See protocol.StoreReader."""
-
-    def __init__(self, database: Database, classified: Callable[[sqlite3.Error], StoreError]) -> None:
-        self._database = database
-        self._classified = classified
 
     def job_by_id(self, job_id: str) -> JobRow | None:
         """See protocol.StoreReader."""
@@ -124,7 +108,7 @@ class SqliteReader:
     def mini_batches_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[MiniBatchRow]]:
         """See protocol.StoreReader."""
         for page in self._mini_batch_pages(MINI_BATCH_COLUMNS, "", step_id, page_rows):
-            yield _typed(MiniBatchRow, page)
+            yield typed(MiniBatchRow, page)
 
     def mini_batches_at(self, step_id: StepId, indices: Sequence[int]) -> list[MiniBatchRow]:
         """See protocol.StoreReader."""
@@ -215,17 +199,17 @@ class SqliteReader:
     def attempt_figures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptFigures]]:
         """See protocol.StoreReader."""
         for page in self._attempt_pages(FIGURE_COLUMNS, step_id, page_rows):
-            yield _typed(AttemptFigures, page)
+            yield typed(AttemptFigures, page)
 
     def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
         """See protocol.StoreReader."""
         for page in self._mini_batch_pages(RANGE_COLUMNS, "AND segment_id IS NOT NULL", step_id, page_rows):
-            yield _typed(CommittedRange, page)
+            yield typed(CommittedRange, page)
 
     def attempts_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptRow]]:
         """See protocol.StoreReader."""
         for page in self._attempt_pages(ATTEMPT_COLUMNS.split(", "), step_id, page_rows):
-            yield _typed(AttemptRow, page)
+            yield typed(AttemptRow, page)
 
     def attempts_of_mini_batch(self, step_id: StepId, mini_batch: int) -> list[AttemptRow]:
         """See protocol.StoreReader."""
@@ -280,13 +264,13 @@ class SqliteReader:
         end = f"substr(detail, -{int(detail_chars)})"
         columns = [end if column == "detail" else column for column in ATTEMPT_COLUMNS.split(", ")]
         mini_batch, after = -1, -1
-        query = _paged(
+        query = paged(
             columns,
             "FROM attempt INDEXED BY attempt_other WHERE step_id = ? AND state <> 2 AND state = 3 "
             "AND (mini_batch, lease_id) > (?, ?) ORDER BY mini_batch, lease_id LIMIT ?",
         )
         while page := self._page(query, (step_id, mini_batch, after, page_rows)):
-            yield _typed(AttemptRow, page)
+            yield typed(AttemptRow, page)
             if len(page) < page_rows:
                 return
             mini_batch, after = page[-1][2], page[-1][0]
@@ -303,13 +287,13 @@ class SqliteReader:
     def item_outcomes_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[ItemOutcomeRow]]:
         """See protocol.StoreReader."""
         for page in self._item_outcome_pages(ITEM_OUTCOME_COLUMNS, "item_outcome AS o", step_id, page_rows):
-            yield _typed(ItemOutcomeRow, page)
+            yield typed(ItemOutcomeRow, page)
 
     def failures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[FailureRow]]:
         """See protocol.StoreReader."""
         joined = f"item_outcome AS o JOIN mini_batch AS m ON m.key = o.step_id << {MINI_BATCH_SHIFT} | o.mini_batch"
         for page in self._item_outcome_pages(FAILURE_COLUMNS, joined, step_id, page_rows):
-            yield _typed(FailureRow, page)
+            yield typed(FailureRow, page)
 
     def events_of(self, job_key: JobKey | None, after: int = 0, limit: int = 1000) -> list[tuple[int, EventRow]]:
         """See protocol.StoreReader."""
@@ -351,70 +335,3 @@ class SqliteReader:
     def _job(self, condition: str, value: object) -> JobRow | None:
         rows = self._rows(f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE {condition}", (value,))
         return JobRow._make(rows[0]) if rows else None
-
-    def _mini_batch_pages(
-        self, columns: Sequence[str], condition: str, step_id: StepId, page_rows: int
-    ) -> Iterator[Page]:
-        after, stop = mini_batch_key(step_id, 0) - 1, mini_batch_key(StepId(step_id + 1), 0)
-        query = _paged(columns, f"FROM mini_batch WHERE key > ? AND key < ? {condition} ORDER BY key LIMIT ?")
-        while page := self._page(query, (after, stop, page_rows)):
-            yield page
-            if len(page) < page_rows:
-                return
-            after = mini_batch_key(step_id, page[-1][0])
-
-    def _attempt_pages(self, columns: Sequence[str], step_id: StepId, page_rows: int) -> Iterator[Page]:
-        """`columns` begin with lease_id."""
-        after = -1
-        query = _paged(
-            columns,
-            "FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? ORDER BY lease_id LIMIT ?",
-        )
-        while page := self._page(query, (step_id, after, page_rows)):
-            yield page
-            if len(page) < page_rows:
-                return
-            after = page[-1][0]
-
-    def _item_outcome_pages(
-        self, columns: Sequence[str], source: str, step_id: StepId, page_rows: int
-    ) -> Iterator[Page]:
-        mini_batch, after = -1, -1
-        query = _paged(
-            (*columns, "o.mini_batch", "o.id"),
-            f"FROM {source} WHERE o.step_id = ? AND (o.mini_batch, o.id) > (?, ?) ORDER BY o.mini_batch, o.id LIMIT ?",
-        )
-        while page := self._page(query, (step_id, mini_batch, after, page_rows)):
-            yield [row[:-2] for row in page]
-            if len(page) < page_rows:
-                return
-            mini_batch, after = page[-1][-2:]
-
-    def _page(self, query: str, values: Sequence[object]) -> Page:
-        page: Page = json.loads(self._rows(query, values)[0][0])
-        return page
-
-    def _rows(self, query: str, values: Any = ()) -> list[Any]:
-        try:
-            with self._database.reader() as connection:
-                try:
-                    return connection.execute(query, values).fetchall()
-                except UnicodeEncodeError:
-                    # A path that is no valid Unicode: looked up as it was stored.
-                    return connection.execute(query, bindable([values])[0]).fetchall()
-        except sqlite3.ProgrammingError as error:
-            raise StoreBroken(f"the store is closed: {error}") from error
-        except sqlite3.Error as error:
-            raise self._classified(error) from error
-
-
-def _typed(row_type: type[R], page: Page) -> list[R]:
-    """The rows of a page as named tuples: what `_make` does, for all of them at once."""
-    return list(map(tuple.__new__, repeat(row_type), page))
-
-
-def _paged(columns: Sequence[str], rest: str) -> str:
-    """A query whose one row is a JSON array of rows."""
-    names = [f"c{number}" for number in range(len(columns))]
-    aliased = ", ".join(f"{column} AS {name}" for column, name in zip(columns, names, strict=True))
-    return f"SELECT json_group_array(json_array({', '.join(names)})) FROM (SELECT {aliased} {rest})"

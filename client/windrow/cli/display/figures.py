@@ -56,7 +56,7 @@ def duration(seconds: float) -> str:
     for unit, size, small, small_size in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
         if whole >= size:
             rest = whole % size // small_size
-            return f"{whole // size} {unit} {rest} {small}" if rest else f"{whole // size} {unit}"
+            return f"{whole // size:,} {unit} {rest} {small}" if rest else f"{whole // size:,} {unit}"
     return f"{whole} s"
 
 

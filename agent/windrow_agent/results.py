@@ -1,0 +1,145 @@
+"""Takes what worker processes send: results of mini-batches become completions on their way to the master."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from windrow.journal import say
+from windrow.rpc.v1 import work_pb2 as work
+
+from windrow_agent import completions, worker_errors
+from windrow_agent.flow import Flow
+from windrow_agent.leases.lease import Lease
+from windrow_agent.outputs.saver import Saver
+from windrow_agent.pool import now_ns
+from windrow_agent.saving import Saving
+from windrow_agent.session.upward import Upward
+from windrow_agent.steps import Step
+from windrow_agent.workers import frames
+from windrow_agent.workers.frames import FrameType, Result
+from windrow_agent.workers.process import WorkerProcess
+from windrow_agent.workers.process_log import TOLD_FROM_S
+
+INIT_FAILED = "init() failed"
+"""What a worker is killed for that has said so."""
+
+StageRows = Callable[[Lease, work.Completion, Path], None]
+"""Uploads the rows in a file, then hands the completion in."""
+NotReady = Callable[[Step, work.Cause.ValueType, str, str, int], None]
+"""Takes the cause, message, detail and number of a process that could not be made ready."""
+
+
+class Results:
+    """``on_change`` is called when a step's pace has changed, or something that was saved for it is over."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        upward: Upward,
+        staged: Path,
+        stage: StageRows,
+        saver: Saver,
+        not_ready: NotReady,
+        on_change: Callable[[Step], None],
+    ) -> None:
+        self._ledger = flow.ledger
+        self._upward = upward
+        self._staged = staged
+        self._stage = stage
+        self.saving = Saving(saver, self._hand_in, flow.pump, on_change)
+        """Of workers that write to a store; it has to be told of their ends."""
+        self._not_ready = not_ready
+        self._on_change = on_change
+        staged.mkdir(exist_ok=True)
+
+    def take(self, step: Step, worker: WorkerProcess, results: list[Result]) -> None:
+        """What has come from one worker, in its order."""
+        finish = self._ledger.finish
+        keep = self._upward.outbox.add
+        key, number = worker.key, worker.process_number
+        elapsed_us = 0
+        finished = untold = untold_us = 0
+        told = worker.log.tells or (step.pace.duration_s or 1.0) >= TOLD_FROM_S
+        for result in results:
+            kind = result.type
+            if kind in (FrameType.DONE, FrameType.FAILED):
+                worker.received += 1
+                lease = finish(key, result.lease_id)
+                if lease is None:
+                    say(logging.WARNING, "result without a lease", process=number, lease=result.lease_id)
+                    continue
+                finished += 1
+                elapsed_us += result.elapsed_us
+                if told or kind == FrameType.FAILED:
+                    worker.log.add(lease, result, worker_errors.failed_by(result))
+                else:
+                    untold += 1
+                    untold_us += result.elapsed_us
+                if result.flags & frames.ROWS_IN_FILE or worker.outputs is not None:
+                    self._take_slowly(step, worker, lease, result)
+                    continue
+                completion = completions.from_result(result, number)
+                if completion.detail:
+                    worker_errors.note_attempt(step, number, lease, completion)
+                keep(result.lease_id, completion.SerializeToString())
+            elif kind == FrameType.READY:
+                worker.ready = True
+                if worker.outputs is not None:
+                    self.saving.init_done(step, worker, worker.outputs)
+            elif kind == FrameType.INIT_FAILED:
+                worker.killed_for = worker.killed_for or INIT_FAILED
+                self._not_ready(step, *completions.failure_of(completions.side_of(result)), number)
+                worker.kill()
+            elif kind == FrameType.STOPPED:
+                worker.stopped = True
+                if not result.side:
+                    continue
+                _, message, detail = completions.failure_of(completions.side_of(result))
+                say(logging.WARNING, "shutdown() failed", step=step.step_id, process=number, why=message)
+                step.note_shutdown_failure(number, message)
+                worker_errors.note_worker(step, number, "shutdown_failed", message, detail)
+        if finished:
+            worker.log.write()
+            if untold:
+                worker.log.count(untold, untold_us)
+            self._upward.wake()
+            step.failures = 0
+            step.active_ns = now_ns()
+            depth = step.pace.depth
+            if not step.saves_outputs:
+                step.pace.observe(elapsed_us / 1e6, finished)
+            if step.pace.depth != depth:
+                self._on_change(step)
+
+    def _take_slowly(self, step: Step, worker: WorkerProcess, lease: Lease, result: Result) -> None:
+        """A result whose rows are large, or whose worker writes to a store: its completion waits for their way there.
+
+        The file of large rows is kept apart from the worker's life.
+        """
+        in_file = bool(result.flags & frames.ROWS_IN_FILE)
+        completion = completions.from_result(result, worker.process_number, rows=b"" if in_file else None)
+        kept = self._staged / f"{lease.lease_id:016x}" if in_file else None
+        if completion.detail:
+            worker_errors.note_attempt(step, worker.process_number, lease, completion)
+        if kept is not None:
+            try:
+                Path(result.rows.decode("utf-8", "surrogateescape")).rename(kept)
+            except OSError as error:
+                kept = None
+                completion = completions.failed_here(
+                    lease.lease_id, f"The rows of a mini-batch were lost on this node: {error}"
+                )
+        if worker.outputs is not None:
+            self.saving.run_done(step, worker, worker.outputs, lease, completion, kept)
+        else:
+            self._hand_in(lease, completion, kept)
+
+    def _hand_in(self, lease: Lease, completion: work.Completion, rows: Path | None) -> None:
+        """``rows``: a file that is uploaded before the completion names it."""
+        if rows is None:
+            self._upward.complete(lease.lease_id, completion.SerializeToString())
+        else:
+            self._upward.outbox.reserve(lease.lease_id, completion.rows_length)
+            self._stage(lease, completion, rows)

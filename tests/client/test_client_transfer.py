@@ -1,0 +1,169 @@
+"""Uploads and downloads that break, are damaged, or lead elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scripted_service import Script
+from windrow.errors import MasterUnreachable, TransferFailed
+from windrow.rpc.connection import Connection
+from windrow.transfer import Download, FileSource, read_output_file, safe_parts, upload_artifact
+
+
+def test_an_upload_goes_on_where_it_broke(script: Script, address: str, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 20_000
+    archive = tmp_path / "archive"
+    archive.write_bytes(content)
+    script.break_upload_after = [1 << 20, 3 << 20]
+    connection = Connection(address, patience_s=30)
+    with archive.open("rb") as file:
+        upload_artifact(connection, hashlib.sha256(content).hexdigest(), FileSource(file))
+    assert bytes(script.artifact) == content
+    connection.close()
+
+
+def test_a_damaged_upload_begins_anew(script: Script, address: str, tmp_path: Path) -> None:
+    script.artifact += b"of somebody else"
+    archive = tmp_path / "archive"
+    archive.write_bytes(b"of somebody else and then something different"[10:])
+    connection = Connection(address, patience_s=30)
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    with archive.open("rb") as file:
+        upload_artifact(connection, digest, FileSource(file))
+    assert bytes(script.artifact) == archive.read_bytes()
+    connection.close()
+
+
+FILES = {b"a": b"first file", b"sub/b": b"the second file, longer", b"sub/c": b"", b"z\xff": b"no utf-8 in its name"}
+
+
+@pytest.mark.parametrize("breaks", [[], [0], [3], [12, 8], [10, 0, 9, 1, 5]])
+def test_a_download_that_breaks_goes_on(script: Script, address: str, tmp_path: Path, breaks: list[int]) -> None:
+    script.files = dict(FILES)
+    script.break_after = list(breaks)
+    received: list[int] = []
+    download(address, tmp_path / "out", received.append)
+    assert tree(tmp_path / "out") == FILES
+    assert sum(received) >= sum(map(len, FILES.values()))
+    # What was whole is not sent again: every new stream begins at the file that was broken.
+    assert [request.from_path for request in script.asked][1:] == sorted(r.from_path for r in script.asked[1:])
+
+
+def test_a_download_goes_on_in_a_later_command(script: Script, address: str, tmp_path: Path) -> None:
+    script.files = dict(FILES)
+    script.break_after = [15]
+    with pytest.raises(MasterUnreachable):
+        download(address, tmp_path / "out", patience_s=0)
+    assert set(tree(tmp_path / "out")) == {b"a"}
+    received: list[int] = []
+    download(address, tmp_path / "out", received.append)
+    assert tree(tmp_path / "out") == FILES
+    assert script.asked[-1].from_path == b"sub/b"
+    assert script.asked[-1].offset > 0
+    assert sum(received) < sum(map(len, FILES.values()))
+
+
+def test_a_download_of_a_file_that_was_replaced_by_one_of_the_same_length_is_refused_once(
+    script: Script, address: str, tmp_path: Path
+) -> None:
+    script.files = {b"a": b"what it was, some 30 bytes long"}
+    script.break_after = [20]
+    with pytest.raises(MasterUnreachable):
+        download(address, tmp_path / "out", patience_s=0)
+    script.files = {b"a": b"what it is, also 30 bytes long."}
+    with pytest.raises(TransferFailed, match="changed while it was read"):
+        download(address, tmp_path / "out")
+    assert tree(tmp_path / "out") == {}
+    download(address, tmp_path / "out")
+    assert tree(tmp_path / "out") == script.files
+
+
+def test_what_is_damaged_on_the_way_is_refused(script: Script, address: str, tmp_path: Path) -> None:
+    script.files = {b"a": b"content"}
+    script.damage = 1
+    with pytest.raises(TransferFailed, match="its checksum is not the master's"):
+        download(address, tmp_path / "out")
+    assert tree(tmp_path / "out") == {}
+    connection = Connection(address, patience_s=30)
+    with pytest.raises(TransferFailed, match="its checksum is not the master's"):
+        list(read_output_file(connection, "j", "rows", b"a"))
+    connection.close()
+
+
+def test_a_single_file_has_the_name_of_the_output(script: Script, address: str, tmp_path: Path) -> None:
+    script.files = {b"": b"some rows\n" * 10}
+    script.break_after = [30]
+    download(address, tmp_path / "out")
+    assert tree(tmp_path / "out") == {b"rows.txt": b"some rows\n" * 10}
+    assert [request.offset for request in script.asked] == [0, 28]
+
+
+@pytest.mark.parametrize("path", [b"../evil", b"/etc/evil", b"a/../../evil", b"a//b", b".", b"a\0b", b"a/"])
+def test_a_download_never_leaves_its_folder(script: Script, address: str, tmp_path: Path, path: bytes) -> None:
+    with pytest.raises(TransferFailed, match="outside"):
+        safe_parts(path)
+    script.files = {path: b"evil"}
+    with pytest.raises(TransferFailed, match="outside"):
+        download(address, tmp_path / "in" / "out")
+    assert [found for found in tmp_path.rglob("*evil*") if "socket" not in found.name] == []
+
+
+def test_a_download_does_not_write_through_links(script: Script, address: str, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "sub").symlink_to(tmp_path / "elsewhere")
+    script.files = {b"sub/file": b"content"}
+    with pytest.raises(TransferFailed, match="is a link"):
+        download(address, tmp_path / "out")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_told(script: Script, address: str, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file in the way")
+    script.files = {b"a": b"content"}
+    with pytest.raises(TransferFailed, match="cannot be written"):
+        download(address, tmp_path / "out")
+
+
+def test_rows_are_read_across_breaks(script: Script, address: str) -> None:
+    script.files = {b"rows": b"0123456789" * 10}
+    script.break_after = [7, 40]
+    connection = Connection(address, patience_s=30)
+    assert b"".join(read_output_file(connection, "j", "rows", b"rows")) == b"0123456789" * 10
+    connection.close()
+
+
+def test_rows_that_change_while_they_are_read_are_an_error(script: Script, address: str) -> None:
+    script.files = {b"rows": b"0123456789" * 10}
+    script.break_after = [40]
+    connection = Connection(address, patience_s=30)
+    chunks = read_output_file(connection, "j", "rows", b"rows")
+    next(chunks)
+    script.files = {b"rows": b"9876543210"}
+    script.break_after = []
+    with pytest.raises(TransferFailed, match="changed"):
+        list(chunks)
+    connection.close()
+
+
+def download(
+    address: str, folder: Path, on_bytes: Callable[[int], None] = lambda count: None, *, patience_s: float = 30
+) -> list[Path]:
+    connection = Connection(address, patience_s=patience_s)
+    try:
+        return Download(connection, "j", 1, "rows", folder, single_name="rows.txt", on_bytes=on_bytes).run()
+    finally:
+        connection.close()
+
+
+def tree(folder: Path) -> dict[bytes, bytes]:
+    """All whole files below a folder: what stands under its own name."""
+    return {
+        os.fsencode(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.endswith(".partial")
+    }
