@@ -107,6 +107,13 @@ def test_what_was_made_of_the_same_is_not_made_again(run: ReuseRun) -> None:
     assert [step["reused_from"] for step in second["steps"]] == [first, first]
     logs = run.state / "jobs" / second["job_id"] / "logs"
     assert f"score: Completed, reused from job {first}" in (logs / "job_result.txt").read_text()
+    # There is nothing of it to retry, or to look at.
+    for words, told in (
+        (("job", "retry", second["job_id"]), "all of it is done"),
+        (("mb", "show", second["job_id"], "score/0"), f"it was reused from job {first}"),
+    ):
+        refused = subprocess.run([WINDROW, *words], cwd=run.folder, capture_output=True, text=True, check=False)
+        assert refused.returncode == 2 and told in refused.stderr, refused.stderr
     # Of what a job reused, a later one reuses the same.
     assert run.again() == "" and run.newest()["steps"][0]["reused_from"] == first
     # Where it is told to, all of it runs.

@@ -127,6 +127,12 @@ def test_a_place_that_is_not_there_has_no_digest(digests: Digests, tmp_path: Pat
         of(digests, tmp_path / "gone")
 
 
+def test_a_pipe_has_no_digest(digests: Digests, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NoDigest, match="is no file"):
+        of(digests, tmp_path / "pipe", "uri_file")
+
+
 def test_a_table_is_its_definition_and_all_that_it_names(digests: Digests, tmp_path: Path) -> None:
     table, store, other = tmp_path / "table", tmp_path / "store", tmp_path / "other"
     for folder in (table, store, other):

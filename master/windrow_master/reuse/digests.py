@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -108,9 +109,13 @@ def _read_all(paths: list[bytes]) -> list[tuple[bytes, Marks]]:
 
 def _read(path: bytes) -> tuple[bytes, Marks]:
     """The digest of a file, and its marks while it was read. Raises OSError, NoDigest."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    # A pipe that nobody writes to would never open.
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        before = Marks.of(os.fstat(file))
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise NoDigest(f"{shown(path)} is no file")
+        before = Marks.of(status)
         content = hashlib.sha256(os.read(file, _READ_BYTES))
         while part := os.read(file, _READ_BYTES):
             content.update(part)

@@ -152,13 +152,16 @@ class MiniBatchCalls:
         index = request.mini_batch_index
         rows = await in_thread(self._jobs.reader.mini_batches_at, step.step_id, [index] if index < 1 << 32 else [])
         if not rows:
-            await errors.abort(
-                context,
-                grpc.StatusCode.NOT_FOUND,
-                errors.MINI_BATCH_UNKNOWN,
+            why = (
                 f"Step {step.name} of job {job.job_id} has no mini-batch {index} (yet): they are counted from 0. "
-                f"`windrow mb list {job.job_id}` names them.",
+                f"`windrow mb list {job.job_id}` names them."
             )
+            if made_by := StepPaths.from_json(step.paths).reused_from:
+                why = (
+                    f"Step {step.name} of job {job.job_id} has no mini-batches: it was reused from job {made_by}. "
+                    f"`windrow mb list {made_by}` names those that made its outputs."
+                )
+            await errors.abort(context, grpc.StatusCode.NOT_FOUND, errors.MINI_BATCH_UNKNOWN, why)
         return job, step, rows[0]
 
     def _leases(self, step_id: StepId) -> dict[int, Lease]:

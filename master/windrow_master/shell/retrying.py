@@ -21,6 +21,7 @@ from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import JobState, StepState
 from windrow_master.jobs import Jobs
 from windrow_master.rpc.threads import in_thread
+from windrow_master.shell.preparation import StepPaths
 from windrow_master.shell.sorted_rows import SortedRows, reads_sorted_rows
 from windrow_master.shell.writer import Writer
 from windrow_master.store.protocol import Store
@@ -110,7 +111,11 @@ class Retries:
 
     def _reopening(self, row: JobRow, step: StepRow, inputs_change: bool) -> Reopening:
         counters = Counters.from_json(step.counters)
-        if inputs_change or not counters.planned:
+        if inputs_change:
+            return Reopening.ANEW
+        if step.state == StepState.COMPLETED and StepPaths.from_json(step.paths).reused_from:
+            return Reopening.KEPT
+        if not counters.planned:
             return Reopening.ANEW
         if step.state == StepState.COMPLETED and not counters.failed and not counters.items_failed:
             return Reopening.KEPT
