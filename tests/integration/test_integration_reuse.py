@@ -107,6 +107,7 @@ def test_what_was_made_of_the_same_is_not_made_again(run: ReuseRun) -> None:
     assert [step["reused_from"] for step in second["steps"]] == [first, first]
     logs = run.state / "jobs" / second["job_id"] / "logs"
     assert f"score: Completed, reused from job {first}" in (logs / "job_result.txt").read_text()
+    assert run.windrow("job", "report", second["job_id"], "--to", "-").count(">reused<") == 4
     # There is nothing of it to retry, or to look at.
     for words, told in (
         (("job", "retry", second["job_id"]), "all of it is done"),

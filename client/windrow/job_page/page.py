@@ -130,8 +130,7 @@ def _steps(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
         name = step["name"] if len(step["name"]) <= 26 else step["name"][:25] + "…"
         parts.append(text(0, y + 15, name, "label strong"))
         if step["start_s"] is None:
-            told = "reused" if step["reused_from"] else _in_words(step["state"])
-            parts.append(text(LEFT + left, y + 15, told, "label"))
+            parts.append(text(LEFT + left, y + 15, _state_of(step), "label"))
             continue
         stop = step["end_s"] if step["end_s"] is not None else end
         x = LEFT + left + inner * (step["start_s"] - begin) / (end - begin)
@@ -159,7 +158,7 @@ def _step(job: dict[str, Any], step: dict[str, Any], number: int, *, several: bo
         return f"{step['name']}/{mini_batch}" if several else str(mini_batch)
 
     title = f'<h2 id="step{number}">Step {escape(step["name"])} <span class="state {_STATES.get(step["state"], "")}">'
-    title += f"{_in_words(step['state'])}</span></h2>"
+    title += f"{_state_of(step)}</span></h2>"
     if step["message"] and step["message"] != job["message"]:
         title += f'<p class="message">{escape(step["message"])}</p>'
     if step["reused_from"]:
@@ -203,6 +202,10 @@ def _counts(step: dict[str, Any]) -> str:
     if step["retries"]:
         told.append(f"{step['retries']:,} retries")
     return f'<p class="quiet">{", ".join(told)}.</p>'
+
+
+def _state_of(step: dict[str, Any]) -> str:
+    return "reused" if step["reused_from"] else _in_words(step["state"])
 
 
 def _in_words(state: str) -> str:
