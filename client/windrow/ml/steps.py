@@ -38,11 +38,10 @@ class Step(Attributes):
         outputs: MappingType[str, Any] | None = None,
         component: Mapping | None = None,
     ) -> None:
-        """`kind`: parallel or command. `component`: what was read from a file; the settings stand beside it."""
+        """`kind`: the type. `component`: what was read from a file; the settings stand beside it."""
         super().__init__(**settings)
         self._kind = kind
         self._key = self._renamed = ""
-        self._path: list[str] = []
         self._component = component
         declared = _entries(component, "inputs")
         self._declared = declared
@@ -64,7 +63,7 @@ class Step(Attributes):
 
     @property
     def type(self) -> str:
-        """`parallel` or `command`."""
+        """`parallel`, `command` or `pipeline`."""
         return self._kind
 
     @property
@@ -75,7 +74,7 @@ class Step(Attributes):
     @property
     def default_key(self) -> str:
         """A name for the step where nothing else gives one."""
-        name = self._values.get("name") or _text(self._component, "name") or self._kind
+        name = self._own_name or self._kind
         return _NOT_IN_NAMES.sub("_", str(name)).strip("_").lower()[:56] or self._kind
 
     @property
@@ -100,7 +99,11 @@ class Step(Attributes):
 
     @property
     def _owner(self) -> str:
-        return f"step {self._values.get('name') or _text(self._component, 'name') or self._kind!r}"
+        return f"step {self._own_name or self._kind!r}"
+
+    @property
+    def _own_name(self) -> str:
+        return str(Attributes.get(self, "name") or "") or _text(self._component, "name")
 
     def get(self, name: str, default: Any = None) -> Any:
         """A setting; what the step does not say itself, its component does."""
@@ -126,7 +129,6 @@ class Step(Attributes):
                 )
         made = copy.deepcopy(self)
         made._key = made._renamed = ""
-        made._path = []
         made._place = calling_place()
         made._inputs = Ports("input", self._owner, dict(made._inputs._members), make=made._make_input)
         made._outputs = Ports("output", self._owner, {}, make=made._make_output)
@@ -239,11 +241,6 @@ def end_pipeline() -> None:
 def is_inside_pipeline() -> bool:
     """A pipeline's function is running."""
     return bool(_making)
-
-
-def steps_so_far() -> list[Step]:
-    """Those of the innermost pipeline whose function is running."""
-    return _making[-1]
 
 
 def _register(step: Step) -> None:

@@ -32,6 +32,7 @@ class Resolved(NamedTuple):
 
     `broken`: an error was noted, and nothing may be concluded from it. `own`: where it is data at a relative path,
     which is this machine's whatever machine the master is on, the key under which that is written; else "".
+    `missing`: the input of a pipeline that is a step to which no value was given, where that is why there is none.
     """
 
     value: StepInput | None
@@ -39,6 +40,7 @@ class Resolved(NamedTuple):
     broken: bool = False
     optional: bool = False
     own: str = ""
+    missing: tuple[Place, str] | None = None
 
 
 class InputSpec(NamedTuple):

@@ -10,7 +10,18 @@ from collections.abc import Iterable, Sequence
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Source, is_null, parse_yaml, shown
 from windrow.spec.nodes import Sequence as ListNode
 from windrow.spec.problems import Problems, did_you_mean, listed
-from windrow.spec.schema import INPUT, OUTPUT, PIPELINE, PIPELINE_SETTINGS, RESOURCES, RETRY_SETTINGS, STEP, TASK
+from windrow.spec.schema import (
+    COMMAND_STEP,
+    INPUT,
+    OUTPUT,
+    PIPELINE,
+    PIPELINE_SETTINGS,
+    PIPELINE_STEP,
+    RESOURCES,
+    RETRY_SETTINGS,
+    STEP,
+    TASK,
+)
 
 _ANY: tuple[str, ...] = ("*",)
 
@@ -117,7 +128,7 @@ def _known_below(path: Sequence[str], root: Node) -> Iterable[str]:
         case ["outputs", _]:
             return OUTPUT
         case ["jobs", _]:
-            return STEP
+            return {**STEP, **COMMAND_STEP, **PIPELINE_STEP}
         case ["jobs", step, "inputs" | "outputs" as what]:
             # Names may come from the component, which is read later.
             has_component = bool(_names(root, ["jobs", step, "component"])) or "component" in _names(
@@ -135,7 +146,7 @@ def _known_below(path: Sequence[str], root: Node) -> Iterable[str]:
         case ["jobs", _, "task"]:
             return TASK
         case (
-            ["jobs", _, "component", *_]
+            ["jobs", _, "component" | "jobs", *_]
             | ["tags"]
             | ["properties"]
             | ["jobs", _, "environment_variables" | "tags" | "properties"]
