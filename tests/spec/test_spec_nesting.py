@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from spec_workspace import Workspace
-from windrow.spec import DataInput, EffectiveStep, LiteralInput, LoadedJob, OutputInput, PipelineOutput
+from windrow.spec import DataInput, EffectiveJob, EffectiveStep, LiteralInput, LoadedJob, OutputInput, PipelineOutput
 
 PREPARE = """\
 type: command
@@ -325,3 +325,55 @@ def test_a_name_that_is_too_long_is_told(workspace: Workspace) -> None:
         workspace.write(f"l{level}.yml", f"type: pipeline\njobs:\n  {'n' * 60}: {inner}\n")
     (problem,) = workspace.problems("type: pipeline\njobs:\n  top: {type: pipeline, component: ./l0.yml}\n")
     assert "which has more than 128 characters" in problem.message
+
+
+SIDE = "{type: command, command: ls}"
+ORDERS = [
+    # By input: what the pipeline is given, though no step in it reads that.
+    (
+        "inputs: {after: {type: uri_folder}}\njobs: {one: SIDE, two: SIDE}",
+        "first: {type: command, command: ls, outputs: {x: }}\n"
+        "  sub: {type: pipeline, component: ./sub.yml, inputs: {after: '${{parent.jobs.first.outputs.x}}'}}",
+        {"first": (), "sub__one": ("first",), "sub__two": ("first",)},
+    ),
+    # By output: what another step in the pipeline does belongs to it.
+    (
+        "outputs: {x: {type: uri_folder}}\n"
+        "jobs: {one: SIDE, two: {type: command, command: ls, outputs: {x: '${{parent.outputs.x}}'}}}",
+        "sub: {type: pipeline, component: ./sub.yml}\n"
+        "  last: {type: command, command: ls, inputs: {x: '${{parent.jobs.sub.outputs.x}}'}}",
+        {"sub__one": (), "sub__two": (), "last": ("sub__one", "sub__two")},
+    ),
+    # Those that wait for others of the pipeline need not wait twice.
+    (
+        "inputs: {after: {type: uri_folder, optional: true}}\noutputs: {x: {type: uri_folder}}\njobs:\n"
+        "  one: {type: command, command: ls, outputs: {x: }}\n"
+        "  two: {type: command, command: ls, inputs: {x: '${{parent.jobs.one.outputs.x}}'},"
+        " outputs: {x: '${{parent.outputs.x}}'}}",
+        "sub: {type: pipeline, component: ./sub.yml}\n"
+        "  next: {type: pipeline, component: ./sub.yml, inputs: {after: '${{parent.jobs.sub.outputs.x}}'}}",
+        {"sub__one": (), "sub__two": ("sub__one",), "next__one": ("sub__two",), "next__two": ("next__one",)},
+    ),
+]
+
+
+@pytest.mark.parametrize(("sub", "jobs", "expected"), ORDERS)
+def test_a_pipeline_waits_for_its_inputs_and_is_awaited_as_a_whole(
+    workspace: Workspace, sub: str, jobs: str, expected: dict[str, tuple[str, ...]]
+) -> None:
+    workspace.write("sub.yml", sub.replace("SIDE", SIDE))
+    loaded = workspace.job(f"type: pipeline\njobs:\n  {jobs}\n")
+    assert {name: step.depends_on for name, step in steps(loaded).items()} == expected
+    document = workspace.effective(loaded).to_json()
+    assert EffectiveJob.from_json(document).steps == workspace.effective(loaded).steps
+
+
+def test_pipelines_that_wait_for_each_other_are_told(workspace: Workspace) -> None:
+    workspace.write("sub.yml", ORDERS[2][0])
+    (problem,) = workspace.problems("""\
+        type: pipeline
+        jobs:
+          a: {type: pipeline, component: ./sub.yml, inputs: {after: '${{parent.jobs.b.outputs.x}}'}}
+          b: {type: pipeline, component: ./sub.yml, inputs: {after: '${{parent.jobs.a.outputs.x}}'}}
+        """)
+    assert "waits for itself: a__one -> b__two -> b__one -> a__two -> a__one" in problem.message

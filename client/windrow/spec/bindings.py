@@ -50,6 +50,8 @@ class Bindings:
         self._outputs: dict[str, dict[str, StepOutput]] = {}
         self._inputs: dict[tuple[str, str], Resolved] = {}
         self._following: list[tuple[str, str]] = []
+        self.waits: dict[str, set[str]] = {}
+        """By step, pipelines among them: the steps beside it whose outputs are given to it; whole when inputs are read."""
 
     # Outputs -----------------------------------------------------------------------------------------------------
 
@@ -185,7 +187,7 @@ class Bindings:
                 own.place,
                 key,
                 f"the pipeline output {reference.name} is already bound to {other.output} of step "
-                f"{other.step}; make another one.",
+                f"{self._graph.own_name(other.step)}; make another one.",
             )
             return None
         self._bound[wanted] = PipelineOutput(step, name)
@@ -221,9 +223,9 @@ class Bindings:
         return inputs
 
     def input_state(self, step: str, name: str) -> bool | None:
-        """Whether a step's input has a value; None if the step has no such input."""
-        resolved = self.resolved(step, name)
-        return None if resolved is None else resolved.broken or resolved.value is not None
+        """Whether a step's input has a value, or an error says that it must; None if there is no such input."""
+        found = self.resolved(step, name)
+        return None if found is None else found.broken or found.value is not None or not found.optional
 
     def literal(self, step: str, reference: Reference) -> str:
         """The text of a literal that a setting of a step refers to. Raises ValueError, saying why, if it is none."""
@@ -235,9 +237,10 @@ class Bindings:
             resolved = self._lookup(step, reference)
         else:
             raise ValueError(f"{written(reference)} cannot stand here; {LITERALS_ONLY}")
+        if resolved.value is None:
+            raise ValueError(f"{written(reference)} has no value; give that input one, or take this setting out")
         if not isinstance(resolved.value, LiteralInput):
-            what = "has no value" if resolved.value is None else "is data"
-            raise ValueError(f"{written(reference)} {what}; {LITERALS_ONLY}")
+            raise ValueError(f"{written(reference)} is data; {LITERALS_ONLY}")
         return resolved.value.value
 
     def resolved(self, step: str, name: str) -> Resolved | None:
@@ -293,12 +296,17 @@ class Bindings:
                     )
                 return found or self._unknown()
             case "parent.jobs.outputs":
-                return self._output_of(self._sibling(step, reference), reference.name, reference.step)
+                other = self._sibling(step, reference)
+                self.waits.setdefault(step, set()).add(other)
+                return self._output_of(other, reference.name, reference.step)
             case "parent.outputs":
-                bound = self._written_by(self._graph.homes[step], reference.name)
+                bound = self._bound.get((self._graph.homes[step], reference.name))
                 if bound is None and self._graph.is_whole:
                     raise ValueError(f"the pipeline output {reference.name} is written by no step")
-                return self._output_of(bound.step, bound.output, bound.step) if bound else self._unknown()
+                if bound is None:
+                    return self._unknown()
+                self.waits.setdefault(step, set()).add(bound.step)
+                return self._output_of(bound.step, bound.output, self._graph.own_name(bound.step))
             case "inputs" | "outputs":
                 raise ValueError(
                     f"in a step's inputs, the pipeline is meant by ${{{{parent.{reference.scope}.{reference.name}}}}}"

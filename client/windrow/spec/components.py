@@ -201,8 +201,17 @@ class Components:
                 f"{shown(node)} {what} ({file}); give the path of the component's YAML file, relative to this file.",
             )
             return None
-        root = read_yaml(file, "component", self._context.problems)
-        return as_mapping(root, key, self._context)
+        root = as_mapping(read_yaml(file, "component", self._context.problems), key, self._context)
+        if root is not None and not {"nodes", "flow"}.isdisjoint(root.entries):
+            own_key = self._context.problems.as_spelled(key).removesuffix(".component")
+            self._context.problems.error(
+                node,
+                key,
+                f"{shown(node)} is a prompt flow, which Windrow does not carry out; write what it does as the run() of "
+                f"a parallel step, or leave it out with --set {own_key}=null.",
+            )
+            return None
+        return root
 
 
 def _folded(node: Node | None) -> str:

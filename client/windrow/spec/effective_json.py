@@ -234,9 +234,10 @@ class _Reader(ValueReader):
                     given.step not in steps or given.output not in steps[given.step].outputs
                 ):
                     self.problems.append(f"{key}.inputs: there is no output {given.output} of a step {given.step}")
-            if set(step.depends_on) != needed:
+            if not needed <= set(step.depends_on) <= steps.keys():
                 self.problems.append(
-                    f"{key}.depends_on: must name exactly the steps whose outputs are read: {sorted(needed)}"
+                    f"{key}.depends_on: must name the steps whose outputs are read, and no others than the job's: "
+                    f"{sorted(needed)}"
                 )
             self._input_data(step, key)
             self._kind(step, key)

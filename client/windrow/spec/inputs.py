@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from windrow.spec.datastores import DEFAULT
 from windrow.spec.effective import DataInput, LiteralInput, StepInput
 from windrow.spec.expressions import Reference, has_expression, substitute, whole_reference
 from windrow.spec.fields import Field, parse_value
@@ -243,10 +244,11 @@ def _data_elsewhere(
     if location.kind == "datastore" and context.embedded:
         name = datastore_name(path)
         if name not in context.datastores:
+            which = repr(name) if name != DEFAULT else f"of the workspace, {name!r} here"
             context.problems.error(
                 node,
                 key,
-                f"{shown(node)} lies in the datastore {name!r}, which this run does not have; say where that is "
+                f"{shown(node)} lies in the datastore {which}, which this run does not have; say where that is "
                 f"(windrow run --datastore {name}=PATH, or {name}=s3://bucket/path), give a local path or the address "
                 "of the store itself, or submit the job to a master that has the datastore (windrow job create).",
             )

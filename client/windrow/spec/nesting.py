@@ -39,6 +39,10 @@ class Graph:
         """Those that do work and could be read."""
         return {name: nodes for name, nodes in self.nodes.items() if nodes and nodes.type != "pipeline"}
 
+    def own_name(self, step: str) -> str:
+        """The name of a step in the pipeline that it is in."""
+        return step.removeprefix(full_name(self.homes[step], ""))
+
     def sibling(self, step: str, name: str) -> str:
         """What another step is called in the job, which `step` calls `name`."""
         return full_name(self.homes[step], name)

@@ -28,6 +28,7 @@ from windrow.spec.graph import find_cycle
 from windrow.spec.names import JOB_NAME
 from windrow.spec.nesting import read_graph
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.order import with_order
 from windrow.spec.origins import note_code, note_origins, note_pipeline_origins
 from windrow.spec.pipeline_settings import read_compute, read_pipeline_settings
 from windrow.spec.problems import Problem
@@ -101,7 +102,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     effective = [_step(name, nodes, bindings, context) for name, nodes in steps.items()]
     libraries = {step.name: _libraries(step, bindings, context) for step, _ in effective}
     code_folders = {step.name: folder for step, folder in effective}
-    made = [step for step, _ in effective]
+    made = with_order([step for step, _ in effective], graph, bindings.waits)
     _check_cycle(made, steps, context)
     _check_places(made, steps, context)
     if context.problems.errors:
@@ -306,7 +307,7 @@ def _check_cycle(made: list[EffectiveStep], steps: dict[str, StepNodes], context
         context.problems.error(
             steps[cycle[0]].place,
             f"jobs.{cycle[0]}",
-            f"waits for itself: {circle} (each reads an output of the next); remove one of these bindings.",
+            f"waits for itself: {circle} (each waits for what the next one writes); remove one of these bindings.",
         )
 
 
