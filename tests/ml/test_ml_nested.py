@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from notebook_pipelines import digest, upper
-from windrow.ml import Input, Output, command, load_component, load_job
+from windrow.ml import Input, MLClient, Output, command, load_component, load_job
 from windrow.ml.dsl import pipeline
-from windrow.spec import PipelineOutput
+from windrow.ml.entities import CommandComponent
+from windrow.spec import JobFileError, PipelineOutput
 from windrow.spec import load_job as load_job_file
 
 
@@ -105,3 +107,55 @@ def test_a_command_is_named_after_its_variable_and_a_parallel_step_by_itself(not
         assert scored
 
     assert list(both().jobs) == ["made", "upper"]
+
+
+def test_a_pipeline_function_is_kept_as_a_component(notebook: Path) -> None:
+    components = MLClient(state=notebook / "state").components
+    kept = components.create_or_update(twice, version="2")
+    assert components.get("twice", "2") is kept
+
+    @pipeline()
+    def outer(data: Any) -> None:
+        first = twice(lines=data)
+        last = kept(lines=first.outputs.last)
+        assert last
+
+    assert [step.name for step in outer(Input(path="./files")).load().job.steps] == [
+        "first__upper",
+        "first__upper_1",
+        "last__upper",
+        "last__upper_1",
+    ]
+
+
+def test_steps_are_put_in_order_by_inputs_that_nothing_reads(notebook: Path) -> None:
+    touch = CommandComponent(name="touch", command="true", outputs={"out": {"type": "uri_folder"}})
+
+    @pipeline()
+    def part(after: Input(type="uri_folder", optional=True) = None) -> dict[str, Any]:  # type: ignore[valid-type]
+        side = touch()
+        assert side
+        main = touch()
+        return {"out": main.outputs.out}
+
+    @pipeline()
+    def sequence() -> None:
+        one = part()
+        two = part(one.outputs.out)
+        three = part(two.outputs.out)
+        assert three
+
+    steps = {step.name: set(step.depends_on) for step in sequence().load().job.steps}
+    assert steps == {
+        f"{name}__{step}": {f"{before}__side", f"{before}__main"} if before else set()
+        for name, before in (("one", ""), ("two", "one"), ("three", "two"))
+        for step in ("side", "main")
+    }
+
+
+def test_files_that_name_each_other_load_and_are_told_by_reading(notebook: Path) -> None:
+    step = "type: pipeline\njobs:\n  on: {type: pipeline, component: ./%s.yml}\n"
+    (notebook / "a.yml").write_text(step % "b")
+    (notebook / "b.yml").write_text(step % "a")
+    with pytest.raises(JobFileError, match="would put a pipeline into itself"):
+        load_job(notebook / "a.yml").load()

@@ -12,6 +12,7 @@ from windrow.ml.pipeline_job import PipelineJob
 from windrow.ml.pipeline_step import PipelineStep
 from windrow.ml.steps import Step, begin_pipeline, end_pipeline
 from windrow.spec.building import from_plain
+from windrow.spec.components import FLOW, is_flow
 from windrow.spec.load import is_v1
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Node, Scalar, Source, read_yaml, source_label
@@ -83,6 +84,9 @@ def load_component(source: Any = None, *, params_override: Sequence[Mapping[str,
     """A component from its file: call it for each step that it shall be. Raises windrow.spec.JobFileError."""
     root, path, context = _read(source, "component")
     root = _with(root, params_override)
+    if is_flow(root):
+        context.problems.error(root, "", f"{FLOW}; load a component of another type.")
+        raise JobFileError(context.problems.errors)
     made = _step(root, context, as_component=True, path=path)
     if context.problems.errors:
         raise JobFileError(context.problems.errors)
@@ -186,7 +190,7 @@ def _local_file(written: Scalar) -> str | None:
 
 def _component_file(path: str, context: Context) -> MappingNode | None:
     root = read_yaml(path, "component", context.problems)
-    return root if isinstance(root, MappingNode) else None
+    return root if isinstance(root, MappingNode) and not is_flow(root) else None  # reading the job tells
 
 
 def _members(node: MappingNode, name: str) -> dict[str, Node]:

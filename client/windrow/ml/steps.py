@@ -6,7 +6,9 @@ Settings are kept as they were written (values, or nodes of a file) and become a
 from __future__ import annotations
 
 import copy
+import inspect
 import re
+from collections.abc import Callable
 from collections.abc import Mapping as MappingType
 from typing import Any, Self
 
@@ -104,6 +106,20 @@ class Step(Attributes):
     @property
     def _own_name(self) -> str:
         return str(Attributes.get(self, "name") or "") or _text(self._component, "name")
+
+    @property
+    def _func(self) -> Callable[..., Step]:
+        """For `help()`, as notebooks have it: a function with the step's inputs as parameters."""
+
+        def make(**inputs: Any) -> Step:
+            return self(**inputs)
+
+        make.__name__ = make.__qualname__ = self.default_key
+        make.__doc__ = str(Attributes.get(self, "description") or "") or _text(self._component, "description")
+        names = [name for name in dict.fromkeys([*self._declared, *self._inputs]) if name.isidentifier()]
+        shown = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+        make.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]  # what `help()` looks at
+        return make
 
     def get(self, name: str, default: Any = None) -> Any:
         """A setting; what the step does not say itself, its component does."""

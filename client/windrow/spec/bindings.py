@@ -51,7 +51,7 @@ class Bindings:
         self._inputs: dict[tuple[str, str], Resolved] = {}
         self._following: list[tuple[str, str]] = []
         self.waits: dict[str, set[str]] = {}
-        """By step, pipelines among them: the steps beside it whose outputs are given to it; whole when inputs are read."""
+        """By step, pipelines too: the steps beside it whose outputs are given to it; whole when inputs are read."""
 
     # Outputs -----------------------------------------------------------------------------------------------------
 

@@ -57,6 +57,14 @@ MERGED_KEYS = {
 """By type: what a step has from its component, where it says nothing itself."""
 
 
+FLOW = "is a prompt flow, which Windrow does not carry out; write what it does as the run() of a parallel step"
+
+
+def is_flow(component: Mapping) -> bool:
+    """Whether a component's file is that of a prompt flow, or of a run of one."""
+    return not {"nodes", "flow"}.isdisjoint(component.entries)
+
+
 class StepNodes(NamedTuple):
     """A step as written. `type` is parallel, command or pipeline.
 
@@ -202,13 +210,12 @@ class Components:
             )
             return None
         root = as_mapping(read_yaml(file, "component", self._context.problems), key, self._context)
-        if root is not None and not {"nodes", "flow"}.isdisjoint(root.entries):
+        if root is not None and is_flow(root):
             own_key = self._context.problems.as_spelled(key).removesuffix(".component")
             self._context.problems.error(
                 node,
                 key,
-                f"{shown(node)} is a prompt flow, which Windrow does not carry out; write what it does as the run() of "
-                f"a parallel step, or leave it out with --set {own_key}=null.",
+                f"{shown(node)} {FLOW}, or leave it out with --set {own_key}=null.",
             )
             return None
         return root

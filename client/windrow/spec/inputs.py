@@ -244,12 +244,13 @@ def _data_elsewhere(
     if location.kind == "datastore" and context.embedded:
         name = datastore_name(path)
         if name not in context.datastores:
+            store = f", or {name}=s3://bucket/path" if name != DEFAULT else ""
             which = repr(name) if name != DEFAULT else f"of the workspace, {name!r} here"
             context.problems.error(
                 node,
                 key,
                 f"{shown(node)} lies in the datastore {which}, which this run does not have; say where that is "
-                f"(windrow run --datastore {name}=PATH, or {name}=s3://bucket/path), give a local path or the address "
+                f"(windrow run --datastore {name}=PATH{store}), give a local path or the address "
                 "of the store itself, or submit the job to a master that has the datastore (windrow job create).",
             )
             return None
