@@ -226,6 +226,11 @@ def test_set_reaches_into_a_pipeline(workspace: Workspace, change: str, step: st
     assert found(steps(workspace.job(JOB, change))[step])
 
 
+def test_set_by_the_name_in_the_job_tells_the_path(workspace: Workspace) -> None:
+    (problem,) = workspace.problems(JOB, "jobs.sub__score.mini_batch_size=8")
+    assert "is set as jobs.sub.jobs.score:" in problem.message
+
+
 def test_set_leaves_out_a_pipeline_or_a_step_in_it(workspace: Workspace) -> None:
     assert list(steps(workspace.job(JOB + READER.replace("'${{parent.jobs.sub.outputs.rows}}', word: "
         "'${{parent.jobs.sub.inputs.word}}'", "./one.csv"), "jobs.sub=null"))) == ["last"]  # fmt: skip

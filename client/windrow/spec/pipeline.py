@@ -24,6 +24,7 @@ from windrow.spec.division import (
     table_digests,
 )
 from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, OutputInput
+from windrow.spec.expressions import Reference
 from windrow.spec.graph import find_cycle
 from windrow.spec.names import JOB_NAME
 from windrow.spec.nesting import read_graph
@@ -214,11 +215,15 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
     key = f"jobs.{name}"
     inputs = bindings.inputs_of(name)
     entries = nodes.settings.entries
+
+    def literal(reference: Reference) -> str:
+        return bindings.literal(name, reference)
+
     variables = read_text_map(
         entries.get("environment_variables"),
         f"{key}.environment_variables",
         context,
-        lambda reference: bindings.literal(name, reference),
+        literal,
     )
     for variable in variables:
         if not variable or "=" in variable or "\0" in variable + variables[variable]:
@@ -228,18 +233,17 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
                 f'"{variable}" is no name of a variable, or its value holds a NUL.',
             )
     outputs = bindings.outputs_of(name)
-    compute = (
-        read_compute(entries.get("compute"), f"{key}.compute", context, lambda ref: bindings.literal(name, ref))
-        or context.default_compute
-    )
 
     def input_state(wanted: str) -> bool | None:
         return bindings.input_state(name, wanted)
 
+    compute = read_compute(entries.get("compute"), f"{key}.compute", context, literal) or context.default_compute
     note_origins(key, entries, context)
     if nodes.type == "command":
-        return read_command(name, nodes.settings, variables, inputs, outputs, input_state, compute, _UNPACKED, context)
-    settings = StepSettings(key, context, lambda reference: bindings.literal(name, reference))
+        return read_command(
+            name, nodes.settings, variables, inputs, outputs, input_state, compute, _UNPACKED, literal, context
+        )
+    settings = StepSettings(key, context, literal)
     settings.read_keys(nodes.settings)
     task = read_task(entries.get("task"), nodes.place, f"{key}.task", outputs, input_state, context)
     if task.arguments_place:

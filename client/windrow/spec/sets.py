@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from windrow.spec.nesting import SEPARATOR
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Source, is_null, parse_yaml, shown
 from windrow.spec.nodes import Sequence as ListNode
 from windrow.spec.problems import Problems, did_you_mean, listed
@@ -107,6 +108,9 @@ def _complaint(root: Node, path: Sequence[str]) -> str:
         known = list(_known_below(path[:index], root))
         if known != list(_ANY) and name not in known:
             where = ".".join(path[:index]) or "a job file"
+            outer, inside, inner = name.partition(SEPARATOR)
+            if inside and list(path[:index]) == ["jobs"] and outer in known:
+                return f"is set as jobs.{outer}.jobs.{inner}: by its name in the pipeline that the step {outer} is."
             return f'there is no "{name}" in {where}.{did_you_mean(name, known)} There are: {listed(known)}.'
         node = None
     return ""
