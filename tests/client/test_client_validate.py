@@ -246,6 +246,16 @@ def test_a_pipeline_that_is_a_component_is_checked_by_itself(workspace: Workspac
     (workspace.folder / "sub.yml").write_text(SUB.replace("size: 3", "size: x"))
     (error,) = told(workspace, "sub.yml", code=2)["errors"]
     assert error["key"] == "jobs.score.mini_batch_size"
+    (workspace.folder / "sub.yml").write_text(SUB)
+    write_script(workspace, "x = 1\n")
+    (error,) = told(workspace, "sub.yml", code=2)["errors"]
+    assert (error["file"], error["key"]) == ("code/score.py", "jobs.score.task.entry_script")
+    (workspace.folder / "outer.yml").write_text(
+        "type: pipeline\njobs:\n  sub:\n    type: pipeline\n    component: ./sub.yml\n"
+        "    inputs: {data: {path: ./code}, node: any}\n"
+    )
+    (error,) = told(workspace, "outer.yml", code=2)["errors"]
+    assert (error["file"], error["key"]) == ("code/score.py", "jobs.sub.jobs.score.task.entry_script")
 
 
 def test_a_file_that_names_an_asset_is_checked_where_nothing_is_registered(workspace: Workspace) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from notebook_pipelines import scorer, two_steps, upper
+from windrow.errors import UsageError
 from windrow.ml import Input, command, load_component, load_job
 from windrow.ml.dsl import pipeline
 from windrow.ml.entities import JobService
@@ -100,6 +101,11 @@ def test_instance_count_and_resources_exclude_each_other() -> None:
 def test_what_is_not_there_says_so_when_it_is_imported(line: str, says: str) -> None:
     with pytest.raises(ImportError, match=says):
         exec(line)
+
+
+def test_a_sweep_is_refused_by_the_step(notebook: Path) -> None:
+    with pytest.raises(UsageError, match="step 'score': steps that search hyperparameters are not carried out"):
+        scorer().sweep(primary_metric="loss", goal="minimize")
 
 
 def test_a_prompt_flow_is_told_as_that(notebook: Path) -> None:

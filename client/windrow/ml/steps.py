@@ -10,8 +10,9 @@ import inspect
 import re
 from collections.abc import Callable
 from collections.abc import Mapping as MappingType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
+from windrow.errors import UsageError
 from windrow.ml.attributes import Attributes
 from windrow.ml.data import Ports, StepInput, StepOutput
 from windrow.ml.places import calling_place
@@ -161,6 +162,13 @@ class Step(Attributes):
     def set_resources(self, **values: Any) -> None:
         """Set `resources`, such as `instance_count`."""
         self.resources.update(values)
+
+    def sweep(self, **more: Any) -> NoReturn:
+        """Raises UsageError: there is none."""
+        raise UsageError(
+            f"{self._owner}: steps that search hyperparameters are not carried out. Give the step its values itself, "
+            "or make a parallel step whose items are the values to try."
+        )
 
     def set_limits(self, **values: Any) -> None:
         """Set `limits`, such as `timeout`."""

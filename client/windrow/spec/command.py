@@ -64,7 +64,8 @@ def read_command(
     code = entries.get("code")
     folder = NO_CODE if code is None or is_null(code) else code_folder(code, f"{key}.code", context)
     if folder and code is not None:
-        context.codes.append(StepCode(name, folder, code.place, f"{key}.code", variables=variables))
+        code_key = context.problems.as_spelled(f"{key}.code")
+        context.codes.append(StepCode(name, folder, code.place, code_key, variables=variables))
     command = _command(settings, f"{key}.command", outputs, input_state, context)
     resources = as_mapping(entries.get("resources"), f"{key}.resources", context)
     if resources is not None:
