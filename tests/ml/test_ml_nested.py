@@ -153,6 +153,22 @@ def test_steps_are_put_in_order_by_inputs_that_nothing_reads(notebook: Path) -> 
     }
 
 
+def test_the_name_of_a_pipeline_is_not_that_of_the_job(notebook: Path) -> None:
+    """So that its function can be called, and the job submitted, again."""
+
+    @pipeline(name="nightly")
+    def named() -> None:
+        command(name="one", command="true")
+
+    @pipeline()
+    def outer() -> None:
+        named()
+
+    loaded = named().load().job
+    assert (loaded.name, loaded.display_name) == (None, "nightly")
+    assert list(outer().jobs) == ["nightly"]
+
+
 def test_files_that_name_each_other_load_and_are_told_by_reading(notebook: Path) -> None:
     step = "type: pipeline\njobs:\n  on: {type: pipeline, component: ./%s.yml}\n"
     (notebook / "a.yml").write_text(step % "b")

@@ -37,8 +37,9 @@ def pipeline(func: Function | None = None, **settings: Any) -> Any:
 
     The function calls components, and may return a dictionary that names outputs of steps as the pipeline's. Called in
     the function of another pipeline, it returns a step of that one, which has these outputs.
-    `settings`: name, display_name, description, experiment_name, tags, compute, default_compute, default_datastore,
-    continue_on_step_failure, force_rerun; non_pipeline_inputs: parameters that the function gets as they are.
+    `settings`: name (of the pipeline where it is a step, not of the job), display_name, description, experiment_name,
+    tags, compute, default_compute, default_datastore, continue_on_step_failure, force_rerun; non_pipeline_inputs:
+    parameters that the function gets as they are.
     """
     if func is None:
         return lambda function: pipeline_of(function, settings)
@@ -104,8 +105,8 @@ def _job(
         step._key = ""
     _name_steps(steps, names)
     job = PipelineJob(steps=steps, inputs=inputs, outputs=_outputs(function.__name__, returned))
-    job.display_name = settings.get("display_name") or function.__name__
-    for key in ("name", "description", "experiment_name", "tags", "compute"):
+    job.display_name = settings.get("display_name") or settings.get("name") or function.__name__
+    for key in ("description", "experiment_name", "tags", "compute"):
         if settings.get(key) is not None:
             job[key] = settings[key]
     for key, name in _SETTINGS.items():
