@@ -219,3 +219,47 @@ def test_what_cannot_be_checked_is_told(workspace: Workspace, arguments: tuple[s
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+SUB = """
+$schema: https://azuremlschemas.azureedge.net/latest/pipelineComponent.schema.json
+type: pipeline
+inputs:
+  data: {type: uri_folder}
+  node: {type: string}
+outputs:
+  rows: {type: uri_file}
+jobs:
+  score:
+    type: parallel
+    compute: ${{parent.inputs.node}}
+    component: ./scorer.yml
+    inputs: {data: "${{parent.inputs.data}}", size: 3, word: w}
+    outputs: {rows: "${{parent.outputs.rows}}"}
+"""
+
+
+def test_a_pipeline_that_is_a_component_is_checked_by_itself(workspace: Workspace) -> None:
+    (workspace.folder / "scorer.yml").write_text(COMPONENT)
+    (workspace.folder / "sub.yml").write_text(SUB)
+    assert told(workspace, "sub.yml", code=0)["errors"] == []
+    (workspace.folder / "sub.yml").write_text(SUB.replace("size: 3", "size: x"))
+    (error,) = told(workspace, "sub.yml", code=2)["errors"]
+    assert error["key"] == "jobs.score.mini_batch_size"
+    (workspace.folder / "sub.yml").write_text(SUB)
+    write_script(workspace, "x = 1\n")
+    (error,) = told(workspace, "sub.yml", code=2)["errors"]
+    assert (error["file"], error["key"]) == ("code/score.py", "jobs.score.task.entry_script")
+    (workspace.folder / "outer.yml").write_text(
+        "type: pipeline\njobs:\n  sub:\n    type: pipeline\n    component: ./sub.yml\n"
+        "    inputs: {data: {path: ./code}, node: any}\n"
+    )
+    (error,) = told(workspace, "outer.yml", code=2)["errors"]
+    assert (error["file"], error["key"]) == ("code/score.py", "jobs.sub.jobs.score.task.entry_script")
+
+
+def test_a_file_that_names_an_asset_is_checked_where_nothing_is_registered(workspace: Workspace) -> None:
+    workspace.write(["a"])
+    done = told(workspace, "job.yml", "--set", "inputs={data: {type: uri_folder, path: 'azureml:flowers:1'}}",
+                "--set", "jobs.score.inputs.data=${{parent.inputs.data}}", code=2)  # fmt: skip
+    assert any("Register it: windrow data create --name flowers" in error["message"] for error in done["errors"])

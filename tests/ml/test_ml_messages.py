@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
 from notebook_pipelines import scorer, two_steps, upper
-from windrow.ml import Input
+from windrow.errors import UsageError
+from windrow.ml import Input, command, load_component, load_job
 from windrow.ml.dsl import pipeline
+from windrow.ml.entities import JobService
 from windrow.ml.parallel import parallel_run_function
-from windrow.spec import JobFileError
+from windrow.ml.pipeline_job import PipelineJob
+from windrow.spec import JobFileError, LiteralInput
 
 
 def test_an_error_of_a_setting_names_the_line_of_the_notebook(notebook: Path) -> None:
@@ -84,3 +88,51 @@ def test_a_missing_input_is_an_error_of_the_job(notebook: Path) -> None:
 def test_instance_count_and_resources_exclude_each_other() -> None:
     with pytest.raises(ValueError, match="both given"):
         parallel_run_function(instance_count=2, resources={"instance_count": 3})
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("from windrow.ml.sweep import Choice", "steps that search hyperparameters are not carried out"),
+        ("from windrow.ml.automl import classification", "steps that search models are not carried out"),
+        ("from windrow.ml import spark", "steps of type spark are not carried out; do the work in a command"),
+    ],
+)
+def test_what_is_not_there_says_so_when_it_is_imported(line: str, says: str) -> None:
+    with pytest.raises(ImportError, match=says):
+        exec(line)
+
+
+def test_a_sweep_is_refused_by_the_step(notebook: Path) -> None:
+    with pytest.raises(UsageError, match="step 'score': steps that search hyperparameters are not carried out"):
+        scorer().sweep(primary_metric="loss", goal="minimize")
+
+
+def test_a_prompt_flow_is_told_as_that(notebook: Path) -> None:
+    (notebook / "flow.dag.yaml").write_text("inputs: {text: {type: string}}\nnodes: []\n")
+    with pytest.raises(JobFileError, match="is a prompt flow"):
+        load_component("flow.dag.yaml")
+    (notebook / "job.yml").write_text("type: pipeline\njobs: {f: {type: parallel, component: ./flow.dag.yaml}}\n")
+    with pytest.raises(JobFileError, match=r"prompt flow.*--set jobs\.f=null"):
+        load_job("job.yml").load()
+
+
+def test_a_component_shows_its_inputs_to_help(notebook: Path) -> None:
+    assert str(inspect.signature(scorer()._func)) == "(*, files, model, factor)"
+
+
+def test_a_command_with_bare_values_is_called_with_others(notebook: Path) -> None:
+    hello = command(name="hello", command="echo ${{inputs.word}}", inputs={"word": "a", "n": 3})
+
+    @pipeline()
+    def says(word: str) -> None:
+        hello(word=word)
+
+    (step,) = says("b").load().job.steps
+    assert step.inputs == {"word": LiteralInput("b"), "n": LiteralInput("3")}
+
+
+def test_services_are_told_to_have_no_effect(notebook: Path) -> None:
+    step = command(name="hello", command="true", services={"lab": JobService(type="jupyter_lab")})
+    warnings = PipelineJob(jobs={"hello": step}).load().warnings
+    assert any("jobs.hello.services: has no effect" in str(warning) for warning in warnings)

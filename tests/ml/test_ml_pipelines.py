@@ -170,25 +170,6 @@ def test_settings_can_be_bound_to_inputs_of_the_pipeline(notebook: Path) -> None
     assert (step.mini_batch_size, step.logging_level) == (7, "DEBUG")
 
 
-def test_an_inner_pipeline_is_a_part_of_the_outer_one(notebook: Path) -> None:
-    @pipeline()
-    def inner(lines: Any) -> dict[str, Any]:
-        one = upper()(lines=lines)
-        two = upper()(lines=one.outputs.out)
-        return {"last": two.outputs.out}
-
-    @pipeline()
-    def outer(data: Any) -> dict[str, Any]:
-        first = inner(lines=data)
-        second = inner(lines=first.outputs.last)
-        return {"end": second.outputs.last}
-
-    job = outer(Input(path="./files"))
-    names = ["inner_one", "inner_two", "inner_one_1", "inner_two_1"]
-    assert list(job.jobs) == names
-    assert [step.depends_on for step in job.load().job.steps] == [(), ("inner_one",), ("inner_two",), ("inner_one_1",)]
-
-
 def test_types_of_parameters_are_told_by_their_annotations(notebook: Path) -> None:
     @pipeline()
     def typed(data: Input(type="uri_folder", mode="download"), count: int = 3) -> None:  # type: ignore[valid-type]

@@ -42,6 +42,12 @@ def test_its_time_is_bounded_only_by_limits(workspace: Workspace) -> None:
     assert of(workspace, "limits: {timeout: 3600}").run_invocation_timeout_s == 3600
 
 
+def test_its_settings_may_be_inputs(workspace: Workspace) -> None:
+    step = of(workspace, "inputs: {count: 1, s: 7, n: 1, c: gpu}\nlimits: {timeout: '${{inputs.s}}'}\n"
+              "resources: {instance_count: '${{inputs.n}}'}\ncompute: ${{inputs.c}}")  # fmt: skip
+    assert (step.run_invocation_timeout_s, step.compute) == (7, "gpu")
+
+
 def test_a_command_needs_no_code(workspace: Workspace) -> None:
     loaded = workspace.job(workspace.job_of(changed(COMMAND, "code:")))
     assert loaded.code_folders == {"score": ""}

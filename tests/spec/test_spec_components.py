@@ -263,3 +263,17 @@ def test_a_dumped_pipeline_means_what_the_original_meant(workspace: Workspace) -
 def test_a_pipeline_output_missing_from_a_hand_written_file_is_an_error(workspace: Workspace) -> None:
     (problem,) = workspace.problems(workspace.job_of(changed(STEP, "outputs: {scores: '${{parent.outputs.result}}'}")))
     assert "no pipeline output" in problem.message
+
+
+def test_a_prompt_flow_is_refused_as_that(workspace: Workspace) -> None:
+    workspace.write("parts/score.yml", "inputs: {images: {type: string}}\nnodes: [{name: one}]\n")
+    (problem,) = workspace.problems(workspace.job_of(USE))
+    assert problem.key == "jobs.score.component"
+    assert "is a prompt flow, which Windrow does not carry out" in problem.message
+    assert "--set jobs.score=null" in problem.message
+
+
+def test_an_input_without_a_value_is_told_once(workspace: Workspace) -> None:
+    workspace.write("parts/hello.yml", "inputs: {word: {type: string}}\ncommand: echo ${{inputs.word}}\n")
+    (problem,) = workspace.problems("type: pipeline\njobs: {hello: {type: command, component: ./parts/hello.yml}}\n")
+    assert (problem.key, problem.message[:12]) == ("jobs.hello.inputs.word", "has no value")

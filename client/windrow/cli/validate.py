@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,10 @@ from windrow.cli.messages import RED, YELLOW, coloured, say
 from windrow.cli.options import Output, OutputForm, Sets, guarded, open_client
 from windrow.cli.tables import out, print_json
 from windrow.embedded import state_folder
+from windrow.errors import UsageError
+
+if TYPE_CHECKING:
+    from windrow.spec.assets import AssetLookup
 
 CheckedFile = Annotated[
     Path,
@@ -66,7 +70,7 @@ def validate(
             load_job,
             datastores=read(datastores or ()),
             # Asked only by a file that names an asset.
-            assets=lambda: opened.enter_context(open_client(None, None)).asset_lookup(),
+            assets=lambda: _registry(opened),
         )
         found = check(file, sets or (), load=load, python=python, state=str(state))
     if output is OutputForm.JSON:
@@ -82,3 +86,13 @@ def validate(
     count = len(found.errors)
     say(f"{found.file} is not a valid {found.kind}: {count} error{'s' if count > 1 else ''}.")
     return exit_codes.USAGE
+
+
+def _registry(opened: contextlib.ExitStack) -> AssetLookup:
+    """That of the context in use, else of the runs here; where there is neither, nothing is registered."""
+    from windrow.spec.assets import NO_ASSETS
+
+    try:
+        return opened.enter_context(open_client(None, None)).asset_lookup()
+    except UsageError:
+        return NO_ASSETS

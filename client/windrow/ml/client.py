@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import FunctionType, MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from windrow.ml.connection import MasterConnection
@@ -109,7 +109,7 @@ class MLClient:
             return self.models.create_or_update(entity)
         if isinstance(entity, Environment):
             return self.environments.create_or_update(entity)
-        if isinstance(entity, Step) and entity.is_component:
+        if (isinstance(entity, Step) and entity.is_component) or isinstance(entity, FunctionType):
             return self.components.create_or_update(entity)
         if isinstance(entity, Compute):
             return self.compute.begin_create_or_update(entity).result()

@@ -119,7 +119,7 @@ class StepInput(Attributes):
     def __init__(self, declared: Node | Attributes | None, given: Any = None) -> None:
         """`declared`: by the function or file that the step comes from."""
         if isinstance(declared, Attributes):
-            super().__init__(declared.to_node())
+            super().__init__(Attributes.to_node(declared))
         else:
             super().__init__(declared if isinstance(declared, Mapping) else None)
         if given is not None:

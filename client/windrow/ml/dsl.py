@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any, overload
 
-from windrow.ml.data import Input, PipelineInput, StepOutput, is_binding, is_data
+from windrow.ml.data import Input, PipelineInput, StepOutput, is_data
 from windrow.ml.pipeline_job import PipelineJob
-from windrow.ml.steps import Step, begin_pipeline, end_pipeline, is_inside_pipeline, steps_so_far
+from windrow.ml.pipeline_step import PipelineStep
+from windrow.ml.steps import Step, begin_pipeline, end_pipeline, is_inside_pipeline
 
 _SETTINGS = {
     "default_compute": "default_compute",
@@ -34,9 +35,11 @@ def pipeline(func: None = None, **settings: Any) -> Callable[[Function], Functio
 def pipeline(func: Function | None = None, **settings: Any) -> Any:
     """Makes a function that builds a pipeline: called, it returns the `PipelineJob`.
 
-    The function calls components, and may return a dictionary that names outputs of steps as the pipeline's.
-    `settings`: name, display_name, description, experiment_name, tags, compute, default_compute, default_datastore,
-    continue_on_step_failure, force_rerun; non_pipeline_inputs: parameters that the function gets as they are.
+    The function calls components, and may return a dictionary that names outputs of steps as the pipeline's. Called in
+    the function of another pipeline, it returns a step of that one, which has these outputs.
+    `settings`: name (of the pipeline where it is a step, not of the job), display_name, description, experiment_name,
+    tags, compute, default_compute, default_datastore, continue_on_step_failure, force_rerun; non_pipeline_inputs:
+    parameters that the function gets as they are.
     """
     if func is None:
         return lambda function: pipeline_of(function, settings)
@@ -53,7 +56,7 @@ def pipeline_of(function: Function, settings: Mapping[str, Any]) -> Function:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         if is_inside_pipeline():
-            return _build_inside(function, bound)
+            return _build_inside(function, signature, settings, bound)
         inputs = {
             name: PipelineInput(name, _typed(value, signature.parameters[name].annotation))
             for name, value in bound.arguments.items()
@@ -62,18 +65,7 @@ def pipeline_of(function: Function, settings: Mapping[str, Any]) -> Function:
         for name, port in inputs.items():
             bound.arguments[name] = None if port.is_optional_without_value else port
         steps, returned, names = _run(function, bound)
-        for step in steps:
-            step._key = ""
-        _name_steps(steps, names)
-        job = PipelineJob(steps=steps, inputs=inputs, outputs=_outputs(function.__name__, returned))
-        job.display_name = settings.get("display_name") or function.__name__
-        for key in ("name", "description", "experiment_name", "tags", "compute"):
-            if settings.get(key) is not None:
-                job[key] = settings[key]
-        for key, name in _SETTINGS.items():
-            if settings.get(key) is not None:
-                job.settings[name] = settings[key]
-        return job
+        return _job(function, settings, steps, names, inputs, returned)
 
     return build
 
@@ -86,36 +78,41 @@ def _signature(function: Function) -> inspect.Signature:
         return inspect.signature(function)
 
 
-class InnerPipeline:
-    """A pipeline that was called in the function of another one: its steps are that one's."""
-
-    def __init__(self, outputs: dict[str, StepOutput]) -> None:
-        """`outputs`: by the names that its function returned."""
-        self.outputs = _InnerOutputs(outputs)
-
-
-class _InnerOutputs(dict[str, StepOutput]):
-    def __getattr__(self, name: str) -> StepOutput:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(
-                f"the inner pipeline returns no output {name!r}; it returns {', '.join(self) or 'none'}"
-            ) from None
+def _build_inside(
+    function: Function, signature: inspect.Signature, settings: Mapping[str, Any], bound: inspect.BoundArguments
+) -> PipelineStep:
+    """The step that a pipeline is which was called in the function of another one."""
+    as_they_are = set(settings.get("non_pipeline_inputs") or ())
+    given = {name: value for name, value in bound.arguments.items() if name not in as_they_are}
+    declared = {name: PipelineInput(name, _declared(signature.parameters[name], given[name])) for name in given}
+    for name, port in declared.items():
+        bound.arguments[name] = None if given[name] is None else port
+    steps, returned, names = _run(function, bound)
+    job = _job(function, settings, steps, names, declared, returned)
+    job["name"] = settings.get("name") or function.__name__
+    return PipelineStep(job, inputs=given)
 
 
-def _build_inside(function: Function, bound: inspect.BoundArguments) -> InnerPipeline:
-    """The steps of the inner pipeline become the outer one's, under names that begin with the inner one's."""
-    for name, value in bound.arguments.items():
-        if is_data(value) and not is_binding(value) and not isinstance(value, Input):
-            bound.arguments[name] = value.to_input()
-    before = len(steps_so_far())
-    returned, names = _call(function, bound)
-    for step, name in names.items():
-        step._path.append(name)
-    for step in steps_so_far()[before:]:
-        step._path.insert(0, function.__name__)
-    return InnerPipeline(_outputs(function.__name__, returned))
+def _job(
+    function: Function,
+    settings: Mapping[str, Any],
+    steps: list[Step],
+    names: Mapping[Step, str],
+    inputs: Mapping[str, PipelineInput],
+    returned: Any,
+) -> PipelineJob:
+    for step in steps:
+        step._key = ""
+    _name_steps(steps, names)
+    job = PipelineJob(steps=steps, inputs=inputs, outputs=_outputs(function.__name__, returned))
+    job.display_name = settings.get("display_name") or settings.get("name") or function.__name__
+    for key in ("description", "experiment_name", "tags", "compute"):
+        if settings.get(key) is not None:
+            job[key] = settings[key]
+    for key, name in _SETTINGS.items():
+        if settings.get(key) is not None:
+            job.settings[name] = settings[key]
+    return job
 
 
 def _run(function: Function, bound: inspect.BoundArguments) -> tuple[list[Step], Any, dict[Step, str]]:
@@ -158,14 +155,14 @@ def _locals_at_return(code: CodeType, left: dict[str, Any]) -> Iterator[None]:
         sys.setprofile(before)
 
 
-def _name_steps(steps: list[Step], names: dict[Step, str]) -> None:
+def _name_steps(steps: list[Step], names: Mapping[Step, str]) -> None:
     """Gives each step its key: by its own name, the variable that holds it, or its component; numbered where taken."""
     taken: set[str] = set()
     for step in steps:
-        inner = "_".join([*step._path, step.default_key] if len(step._path) == 1 else step._path)
-        # As the vendor's client has it: a builder's own name, else the variable that holds the step.
-        own = "" if step._component is not None or "name" not in step._values else step.default_key
-        key = wanted = step._renamed or inner or own or names.get(step) or step.default_key
+        # As the vendor's client has it: a parallel step's own name, else the variable that holds the step.
+        is_named = step.type == "parallel" and step._component is None and "name" in step._values
+        own = step.default_key if is_named else ""
+        key = wanted = step._renamed or own or names.get(step) or step.default_key
         number = 0
         while key in taken:
             number += 1
@@ -186,6 +183,21 @@ def _typed(value: Any, annotation: Any) -> Any:
     if kind and isinstance(value, (str, int, float, bool)):
         return {"type": kind, "value": value}
     return value
+
+
+def _declared(parameter: inspect.Parameter, given: Any) -> Any:
+    """What a pipeline that is a step declares of a parameter: type and default; its value is given from outside."""
+    annotation, default = parameter.annotation, parameter.default
+    if isinstance(annotation, Input):
+        made: dict[str, Any] = {**annotation.to_dict()}
+    else:
+        kind = _LITERALS.get(annotation) if isinstance(annotation, type) else _BY_NAME.get(str(annotation))
+        made = {"type": kind or _LITERALS.get(type(default))}
+    if isinstance(default, (str, int, float, bool)) and made.get("type") in _LITERALS.values():
+        made["default"] = default
+    if given is None:
+        made["optional"] = True
+    return {name: value for name, value in made.items() if value is not None}
 
 
 def _outputs(name: str, returned: Any) -> dict[str, StepOutput]:

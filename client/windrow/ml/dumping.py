@@ -44,6 +44,8 @@ def _step(node: Node) -> Any:
                 plain[name] = _ports(entry)
         elif name in ("component", "task") and isinstance(entry, Mapping):
             plain[name] = _step(entry)
+        elif name == "jobs" and isinstance(entry, Mapping):  # in a component that is a pipeline
+            plain[name] = {key: _step(step) for key, step in entry.entries.items()}
         elif name in _STEP_PATHS and isinstance(entry, Scalar):
             plain[name] = _path(entry)
         elif name == "environment":

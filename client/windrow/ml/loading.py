@@ -9,8 +9,10 @@ from typing import Any
 from windrow.ml.data import PipelineInput
 from windrow.ml.entities import Data, Environment, Model
 from windrow.ml.pipeline_job import PipelineJob
-from windrow.ml.steps import Step
+from windrow.ml.pipeline_step import PipelineStep
+from windrow.ml.steps import Step, begin_pipeline, end_pipeline
 from windrow.spec.building import from_plain
+from windrow.spec.components import FLOW, is_flow
 from windrow.spec.load import is_v1
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Node, Scalar, Source, read_yaml, source_label
@@ -35,20 +37,33 @@ def load_job(
             raise JobFileError(context.problems.errors)
         root = translated
     root = _overridden(root, params_override, context)
-    jobs = root.entries.get("jobs")
     written_type = root.entries.get("type")
     if not isinstance(written_type, Scalar) or written_type.text.strip().casefold() != "pipeline":
         context.problems.error(
             written_type or root, "type", 'is no pipeline; load_job reads files with "type: pipeline" (or v1 ones).'
         )
-    steps: dict[str, Step] = {}
-    for name, node in jobs.entries.items() if isinstance(jobs, MappingNode) else ():
-        if isinstance(node, MappingNode):
-            steps[name] = _step(node, context)
-        else:
-            context.problems.error(node, f"jobs.{name}", "is no step; a step is a mapping.")
+    job = _pipeline(root, path, context, ())
     if context.problems.errors:
         raise JobFileError(context.problems.errors)
+    return job
+
+
+def pipeline_of_tree(root: MappingNode, path: str) -> PipelineJob:
+    """The pipeline that a tree is, with steps of its own."""
+    return _pipeline(root, path, Context(root.place.source, embedded=True), ())
+
+
+def _pipeline(root: MappingNode, path: str, context: Context, around: tuple[str, ...]) -> PipelineJob:
+    """The pipeline of a tree. `around`: the component files that it is in."""
+    jobs = root.entries.get("jobs")
+    steps: dict[str, Step] = {}
+    begin_pipeline()  # where a function is running, they are not steps of that one's
+    for name, node in jobs.entries.items() if isinstance(jobs, MappingNode) else ():
+        if isinstance(node, MappingNode):
+            steps[name] = _step(node, context, around=around)
+        else:
+            context.problems.error(node, f"jobs.{name}", "is no step; a step is a mapping.")
+    end_pipeline()
     inputs, outputs = root.entries.get("inputs"), root.entries.get("outputs")
     job = PipelineJob(
         written=root,
@@ -67,9 +82,12 @@ def load_job(
 
 def load_component(source: Any = None, *, params_override: Sequence[Mapping[str, Any]] = (), **more: Any) -> Step:
     """A component from its file: call it for each step that it shall be. Raises windrow.spec.JobFileError."""
-    root, _, context = _read(source, "component")
+    root, path, context = _read(source, "component")
     root = _with(root, params_override)
-    made = _step(root, context, as_component=True)
+    if is_flow(root):
+        context.problems.error(root, "", f"{FLOW}; load a component of another type.")
+        raise JobFileError(context.problems.errors)
+    made = _step(root, context, as_component=True, path=path)
     if context.problems.errors:
         raise JobFileError(context.problems.errors)
     return made
@@ -130,25 +148,29 @@ def _with(root: MappingNode, overrides: Sequence[Mapping[str, Any]]) -> MappingN
     return root._replace(entries=entries, key_places={key: node.place for key, node in entries.items()})
 
 
-def _step(node: MappingNode, context: Context, *, as_component: bool = False) -> Step:
-    """A step of a file, with its component read, so that its inputs and outputs are known."""
+def _step(
+    node: MappingNode, context: Context, *, as_component: bool = False, path: str = "", around: tuple[str, ...] = ()
+) -> Step:
+    """A step of a file, with its component read, so that its inputs and outputs are known. `path`: of a component."""
     component = node if as_component else None
     written = node.entries.get("component")
     if isinstance(written, MappingNode):
         component = written
     elif isinstance(written, Scalar) and written.value is not None:
-        component = _component_file(written, context)
+        found = _local_file(written)
+        if found is not None and found not in around:  # else reading the job tells
+            component, path = _component_file(found, context), found
     kind = _type(node) or (_type(component) if component else "") or "parallel"
     settings = {} if as_component else {k: v for k, v in node.entries.items() if k not in _APART}
     if component is None and written is not None:
         settings["component"] = written
-    step = Step(
-        kind,
-        settings,
-        inputs={} if as_component else _members(node, "inputs"),
-        outputs={} if as_component else _members(node, "outputs"),
-        component=component,
-    )
+    inputs = {} if as_component else _members(node, "inputs")
+    outputs = {} if as_component else _members(node, "outputs")
+    if kind == "pipeline" and component is not None:
+        inner = _pipeline(component, path, context, (*around, path) if path else around)
+        step: Step = PipelineStep(inner, settings=settings, inputs=inputs, outputs=outputs)
+    else:
+        step = Step(kind, settings, inputs=inputs, outputs=outputs, component=component)
     step._place = node.place
     for name in settings:
         step._places[name] = node.key_places[name]
@@ -158,17 +180,17 @@ def _step(node: MappingNode, context: Context, *, as_component: bool = False) ->
 _APART = ("type", "component", "inputs", "outputs")
 
 
-def _component_file(written: Scalar, context: Context) -> MappingNode | None:
+def _local_file(written: Scalar) -> str | None:
     from windrow.spec.locations import absolute, parse_location
 
     location = parse_location(written.text)
-    if location.kind != "local":
-        return None
-    path = absolute(location.value, written.place.source.folder)
-    if not os.path.isfile(path):
-        return None  # reading the job tells
+    path = absolute(location.value, written.place.source.folder) if location.kind == "local" else ""
+    return path if os.path.isfile(path) else None  # reading the job tells
+
+
+def _component_file(path: str, context: Context) -> MappingNode | None:
     root = read_yaml(path, "component", context.problems)
-    return root if isinstance(root, MappingNode) else None
+    return root if isinstance(root, MappingNode) and not is_flow(root) else None  # reading the job tells
 
 
 def _members(node: MappingNode, name: str) -> dict[str, Node]:
@@ -180,7 +202,8 @@ def _type(node: MappingNode) -> str:
     written = node.entries.get("type")
     if isinstance(written, Scalar):
         return written.text.strip().casefold()
-    return "command" if "command" in node.entries else "parallel" if "task" in node.entries else ""
+    has = node.entries
+    return "command" if "command" in has else "parallel" if "task" in has else "pipeline" if "jobs" in has else ""
 
 
 def _pipeline_input(name: str, node: Node) -> PipelineInput:

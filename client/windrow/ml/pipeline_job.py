@@ -81,6 +81,11 @@ class PipelineJob(Attributes):
         return {step.key: step for step in self._steps}
 
     @property
+    def file(self) -> str:
+        """Its file, or the script that made it."""
+        return self._file
+
+    @property
     def component(self) -> PipelineJob:
         """Itself."""
         return self

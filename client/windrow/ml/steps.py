@@ -6,10 +6,13 @@ Settings are kept as they were written (values, or nodes of a file) and become a
 from __future__ import annotations
 
 import copy
+import inspect
 import re
+from collections.abc import Callable
 from collections.abc import Mapping as MappingType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
+from windrow.errors import UsageError
 from windrow.ml.attributes import Attributes
 from windrow.ml.data import Ports, StepInput, StepOutput
 from windrow.ml.places import calling_place
@@ -38,11 +41,10 @@ class Step(Attributes):
         outputs: MappingType[str, Any] | None = None,
         component: Mapping | None = None,
     ) -> None:
-        """`kind`: parallel or command. `component`: what was read from a file; the settings stand beside it."""
+        """`kind`: the type. `component`: what was read from a file; the settings stand beside it."""
         super().__init__(**settings)
         self._kind = kind
         self._key = self._renamed = ""
-        self._path: list[str] = []
         self._component = component
         declared = _entries(component, "inputs")
         self._declared = declared
@@ -64,7 +66,7 @@ class Step(Attributes):
 
     @property
     def type(self) -> str:
-        """`parallel` or `command`."""
+        """`parallel`, `command` or `pipeline`."""
         return self._kind
 
     @property
@@ -75,7 +77,7 @@ class Step(Attributes):
     @property
     def default_key(self) -> str:
         """A name for the step where nothing else gives one."""
-        name = self._values.get("name") or _text(self._component, "name") or self._kind
+        name = self._own_name or self._kind
         return _NOT_IN_NAMES.sub("_", str(name)).strip("_").lower()[:56] or self._kind
 
     @property
@@ -100,7 +102,25 @@ class Step(Attributes):
 
     @property
     def _owner(self) -> str:
-        return f"step {self._values.get('name') or _text(self._component, 'name') or self._kind!r}"
+        return f"step {self._own_name or self._kind!r}"
+
+    @property
+    def _own_name(self) -> str:
+        return str(Attributes.get(self, "name") or "") or _text(self._component, "name")
+
+    @property
+    def _func(self) -> Callable[..., Step]:
+        """For `help()`, as notebooks have it: a function with the step's inputs as parameters."""
+
+        def make(**inputs: Any) -> Step:
+            return self(**inputs)
+
+        make.__name__ = make.__qualname__ = self.default_key
+        make.__doc__ = str(Attributes.get(self, "description") or "") or _text(self._component, "description")
+        names = [name for name in dict.fromkeys([*self._declared, *self._inputs]) if name.isidentifier()]
+        shown = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+        make.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]  # what `help()` looks at
+        return make
 
     def get(self, name: str, default: Any = None) -> Any:
         """A setting; what the step does not say itself, its component does."""
@@ -126,7 +146,6 @@ class Step(Attributes):
                 )
         made = copy.deepcopy(self)
         made._key = made._renamed = ""
-        made._path = []
         made._place = calling_place()
         made._inputs = Ports("input", self._owner, dict(made._inputs._members), make=made._make_input)
         made._outputs = Ports("output", self._owner, {}, make=made._make_output)
@@ -143,6 +162,13 @@ class Step(Attributes):
     def set_resources(self, **values: Any) -> None:
         """Set `resources`, such as `instance_count`."""
         self.resources.update(values)
+
+    def sweep(self, **more: Any) -> NoReturn:
+        """Raises UsageError: there is none."""
+        raise UsageError(
+            f"{self._owner}: steps that search hyperparameters are not carried out. Give the step its values itself, "
+            "or make a parallel step whose items are the values to try."
+        )
 
     def set_limits(self, **values: Any) -> None:
         """Set `limits`, such as `timeout`."""
@@ -250,11 +276,6 @@ def end_pipeline() -> None:
 def is_inside_pipeline() -> bool:
     """A pipeline's function is running."""
     return bool(_making)
-
-
-def steps_so_far() -> list[Step]:
-    """Those of the innermost pipeline whose function is running."""
-    return _making[-1]
 
 
 def _register(step: Step) -> None:

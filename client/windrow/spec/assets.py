@@ -43,6 +43,9 @@ class AssetLookup(NamedTuple):
     versions: Callable[[str, str], Collection[str]]
 
 
+NO_ASSETS = AssetLookup(lambda kind, name, version: None, lambda kind: (), lambda kind, name: ())
+"""That of no master and no state folder: nothing is registered."""
+
 OpenLookup: TypeAlias = Callable[[], AssetLookup]
 """Opens a registry; called when the first asset is met, so that other job files wait for no master."""
 

@@ -16,7 +16,17 @@ from windrow.spec.environment import read_environment
 from windrow.spec.expressions import expand_groups, references
 from windrow.spec.fields import INT_MAX
 from windrow.spec.nodes import Mapping, Scalar, is_null, shown
-from windrow.spec.reading import Context, Origin, StepCode, as_mapping, check_keys, origin_of, read_scalar, read_text
+from windrow.spec.reading import (
+    Context,
+    Origin,
+    Resolve,
+    StepCode,
+    as_mapping,
+    check_keys,
+    origin_of,
+    read_scalar,
+    read_text,
+)
 from windrow.spec.schema import LIMITS, RESOURCES
 from windrow.spec.task import check_references, code_folder
 
@@ -42,9 +52,11 @@ def read_command(
     input_state: Callable[[str], bool | None],
     compute: str,
     unpacked: str,
+    resolve: Resolve,
     context: Context,
 ) -> tuple[EffectiveStep, str]:
-    """The effective step, and its code folder (or NO_CODE). `unpacked` stands for the digest of its code.
+    """The effective step, and its code folder (or NO_CODE). `unpacked` stands for the digest of its code, `resolve`
+    gives the literals that its settings refer to.
 
     `input_state(name)` tells whether an input of the step has a value; None: the step has no such input.
     """
@@ -52,17 +64,20 @@ def read_command(
     code = entries.get("code")
     folder = NO_CODE if code is None or is_null(code) else code_folder(code, f"{key}.code", context)
     if folder and code is not None:
-        context.codes.append(StepCode(name, folder, code.place, f"{key}.code", variables=variables))
+        code_key = context.problems.as_spelled(f"{key}.code")
+        context.codes.append(StepCode(name, folder, code.place, code_key, variables=variables))
     command = _command(settings, f"{key}.command", outputs, input_state, context)
     resources = as_mapping(entries.get("resources"), f"{key}.resources", context)
     if resources is not None:
-        _check_resources(resources, f"{key}.resources", context)
+        _check_resources(resources, f"{key}.resources", resolve, context)
     limits = as_mapping(entries.get("limits"), f"{key}.limits", context)
     timeout_s, origin = INT_MAX, Origin("default")
     if limits is not None:
         check_keys(limits, LIMITS, f"{key}.limits", context)
         given = limits.entries.get("timeout")
-        value = None if is_null(given) else read_scalar(given, LIMITS["timeout"], f"{key}.limits.timeout", context)
+        value = (
+            None if is_null(given) else read_scalar(given, LIMITS["timeout"], f"{key}.limits.timeout", context, resolve)
+        )
         if given is not None and value is not None:
             timeout_s, origin = int(value), origin_of(given)
     context.origins[f"{key}.run_invocation_timeout_s"] = origin
@@ -113,10 +128,10 @@ def _command(
     return command.strip()
 
 
-def _check_resources(resources: Mapping, key: str, context: Context) -> None:
+def _check_resources(resources: Mapping, key: str, resolve: Resolve, context: Context) -> None:
     check_keys(resources, RESOURCES, key, context)
     count, key = resources.entries.get("instance_count"), f"{key}.instance_count"
     if count is None or is_null(count):
         return
-    if read_scalar(count, RESOURCES["instance_count"], key, context) not in (None, 1):
+    if read_scalar(count, RESOURCES["instance_count"], key, context, resolve) not in (None, 1):
         context.problems.warn(count, key, f"{shown(count)} has no effect: a command runs once, on one node.")

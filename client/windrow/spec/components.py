@@ -11,9 +11,20 @@ from typing import NamedTuple
 from windrow.spec.locations import absolute, parse_location
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, read_yaml, shown
 from windrow.spec.reading import Context, as_mapping, check_keys
-from windrow.spec.schema import COMMAND_COMPONENT, COMMAND_STEP, COMPONENT, STEP
+from windrow.spec.schema import (
+    COMMAND_COMPONENT,
+    COMMAND_STEP,
+    COMPONENT,
+    PIPELINE_COMPONENT,
+    PIPELINE_STEP,
+    STEP,
+)
 
-_TABLES = {"parallel": (STEP, COMPONENT), "command": (COMMAND_STEP, COMMAND_COMPONENT)}
+_TABLES = {
+    "parallel": (STEP, COMPONENT),
+    "command": (COMMAND_STEP, COMMAND_COMPONENT),
+    "pipeline": (PIPELINE_STEP, PIPELINE_COMPONENT),
+}
 """By type: the keys of a step, and those of its component."""
 
 MERGED_KEYS = {
@@ -43,17 +54,26 @@ MERGED_KEYS = {
         "identity",
         "is_deterministic",
     ),
+    "pipeline": ("jobs",),
 }
 """By type: what a step has from its component, where it says nothing itself."""
 
 
+FLOW = "is a prompt flow, which Windrow does not carry out; write what it does as the run() of a parallel step"
+
+
+def is_flow(component: Mapping) -> bool:
+    """Whether a component's file is that of a prompt flow, or of a run of one."""
+    return not {"nodes", "flow"}.isdisjoint(component.entries)
+
+
 class StepNodes(NamedTuple):
-    """A step as written. `type` is parallel or command.
+    """A step as written. `type` is parallel, command or pipeline.
 
     `settings` are those of step and component, merged; inputs and outputs are as given by the step and as declared by
     the component.
 
-    `inline_component` is the mark of a dumped pipeline, in which empty outputs are missing.
+    `inline_component` is the mark of a dumped pipeline, in which empty outputs are missing. `component` is as written.
     """
 
     place: Node
@@ -64,6 +84,7 @@ class StepNodes(NamedTuple):
     declared_outputs: dict[str, Node]
     inline_component: bool
     type: str = "parallel"
+    component: Mapping | None = None
 
 
 class Components:
@@ -96,17 +117,18 @@ class Components:
         return self._merge(step, component, isinstance(component_node, Mapping), key, step_type)
 
     def _type(self, step: Mapping, component: Mapping | None, key: str) -> str | None:
-        """`parallel` or `command`, from the step or its component. None, with an error, if it is neither."""
+        """`parallel`, `command` or `pipeline`, from the step or its component. None, with an error, if it is none."""
         written = step.entries.get("type")
         if is_null(written) and component is None:
             self._context.problems.error(
-                step, f"{key}.type", 'is missing; a step needs "type: parallel" or "type: command".'
+                step, f"{key}.type", 'is missing; a step needs "type: parallel", "type: command" or "type: pipeline".'
             )
             return None
         declared = component.entries.get("type") if component is not None else None
         # A component without a type is told by what it has.
-        is_command = component is not None and "command" in component.entries
-        wanted = _folded(declared) if not is_null(declared) else "command" if is_command else "parallel"
+        has = component.entries if component is not None else {}
+        told = "command" if "command" in has else "pipeline" if "jobs" in has else "parallel"
+        wanted = _folded(declared) if not is_null(declared) else told
         if not is_null(written):
             own = _folded(written)
             if component is not None and not is_null(declared) and own != wanted:
@@ -119,7 +141,9 @@ class Components:
             wanted, declared = own, written
         if wanted in _TABLES:
             return wanted
-        self._context.problems.error(declared or step, f"{key}.type", _other_type(wanted, key))
+        self._context.problems.error(
+            declared or step, f"{key}.type", _other_type(wanted, self._context.problems.as_spelled(key))
+        )
         return None
 
     def _merge(
@@ -134,11 +158,8 @@ class Components:
                 continue  # as the vendor's client writes it for who has said nothing
             if is_null(own):
                 entries[name] = given
-            elif isinstance(own, Mapping) and own.place.source.kind == "--set" and isinstance(given, Mapping):
-                # --set names single keys below it; those alone replace what the component says.
-                entries[name] = Mapping(
-                    given.place, {**given.entries, **own.entries}, {**given.key_places, **own.key_places}
-                )
+            else:
+                entries[name] = _with_sets(given, own)
         if component and not is_null(entries.get("identity")) and "identity" not in step.entries:
             self._context.problems.warn(
                 entries["identity"], f"{key}.identity", f"has no effect: {STEP['identity'].effect}."
@@ -158,6 +179,7 @@ class Components:
             declared_outputs=names(component, "outputs"),
             inline_component=inline_component,
             type=step_type,
+            component=component,
         )
 
     def _component(self, node: Node, key: str) -> Mapping | None:
@@ -191,12 +213,34 @@ class Components:
                 f"{shown(node)} {what} ({file}); give the path of the component's YAML file, relative to this file.",
             )
             return None
-        root = read_yaml(file, "component", self._context.problems)
-        return as_mapping(root, key, self._context)
+        root = as_mapping(read_yaml(file, "component", self._context.problems), key, self._context)
+        if root is not None and is_flow(root):
+            own_key = self._context.problems.as_spelled(key).removesuffix(".component")
+            self._context.problems.error(
+                node,
+                key,
+                f"{shown(node)} {FLOW}, or leave it out with --set {own_key}=null.",
+            )
+            return None
+        return root
 
 
 def _folded(node: Node | None) -> str:
     return node.text.strip().casefold() if isinstance(node, Scalar) else ""
+
+
+def _with_sets(given: Node, own: Node | None) -> Node:
+    """What a step says itself; --set names single keys below it, and those alone replace what the component says."""
+    if own is None or not isinstance(given, Mapping) or own.place.source.kind != "--set":
+        return own if own is not None else given
+    if not isinstance(own, Mapping):
+        # An input object keeps its type and mode when it is only pointed at other data.
+        is_pointed = isinstance(own, Scalar) and isinstance(own.value, str) and "path" in given.entries
+        return given._replace(entries={**given.entries, "path": own}) if is_pointed else own
+    entries = dict(given.entries)
+    for name, node in own.entries.items():
+        entries[name] = _with_sets(entries[name], node) if name in entries else node
+    return Mapping(given.place, entries, {**own.key_places, **given.key_places})
 
 
 def _with_code_in_task(component: Mapping) -> Mapping:
@@ -210,9 +254,9 @@ def _with_code_in_task(component: Mapping) -> Mapping:
 
 
 def _other_type(step_type: str, key: str) -> str:
-    if step_type in ("sweep", "automl", "spark", "pipeline", "import", "data_transfer", "finetuning"):
+    if step_type in ("sweep", "automl", "spark", "import", "data_transfer", "finetuning"):
         return (
-            f'steps of type "{step_type}" are not carried out, only "parallel" and "command"; do its work by hand, '
-            f"leave it out with --set {key}=null, and give the steps that read its outputs a path of their own."
+            f'steps of type "{step_type}" are not carried out, only "parallel", "command" and "pipeline"; do its work '
+            f"by hand, leave it out with --set {key}=null, and give steps that read its outputs a path of their own."
         )
-    return f'"{step_type}" is no step type; use "parallel" or "command".'
+    return f'"{step_type}" is no step type; use "parallel", "command" or "pipeline".'

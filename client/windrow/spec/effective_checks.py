@@ -25,8 +25,11 @@ def mismatches(job: EffectiveJob) -> Iterator[str]:
                 given.step not in steps or given.output not in steps[given.step].outputs
             ):
                 yield f"{key}.inputs: there is no output {given.output} of a step {given.step}"
-        if set(step.depends_on) != needed:
-            yield f"{key}.depends_on: must name exactly the steps whose outputs are read: {sorted(needed)}"
+        if not needed <= set(step.depends_on) <= steps.keys():
+            yield (
+                f"{key}.depends_on: must name the steps whose outputs are read, and no others than the job's: "
+                f"{sorted(needed)}"
+            )
         yield from _input_data(step, key)
         yield from _kind(step, key)
         if step.append_row_to is not None and step.append_row_to not in step.outputs:

@@ -27,14 +27,14 @@ from windrow.spec.effective import (
 )
 from windrow.spec.effective_checks import mismatches
 from windrow.spec.fields import INT_MAX, SIZE_MAX, TIMEOUT_S_MAX
+from windrow.spec.graph import STEPS_MAX
 from windrow.spec.locations import elsewhere, is_elsewhere, parse_location
-from windrow.spec.names import ASSET_NAME, JOB_NAME, NAME, is_asset_version, is_entry_script, is_file_name
+from windrow.spec.names import ASSET_NAME, JOB_NAME, NAME, STEP_NAME, is_asset_version, is_entry_script, is_file_name
 from windrow.spec.schema import DATA_TYPES, INPUT_MODES, OUTPUT_MODES
 from windrow.spec.to_csv import TO_CSV_REFUSED
 from windrow.storage.urls import BadUrl
 
 DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
-STEPS_MAX = 1000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
 
@@ -228,7 +228,7 @@ class _Reader(ValueReader):
             _with_later(value, "step"),
             key,
             {
-                "name": lambda name, at: self.matching(name, at, NAME, "a step name"),
+                "name": lambda name, at: self.matching(name, at, STEP_NAME, "a step name"),
                 "depends_on": self.list_of(self.text),
                 "code_digest": lambda digest, at: self.matching(digest, at, _DIGEST, "a sha256 in hexadecimal"),
                 "command": self.optional(self.text),

@@ -1,8 +1,11 @@
-"""Circles among steps that wait for each other."""
+"""Steps of a job: how many there may be, and circles among those that wait for each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+
+STEPS_MAX = 1000
+"""A job may have so many."""
 
 
 def find_cycle(waits_for: Mapping[str, Iterable[str]]) -> list[str]:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from windrow.spec.datastores import DEFAULT
 from windrow.spec.effective import DataInput, LiteralInput, StepInput
 from windrow.spec.expressions import Reference, has_expression, substitute, whole_reference
 from windrow.spec.fields import Field, parse_value
@@ -32,6 +33,7 @@ class Resolved(NamedTuple):
 
     `broken`: an error was noted, and nothing may be concluded from it. `own`: where it is data at a relative path,
     which is this machine's whatever machine the master is on, the key under which that is written; else "".
+    `missing`: the input of a pipeline that is a step to which no value was given, where that is why there is none.
     """
 
     value: StepInput | None
@@ -39,6 +41,7 @@ class Resolved(NamedTuple):
     broken: bool = False
     optional: bool = False
     own: str = ""
+    missing: tuple[Place, str] | None = None
 
 
 class InputSpec(NamedTuple):
@@ -241,11 +244,13 @@ def _data_elsewhere(
     if location.kind == "datastore" and context.embedded:
         name = datastore_name(path)
         if name not in context.datastores:
+            store = f", or {name}=s3://bucket/path" if name != DEFAULT else ""
+            which = repr(name) if name != DEFAULT else f"of the workspace, {name!r} here"
             context.problems.error(
                 node,
                 key,
-                f"{shown(node)} lies in the datastore {name!r}, which this run does not have; say where that is "
-                f"(windrow run --datastore {name}=PATH, or {name}=s3://bucket/path), give a local path or the address "
+                f"{shown(node)} lies in the datastore {which}, which this run does not have; say where that is "
+                f"(windrow run --datastore {name}=PATH{store}), give a local path or the address "
                 "of the store itself, or submit the job to a master that has the datastore (windrow job create).",
             )
             return None

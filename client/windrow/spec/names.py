@@ -7,6 +7,9 @@ import re
 JOB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 NAME = re.compile(r"[A-Za-z0-9_][\w-]{0,63}", re.ASCII)
 """Names of steps, inputs and outputs: they stand in expressions, which dots separate."""
+STEP_NAME_MAX = 128
+STEP_NAME = re.compile(rf"[A-Za-z0-9_][\w-]{{0,{STEP_NAME_MAX - 1}}}", re.ASCII)
+"""Names of steps in a job: those of a pipeline that is a step begin with its name, and two underscores."""
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 

@@ -40,8 +40,7 @@ def note_code(
     """For checks that look into the code."""
     if not isinstance(task, Mapping):
         return
-    key = f"jobs.{name}.task"
     code, entry = task.entries.get("code", task), task.entries.get("entry_script", task)
-    context.codes.append(
-        StepCode(name, folder, code.place, f"{key}.code", script, entry.place, f"{key}.entry_script", variables)
-    )
+    spelled = context.problems.as_spelled
+    code_key, script_key = spelled(f"jobs.{name}.task.code"), spelled(f"jobs.{name}.task.entry_script")
+    context.codes.append(StepCode(name, folder, code.place, code_key, script, entry.place, script_key, variables))

@@ -6,6 +6,7 @@ Reference: parallel-job.md, sections 1.4 and 6.3; client.md, rule 4 and section 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from windrow.spec.effective import DEFAULT_ROWS_FILE, StepOutput
@@ -69,25 +70,28 @@ def read_output(node: Node, key: str, context: Context) -> OutputSpec | None:
 
 
 def make_output(
-    step: OutputSpec,
-    declared: OutputSpec | None,
-    pipeline: OutputSpec | None,
+    given: Sequence[OutputSpec],
+    declared: Sequence[OutputSpec],
     key: str,
     place_name: str,
     context: Context,
 ) -> StepOutput:
-    """One output of a step, from what the step, its component and the pipeline say of it. Notes errors of its path.
+    """One output of a step. Notes errors of its path.
 
-    `place_name`: what its folder is called in the datastore that the pipeline names as the default one.
+    `given`: what the step, and the pipelines to whose outputs it is bound, say of it, from the inside out; `declared`:
+    what their components do. `place_name`: what its folder is called in the datastore that the pipeline names as the
+    default one.
     """
-    specs = [spec for spec in (step, declared, pipeline) if spec]
+    step, *pipelines = given
+    specs = [step, *declared, *pipelines]
+    ranked = [*given, *declared]
     types = [spec.type for spec in specs if spec.type]
     # A dumped step may say uri_folder where component and pipeline say uri_file: one that says file is right.
     kind = "uri_file" if "uri_file" in types else (types[0] if types else "uri_folder")
-    mode = next((spec.mode for spec in (step, pipeline, declared) if spec and spec.mode), "rw_mount")
-    named = next((spec for spec in (step, pipeline, declared) if spec and spec.asset_name), None)
+    mode = next((spec.mode for spec in ranked if spec.mode), "rw_mount")
+    named = next((spec for spec in ranked if spec.asset_name), None)
     asset = (named.asset_name, named.asset_version) if named else (None, None)
-    path_node = next((spec.path for spec in (step, pipeline, declared) if spec and spec.path), None)
+    path_node = next((spec.path for spec in ranked if spec.path), None)
     if path_node is None and context.default_datastore:
         folder = f"azureml://datastores/{context.default_datastore}/paths/azureml/${{{{name}}}}/{place_name}"
         return StepOutput(kind, mode, f"{folder}/{DEFAULT_ROWS_FILE}" if kind == "uri_file" else folder)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from windrow.spec.arguments import runtime_values
 from windrow.spec.bindings import Bindings
 from windrow.spec.command import read_command
-from windrow.spec.components import Components, StepNodes
+from windrow.spec.components import StepNodes
 from windrow.spec.division import (
     check_file_format,
     check_modes,
@@ -24,9 +24,12 @@ from windrow.spec.division import (
     table_digests,
 )
 from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, OutputInput
+from windrow.spec.expressions import Reference
 from windrow.spec.graph import find_cycle
 from windrow.spec.names import JOB_NAME
+from windrow.spec.nesting import read_graph
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.order import with_order
 from windrow.spec.origins import note_code, note_origins, note_pipeline_origins
 from windrow.spec.pipeline_settings import read_compute, read_pipeline_settings, read_reuse
 from windrow.spec.problems import Problem
@@ -36,7 +39,6 @@ from windrow.spec.reading import (
     StepCode,
     as_mapping,
     check_keys,
-    check_name,
     origin_of,
     read_text,
     read_text_map,
@@ -86,18 +88,22 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     context.job_name = _job_name(entries.get("name"), context)
     settings = read_pipeline_settings(pipeline, context)
     note_pipeline_origins(entries.get("settings"), context)
-    steps = _step_nodes(pipeline, context)
+    graph = read_graph(pipeline, context)
+    steps = graph.steps()
     bindings = Bindings(
         as_mapping(entries.get("inputs"), "inputs", context),
         as_mapping(entries.get("outputs"), "outputs", context),
-        steps,
+        graph,
         context,
     )
     bindings.read_outputs()
-    effective = [_step(name, nodes, bindings, context) for name, nodes in steps.items() if nodes]
+    for name in graph.members:
+        if name:
+            bindings.inputs_of(name)  # tells what is wrong with those of the pipelines in it
+    effective = [_step(name, nodes, bindings, context) for name, nodes in steps.items()]
     libraries = {step.name: _libraries(step, bindings, context) for step, _ in effective}
     code_folders = {step.name: folder for step, folder in effective}
-    made = [step for step, _ in effective]
+    made = with_order([step for step, _ in effective], graph, bindings.waits)
     _check_cycle(made, steps, context)
     _check_places(made, steps, context)
     if context.problems.errors:
@@ -128,10 +134,10 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
             if resolved is not None:
                 context.origins.setdefault(f"jobs.{step.name}.inputs.{name}", origin_of(resolved.place))
             if resolved is not None and resolved.own:
-                own_inputs[step.name, name] = resolved.own
+                own_inputs[step.name, name] = context.problems.as_spelled(resolved.own)
         for name in step.outputs:
             if (key := f"jobs.{step.name}.outputs.{name}") in context.own_outputs:
-                own_outputs[step.name, name] = key
+                own_outputs[step.name, name] = context.problems.as_spelled(key)
     warnings = tuple(context.problems.warnings)
     return LoadedJob(
         job, code_folders, warnings, context.origins, libraries, own_inputs, own_outputs, tuple(context.codes)
@@ -205,43 +211,19 @@ def _job_name(node: Node | None, context: Context) -> str | None:
     return name
 
 
-def _step_nodes(pipeline: Mapping, context: Context) -> dict[str, StepNodes | None]:
-    """All steps by name; None for one that cannot be read (its errors are noted)."""
-    node = pipeline.entries.get("jobs")
-    jobs = as_mapping(node, "jobs", context)
-    if jobs is None or not jobs.entries:
-        if is_null(node) or jobs is not None:
-            context.problems.error(
-                node or pipeline,
-                "jobs",
-                'holds no step; a job file needs at least one, with "type: parallel" or "type: command".',
-            )
-        return {}
-    components = Components(context)
-    steps: dict[str, StepNodes | None] = {}
-    for name, step_node in jobs.entries.items():
-        key = f"jobs.{name}"
-        check_name(name, "a step", jobs.key_places[name], key, context)
-        if name in context.broken_steps:
-            steps[name] = None
-            continue
-        step = as_mapping(step_node, key, context)
-        if step is None and is_null(step_node):
-            needed = '"type: parallel", input_data and task, or "type: command" and command'
-            context.problems.error(step_node, key, f"is empty; a step needs {needed}.")
-        steps[name] = components.step_nodes(step, key) if step else None
-    return steps
-
-
 def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> tuple[EffectiveStep, str]:
     key = f"jobs.{name}"
     inputs = bindings.inputs_of(name)
     entries = nodes.settings.entries
+
+    def literal(reference: Reference) -> str:
+        return bindings.literal(name, reference)
+
     variables = read_text_map(
         entries.get("environment_variables"),
         f"{key}.environment_variables",
         context,
-        lambda reference: bindings.literal(name, reference),
+        literal,
     )
     for variable in variables:
         if not variable or "=" in variable or "\0" in variable + variables[variable]:
@@ -251,19 +233,19 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
                 f'"{variable}" is no name of a variable, or its value holds a NUL.',
             )
     outputs = bindings.outputs_of(name)
-    compute = read_compute(entries.get("compute"), f"{key}.compute", context) or context.default_compute
 
     def input_state(wanted: str) -> bool | None:
         return bindings.input_state(name, wanted)
 
+    compute = read_compute(entries.get("compute"), f"{key}.compute", context, literal) or context.default_compute
     note_origins(key, entries, context)
     reuse = read_reuse(entries.get("is_deterministic"), key, context) and bool(outputs)
     if nodes.type == "command":
         command, folder = read_command(
-            name, nodes.settings, variables, inputs, outputs, input_state, compute, _UNPACKED, context
+            name, nodes.settings, variables, inputs, outputs, input_state, compute, _UNPACKED, literal, context
         )
         return command._replace(reuse=reuse), folder
-    settings = StepSettings(key, context, lambda reference: bindings.literal(name, reference))
+    settings = StepSettings(key, context, literal)
     settings.read_keys(nodes.settings)
     task = read_task(entries.get("task"), nodes.place, f"{key}.task", outputs, input_state, context)
     if task.arguments_place:
@@ -325,19 +307,18 @@ def _libraries(step: EffectiveStep, bindings: Bindings, context: Context) -> tup
     return (*read, "pyarrow") if step.rows.format == "parquet" and "pyarrow" not in read else read
 
 
-def _check_cycle(made: list[EffectiveStep], steps: dict[str, StepNodes | None], context: Context) -> None:
+def _check_cycle(made: list[EffectiveStep], steps: dict[str, StepNodes], context: Context) -> None:
     cycle = find_cycle({step.name: step.depends_on for step in made})
-    nodes = steps.get(cycle[0]) if cycle else None
-    if cycle and nodes:
+    if cycle:
         circle = " -> ".join(cycle)
         context.problems.error(
-            nodes.place,
+            steps[cycle[0]].place,
             f"jobs.{cycle[0]}",
-            f"waits for itself: {circle} (each reads an output of the next); remove one of these bindings.",
+            f"waits for itself: {circle} (each waits for what the next one writes); remove one of these bindings.",
         )
 
 
-def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes | None], context: Context) -> None:
+def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes], context: Context) -> None:
     """Two outputs in one place would overwrite each other, and an output in the place of an input would destroy it."""
     taken: dict[str, str] = {}
     read_from = {
@@ -349,8 +330,6 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes | None],
     for step in made:
         nodes = steps[step.name]
         for name, output in step.outputs.items():
-            if nodes is None:
-                continue
             place, key = nodes.outputs.get(name, nodes.place), f"jobs.{step.name}.outputs.{name}"
             context.origins[key] = origin_of(place)
             if output.path is None:

@@ -8,7 +8,7 @@ from windrow.spec.datastores import DEFAULT
 from windrow.spec.locations import DEFAULT_DATASTORES
 from windrow.spec.names import NAME
 from windrow.spec.nodes import Mapping, Node, is_null, shown
-from windrow.spec.reading import Context, as_mapping, check_keys, origin_of, read_scalar, read_text
+from windrow.spec.reading import Context, Resolve, as_mapping, check_keys, origin_of, read_scalar, read_text
 from windrow.spec.schema import PIPELINE_SETTINGS, STEP
 
 ANY_NODE = ("local", "serverless")
@@ -65,12 +65,12 @@ def read_reuse(node: Node | None, key: str, context: Context) -> bool:
     return given is True or (given is None and context.force_rerun is False)
 
 
-def read_compute(node: Node | None, key: str, context: Context) -> str:
+def read_compute(node: Node | None, key: str, context: Context, resolve: Resolve | None = None) -> str:
     """The name of a pool of nodes; "" for any node.
 
     `azureml:<name>` and a long id (`/subscriptions/…/computes/<name>`) mean the same; `local` and `serverless` no pool.
     """
-    text = read_text(node, key, context)
+    text = read_text(node, key, context, resolve)
     if node is None or text is None:
         return ""
     name = text.strip().removeprefix("azureml:").rstrip("/").rpartition("/")[2]

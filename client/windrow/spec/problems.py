@@ -58,22 +58,23 @@ class Problems:
         self.errors: list[Problem] = []
         self.warnings: list[Problem] = []
         self.spelled: dict[str, str] = {}
-        """How the user spells the keys that are read, where it is another spelling (v1, Python): prefix by prefix."""
+        """How the user spells the keys that are read, where otherwise (v1, steps of steps): prefix by prefix."""
 
     def error(self, place: Place | Node, key: str, message: str) -> None:
         """Notes what keeps the job from running; the same problem of the same place counts once."""
-        _note(self.errors, place, self._as_spelled(key), message)
+        _note(self.errors, place, self.as_spelled(key), message)
 
     def warn(self, place: Place | Node, key: str, message: str) -> None:
         """Notes what is accepted but has no effect, or not the one a reader may expect."""
-        _note(self.warnings, place, self._as_spelled(key), message)
+        _note(self.warnings, place, self.as_spelled(key), message)
 
     def raise_errors(self) -> None:
         """Raises `JobFileError` if there is an error."""
         if self.errors:
             raise JobFileError(self.errors)
 
-    def _as_spelled(self, key: str) -> str:
+    def as_spelled(self, key: str) -> str:
+        """A key as the user spells it."""
         known, rest = key, ""
         while self.spelled and known:
             if known in self.spelled:

@@ -114,6 +114,21 @@ COMPONENT: dict[str, Field] = {**_PARALLEL, **_IN_COMPONENT}
 COMMAND_STEP: dict[str, Field] = {**_COMMAND, **_IN_STEP}
 COMMAND_COMPONENT: dict[str, Field] = {**_IN_COMPONENT, **_COMMAND}
 
+_OF_ITS_STEPS = "a pipeline that is a step has none itself; set it for the steps in it"
+_OF_THE_JOB = "as in Azure ML those of the job count, not those of a pipeline that is a step of it; set it in the job"
+
+_INNER_PIPELINE: dict[str, Field] = {
+    **{name: Field("node", effect=_OF_ITS_STEPS) for name in (*STEP, *COMMAND_STEP) if name not in _ANY_STEP},
+    **_ANY_STEP,
+    **{name: Field("node", effect=_OF_ITS_STEPS) for name in ("resources", "environment_variables")},
+    "jobs": _NODE,
+    "settings": Field("node", effect=_OF_THE_JOB),
+    "compute": Field("node", effect=f"{_OF_THE_JOB} (settings.default_compute), or for the steps in it"),
+    "experiment_name": Field("text", effect=_OF_THE_JOB),
+}
+PIPELINE_STEP: dict[str, Field] = {**_INNER_PIPELINE, "component": _NODE}
+PIPELINE_COMPONENT: dict[str, Field] = {**_INNER_PIPELINE, "version": _NODE, "creation_context": _NODE, "id": _NODE}
+
 LIMITS: dict[str, Field] = {"timeout": Field("int", 1, INT_MAX, unit="seconds")}
 
 RETRY_SETTINGS: dict[str, Field] = {

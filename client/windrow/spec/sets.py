@@ -7,10 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from windrow.spec.nesting import SEPARATOR
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Source, is_null, parse_yaml, shown
 from windrow.spec.nodes import Sequence as ListNode
 from windrow.spec.problems import Problems, did_you_mean, listed
-from windrow.spec.schema import INPUT, OUTPUT, PIPELINE, PIPELINE_SETTINGS, RESOURCES, RETRY_SETTINGS, STEP, TASK
+from windrow.spec.schema import (
+    COMMAND_STEP,
+    INPUT,
+    OUTPUT,
+    PIPELINE,
+    PIPELINE_SETTINGS,
+    PIPELINE_STEP,
+    RESOURCES,
+    RETRY_SETTINGS,
+    STEP,
+    TASK,
+)
 
 _ANY: tuple[str, ...] = ("*",)
 
@@ -96,6 +108,9 @@ def _complaint(root: Node, path: Sequence[str]) -> str:
         known = list(_known_below(path[:index], root))
         if known != list(_ANY) and name not in known:
             where = ".".join(path[:index]) or "a job file"
+            outer, inside, inner = name.partition(SEPARATOR)
+            if inside and list(path[:index]) == ["jobs"] and outer in known:
+                return f"is set as jobs.{outer}.jobs.{inner}: by its name in the pipeline that the step {outer} is."
             return f'there is no "{name}" in {where}.{did_you_mean(name, known)} There are: {listed(known)}.'
         node = None
     return ""
@@ -117,7 +132,7 @@ def _known_below(path: Sequence[str], root: Node) -> Iterable[str]:
         case ["outputs", _]:
             return OUTPUT
         case ["jobs", _]:
-            return STEP
+            return {**STEP, **COMMAND_STEP, **PIPELINE_STEP}
         case ["jobs", step, "inputs" | "outputs" as what]:
             # Names may come from the component, which is read later.
             has_component = bool(_names(root, ["jobs", step, "component"])) or "component" in _names(
@@ -135,7 +150,7 @@ def _known_below(path: Sequence[str], root: Node) -> Iterable[str]:
         case ["jobs", _, "task"]:
             return TASK
         case (
-            ["jobs", _, "component", *_]
+            ["jobs", _, "component" | "jobs", *_]
             | ["tags"]
             | ["properties"]
             | ["jobs", _, "environment_variables" | "tags" | "properties"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from windrow.spec.mltable import FILE_NAME
+from windrow.spec.nesting import full_name
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Source, is_null, source_label
 from windrow.spec.pipeline import LoadedJob, read_pipeline
 from windrow.spec.problems import Problem
@@ -30,9 +31,16 @@ def is_component(root: Node) -> bool:
         return False
     written = root.entries.get("type")
     if isinstance(written, Scalar) and not is_null(written):
-        return written.text.strip().casefold() in COMPONENT_TYPES
+        kind = written.text.strip().casefold()
+        return kind in COMPONENT_TYPES or (kind == "pipeline" and _is_pipeline_component(root))
     others = {"jobs", "pipeline", "parallel_run_config"}
     return others.isdisjoint(root.entries) and not {"task", "command"}.isdisjoint(root.entries)
+
+
+def _is_pipeline_component(root: Mapping) -> bool:
+    """Whether a pipeline says that it is a step of others, and no job."""
+    schema = root.entries.get("$schema")
+    return "version" in root.entries or (isinstance(schema, Scalar) and "pipelinecomponent" in schema.text.casefold())
 
 
 def read_component(file: str, root: Mapping) -> tuple[LoadedJob | None, Context]:
@@ -120,7 +128,8 @@ def _is_ours(problem: Problem, left: list[Problem]) -> bool:
 
 
 def _renamed(problem: Problem) -> Problem:
-    return problem._replace(key=_short(problem.key), message=problem.message.replace(f"jobs.{_STEP}.", ""))
+    message = problem.message.replace(f"jobs.{_STEP}.", "").replace(full_name(_STEP, ""), "")
+    return problem._replace(key=_short(problem.key), message=message)
 
 
 def _short(key: str) -> str:

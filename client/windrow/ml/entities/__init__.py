@@ -14,8 +14,17 @@ from windrow.ml.entities.resources import (
     ResourceConfiguration,
     RetrySettings,
 )
+from windrow.ml.entities.services import (
+    JobService,
+    JupyterLabJobService,
+    SshJobService,
+    TensorBoardJobService,
+    VsCodeJobService,
+)
 
 if TYPE_CHECKING:
+    from windrow.ml.command_step import command as CommandComponent
+    from windrow.ml.parallel import parallel_run_function as ParallelComponent
     from windrow.ml.pipeline_job import PipelineJob
     from windrow.ml.steps import Step
 
@@ -26,23 +35,35 @@ __all__ = [
     "Asset",
     "BuildContext",
     "Command",
+    "CommandComponent",
     "Component",
     "Compute",
     "Data",
     "Environment",
     "JobResourceConfiguration",
+    "JobService",
+    "JupyterLabJobService",
     "ManagedIdentityConfiguration",
     "Model",
     "Parallel",
+    "ParallelComponent",
     "PipelineJob",
     "PipelineJobSettings",
     "ResourceConfiguration",
     "RetrySettings",
+    "SshJobService",
     "Step",
+    "TensorBoardJobService",
     "UserIdentityConfiguration",
+    "VsCodeJobService",
 ]
 
-_LAZY = {"PipelineJob": "windrow.ml.pipeline_job", "Step": "windrow.ml.steps"}
+_LAZY = {
+    "CommandComponent": ("windrow.ml.command_step", "command"),
+    "ParallelComponent": ("windrow.ml.parallel", "parallel_run_function"),
+    "PipelineJob": ("windrow.ml.pipeline_job", "PipelineJob"),
+    "Step": ("windrow.ml.steps", "Step"),
+}
 _STEPS = ("Command", "Component", "Parallel")
 """What the vendor has classes for is all a `Step` here."""
 
@@ -55,4 +76,5 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_LAZY[name]), name)
+    module, attribute = _LAZY[name]
+    return getattr(import_module(module), attribute)

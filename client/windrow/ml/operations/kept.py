@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from windrow.errors import NotFound
 from windrow.ml.entities import Environment
 from windrow.ml.environments import find_environment
 from windrow.ml.steps import Step
+
+Component = Step | Callable[..., Any]
+"""What is called to make a step: a component, or a function under @pipeline."""
 
 
 class EnvironmentOperations:
@@ -51,15 +54,19 @@ class ComponentOperations:
     """`MLClient.components`: kept for as long as this client lives."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Step] = {}
+        self._known: dict[tuple[str, str], Component] = {}
 
-    def create_or_update(self, component: Step, *, version: str | None = None, **more: Any) -> Step:
-        """Keep a component under its name and version ("1" where it says none)."""
-        name = str(component.get("name") or component.default_key)
-        self._known[name, str(version or component.get("version") or "1")] = component
+    def create_or_update(self, component: Component, *, version: str | None = None, **more: Any) -> Component:
+        """Keep a component under its name and version ("1" where it says none), or a function under @pipeline."""
+        if isinstance(component, Step):
+            name = str(component.get("name") or component.default_key)
+            version = version or component.get("version")
+        else:
+            name = component.__name__
+        self._known[name, str(version or "1")] = component
         return component
 
-    def get(self, name: str, version: str | None = None, label: str | None = None) -> Step:
+    def get(self, name: str, version: str | None = None, label: str | None = None) -> Component:
         """One that was kept, the last without a version. Raises NotFound."""
         fitting = [made for (n, v), made in self._known.items() if n == name and version in (None, v)]
         if not fitting:
@@ -69,6 +76,6 @@ class ComponentOperations:
             )
         return fitting[-1]
 
-    def list(self, name: str | None = None, **more: Any) -> Iterator[Step]:
+    def list(self, name: str | None = None, **more: Any) -> Iterator[Component]:
         """Those that were kept."""
         return iter([made for (n, _), made in self._known.items() if name in (None, n)])
