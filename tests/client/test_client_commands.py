@@ -83,7 +83,7 @@ def test_list_and_show_tell_the_same_as_json_and_as_text(fleet: Fleet, job_id: s
     assert job_id in [job["job_id"] for job in listed]
     shown = json.loads(command(fleet, "job", "show", job_id, "-o", "json").stdout)
     assert shown["state"] == "completed_with_failures"
-    assert shown["steps"][0]["items"] == {"total": 4, "ok": 3, "failed": 1, "cancelled": 0}
+    assert shown["steps"][0]["items"] == {"total": 4, "ok": 3, "failed": 1, "cancelled": 0, "taken_over": 0}
     assert shown["document"]["steps"][0]["entry_script"] == "score.py"
     text = command(fleet, "job", "show", job_id).stdout
     assert "completed_with_failures" in text

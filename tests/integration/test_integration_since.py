@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import subprocess
 import time
@@ -57,6 +58,10 @@ class SinceRun(EmbeddedRun):
     def rows(self) -> list[str]:
         return self.output.read_text().splitlines()
 
+    def windrow(self, *arguments: str) -> str:
+        """What a command prints."""
+        return subprocess.run([WINDROW, *arguments], cwd=self.folder, capture_output=True, text=True, check=True).stdout
+
     def job_ids(self) -> list[str]:
         """Of all runs, in their order."""
         database = f"file:{self.state}/windrow.db?mode=ro"
@@ -88,15 +93,16 @@ def test_the_next_run_does_what_is_new_has_changed_or_failed(run: SinceRun) -> N
     expected = {f"f{at:05} {at}" for at in (1, 2, 3, 4, 6, 7, 8)} | {"f00000 changed", "f00005 mended", "new new"}
     assert len(run.rows()) == 10 and set(run.rows()) == expected
     assert "are taken over: 4 files; 6 are new" in text
+    assert "10 items in 5 mini-batches (2 taken over)" in text
     code, text = run.run("--since", "last")
     assert code == 0, text
     assert run.take_ran() == {} and set(run.rows()) == expected
-    assert "are taken over: 10 files; 0 are new" in text
+    assert "are taken over: 10 files; 0 are new" in text and "items/s" not in text
     second, third = run.job_ids()[-2:]
-    shown = subprocess.run(
-        [WINDROW, "mb", "show", third, "0"], cwd=run.folder, capture_output=True, text=True, check=True
-    )
-    assert f"taken over from job {second}: it did not run" in shown.stdout
+    told = json.loads(run.windrow("job", "show", second, "-o", "json"))["steps"][0]
+    assert (told["items"]["ok"], told["items"]["taken_over"], told["mini_batches"]["taken_over"]) == (10, 4, 2)
+    assert "TAKEN OVER" in run.windrow("job", "show", second)
+    assert f"taken over from job {second}: it did not run" in run.windrow("mb", "show", third, "0")
     result = (run.state / "jobs" / third / "logs" / "score" / "job_result.txt").read_text()
     assert "10: 10 ok, 0 failed" in result
     # Without the option, all of it runs.

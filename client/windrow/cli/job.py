@@ -312,6 +312,7 @@ def _print_job(job: Job) -> None:
     ]
     print_fields([(name, value) for name, value in fields if value])
     out("")
+    taken_over = any(step.mini_batches.taken_over for step in job.steps)
     print_table(
         (
             "STEP",
@@ -323,6 +324,7 @@ def _print_job(job: Job) -> None:
             ">QUEUED",
             ">LEASED",
             ">DONE",
+            *([">TAKEN OVER"] if taken_over else []),
             ">RETRIES",
             ">ROWS",
             "WHY",
@@ -338,6 +340,7 @@ def _print_job(job: Job) -> None:
                 f"{step.mini_batches.queued:,}",
                 f"{step.mini_batches.leased:,}",
                 f"{step.mini_batches.done:,}",
+                *([f"{step.mini_batches.taken_over:,}"] if taken_over else []),
                 f"{step.retries:,}",
                 f"{step.rows:,}",
                 # What has ended the job is told at the end, once.
