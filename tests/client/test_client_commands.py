@@ -314,6 +314,11 @@ def test_a_dry_run_against_a_master_submits_nothing(fleet: Fleet, job_id: str) -
     assert step["division"]["mini_batches"] == len(CONTENTS)
     # The master sees this folder: the data stays where it is.
     assert step["inputs"]["data"]["place"] == str(fleet.workspace.folder / "data")
+    done = command(fleet, "job", "create", "job.yml", "--dry-run", "--since", job_id, "-o", "json")
+    document = json.loads(done.stdout)
+    (step,) = document["steps"]
+    assert (document["since"], step["division"]["taken_over"]) == (job_id, None)
+    assert any(f"since job {job_id} is taken over" in note for note in step["notes"])
     absolute = f"inputs.data.path={fleet.workspace.folder / 'data'}"
     done = command(fleet, "job", "create", "job.yml", "--dry-run", "--set", absolute)
     assert done.returncode == 0 and "the master divides it" in done.stdout

@@ -22,7 +22,6 @@ from windrow.cli.options import (
     State,
     guarded,
     open_client,
-    refuse_since,
     warn_read_only,
 )
 from windrow.cli.place import place_options
@@ -69,13 +68,14 @@ def create(
 
     Data at relative paths goes along, unless the master sees the same folder. Broken off, the same command goes on.
     """
-    refuse_since(dry_run=dry_run, since=since)
     with open_client(master, state, live=True) as client:
         if dry_run:
             from windrow.cli.dry_run import dry_create
 
             as_json = output is OutputForm.JSON
-            return dry_create(client, str(file), sets=sets or (), name=name, priority=priority, as_json=as_json)
+            return dry_create(
+                client, str(file), sets=sets or (), name=name, priority=priority, since=since, as_json=as_json
+            )
         with UploadDisplay(quiet=output is OutputForm.JSON) as display:
             job = client.submit(
                 file, sets=sets or (), name=name, priority=priority, since=since, on_upload=display.show
