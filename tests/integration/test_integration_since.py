@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 from embedded_run import WINDROW, EmbeddedRun, check_counts, wait_until
+from windrow.spec import EffectiveJob
+from windrow_master.shell.earlier import EarlierJobs
+from windrow_master.store.reopening import ReopenedJob, Reopening
+from windrow_master.store.sqlite import SqliteStore
 
 SCRIPT = """
 import os, time
@@ -204,3 +208,18 @@ def test_what_cannot_be_taken_over_is_told_before_anything_runs(run: SinceRun) -
     assert code == 2 and "output 'more' lies in that job's own folder" in text, text
     assert run.take_ran() == {}
     assert check_counts(run)["succeeded"] == 4
+
+
+def test_nothing_is_taken_over_from_a_step_that_has_begun_anew_meanwhile(run: SinceRun) -> None:
+    assert run.run()[0] == 0
+    (before,) = run.job_ids()
+    with contextlib.closing(SqliteStore.open(run.state, reserve_bytes=0)) as store:
+        jobs, job = EarlierJobs(store.reader(), run.state), store.reader().job_by_id(before)
+        assert job is not None
+        (step,) = EffectiveJob.from_json(job.document).steps
+        found = jobs.find(step._replace(resume_from=before))
+        assert found is not None
+        assert [taken.mini_batch for taken in jobs.outcomes(found, [(7, 0), (8, 1)])] == [7, 8]
+        anew = {found.row.step_id: Reopening.RESUMED}
+        store.reopen(ReopenedJob(job.job_key, job.generation, job.document, job.run_digest, anew))
+        assert jobs.outcomes(found, [(7, 0), (8, 1)]) == ()

@@ -39,6 +39,7 @@ class EarlierStep(NamedTuple):
 
     job_id: str
     began: float
+    generation: int
     row: StepRow
     folder: Path
 
@@ -78,7 +79,8 @@ class EarlierJobs:
             )
         before, row = self._counterpart(job, step)
         _check_alike(step, before, job.job_id)
-        return EarlierStep(job.job_id, job.create_time, row, step_folder(self._state_folder, job.job_id, row.step_id))
+        folder = step_folder(self._state_folder, job.job_id, row.step_id)
+        return EarlierStep(job.job_id, job.create_time, job.generation, row, folder)
 
     def write_index(self, earlier: EarlierStep, path: Path) -> None:
         """List the mini-batches that may be taken over, in their order. Raises OSError, StoreError."""
@@ -95,10 +97,13 @@ class EarlierJobs:
     def outcomes(self, earlier: EarlierStep, wanted: Sequence[tuple[int, int]]) -> tuple[TakenOver, ...]:
         """Outcomes for pairs of a new mini-batch and that of `earlier` that it is, ascending.
 
-        One whose rows are gone is left out: it runs again. Raises StoreError.
+        One whose rows are gone is left out: it runs again. So are all, once that job has been retried: a step of it
+        that begins from nothing divides anew, and its mini-batches are others. Raises StoreError.
         """
         lengths: dict[str, int] = {}
-        return tuple(self._outcomes(earlier, wanted, lengths))
+        found = tuple(self._outcomes(earlier, wanted, lengths))
+        job = self._reader.job_by_id(earlier.job_id) if found else None
+        return found if job is not None and job.generation == earlier.generation else ()
 
     def _outcomes(
         self, earlier: EarlierStep, wanted: Sequence[tuple[int, int]], lengths: dict[str, int]
