@@ -111,15 +111,16 @@ class MasterService:
         finisher = Finisher(store.reader(), store.record_output, store.incarnation, assets.register)
         default = config.datastores.get("default")
         reporter = Reporter(store.reader(), store.incarnation, config.state, embedded=config.embedded)
-        earlier = EarlierJobs(store.reader(), config.state)
+        artifacts = ArtifactFolder(config.state / "artifacts")
+        data = PlacedData(artifacts, default, config.state / UPLOADS)
+        earlier = EarlierJobs(store.reader(), config.state, data)
         carrier = Carrier(
             core, config.state, config.outputs, places, readable, finisher, watchers, earlier, default, reporter
         )
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
-        artifacts = ArtifactFolder(config.state / "artifacts")
-        uploads = ArtifactService(artifacts, PlacedData(artifacts, default), datastores)
+        uploads = ArtifactService(artifacts, data, datastores)
         submissions = Submissions(
             jobs,
             artifacts,

@@ -114,19 +114,25 @@ class TakingOver:
             done = position["earlier"]
             assert self._start is not None
             self.recipes_bytes = self._start.recipes_bytes
-        why = self._why_nothing()
+        uploaded = self._earlier.in_common(self._reader)
+        why = self._why_nothing(uploaded=uploaded is not None)
         if why:
             self._emitter.warn(f"Of job {self._earlier.job_id} nothing is taken over: {why}. All files run.")
+            self._note_names()
             return True
         there = {name for one in self._lists for entry in one.entries for name in self._listed(entry)}
+        left = len(there)
+        if uploaded is not None:
+            there = {name for name in uploaded if name in there}
         for number, one in enumerate(self._earlier.mini_batches(done), done):
             names = one.recipe.split(b"\0")
-            if one.mini_batch != NONE and all(name in there and self._is_unchanged(name) for name in names):
+            if one.mini_batch != NONE and all(
+                name in there and (uploaded is not None or self._is_unchanged(name)) for name in names
+            ):
                 end = self._journal.recipes.length + len(one.recipe) + 1
                 self._emitter.add_earlier(len(names), one.recipe, end, one.mini_batch)
                 self.recipes_bytes = end
             self._emitter.frontier = {"entry": -1, "earlier": number + 1}
-        left = len(there)
         # Names by the million: not twice.
         del there
         self._note_names()
@@ -137,10 +143,11 @@ class TakingOver:
         )
         return True
 
-    def _why_nothing(self) -> str:
+    def _why_nothing(self, *, uploaded: bool) -> str:
+        """`uploaded`: the lists are of uploads, and alike."""
         if any(one.steps is not None for one in self._lists):
             return "the steps of an MLTable file choose among its files"
-        if self._earlier.reads_alike(self._reader):
+        if uploaded or self._earlier.reads_alike(self._reader):
             return ""
         if any(one.given.type == "mltable" for one in self._lists):
             return "its MLTable file names other files"

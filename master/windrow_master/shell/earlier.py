@@ -18,6 +18,7 @@ from windrow_master.core.commands import TakenOver
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import MiniBatchState
+from windrow_master.placed_data import PlacedData
 from windrow_master.shell.preparation import step_folder
 from windrow_master.store.protocol import StoreReader
 
@@ -42,6 +43,8 @@ class EarlierStep(NamedTuple):
     generation: int
     row: StepRow
     folder: Path
+    uploads: dict[str, str] | None
+    """As `PlacedData.told`."""
 
     def request(self, index: Path, reader: bytes | None) -> dict[str, Any]:
         """What the planner is told. `index` is written by `write_index`; `reader` is the new step's, if pinned."""
@@ -52,13 +55,16 @@ class EarlierStep(NamedTuple):
             "reader": (self.row.reader or b"{}").decode(),
             "alike": None if reader is None else reader == self.row.reader,
             "began": self.began,
+            "uploads": self.uploads,
         }
 
 
 class EarlierJobs:
     """Finds steps of earlier jobs, and what they have done."""
 
-    def __init__(self, reader: StoreReader, state_folder: Path) -> None:
+    def __init__(self, reader: StoreReader, state_folder: Path, uploads: PlacedData | None = None) -> None:
+        """`uploads`: data of clients; None: there is none."""
+        self._uploads = None if uploads is None else uploads.told()
         self._reader = reader
         self._state_folder = state_folder
 
@@ -80,7 +86,7 @@ class EarlierJobs:
         before, row = self._counterpart(job, step)
         _check_alike(step, before, job.job_id)
         folder = step_folder(self._state_folder, job.job_id, row.step_id)
-        return EarlierStep(job.job_id, job.create_time, job.generation, row, folder)
+        return EarlierStep(job.job_id, job.create_time, job.generation, row, folder, self._uploads)
 
     def write_index(self, earlier: EarlierStep, path: Path) -> None:
         """List the mini-batches that may be taken over, in their order. Raises OSError, StoreError."""
