@@ -233,3 +233,48 @@ def test_planners_started_again_go_on_with_what_two_uploads_have_in_common(tmp_p
     both = [text[one.recipe_offset :][: one.recipe_length] for one in [*said[1], *again.mini_batches]]
     listed = sorted(name for recipe in both for name in recipe.split(b"\0"))
     assert listed == sorted(os.fsencode(path.name) for path in data.iterdir())
+
+
+def table_of(data: Path, *files: str) -> None:
+    (data / "MLTable").write_text(json.dumps({"paths": [{"file": f"./{name}"} for name in files]}))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "taken"),
+    [
+        ("a b c d", "a b c d", [0, 1]),
+        ("a b c a d e", "a b c d e", [0, 2]),
+        ("a b c d", "a b c d a", [1]),
+        ("a b a b c d", "a b a b c d", [2]),
+        ("a a b c", "a b c", [1]),
+    ],
+)
+def test_files_that_are_listed_more_than_once_come_as_often_as_they_are_listed(
+    tmp_path: Path, before: str, now: str, taken: list[int]
+) -> None:
+    data = tmp_path / "data"
+    write(data, **dict.fromkeys("abcde", "x"))
+    table_of(data, *before.split())
+    first = plan(tmp_path / "first", data, "mltable", 2)
+    given = earlier_of(tmp_path / "first", first)
+    table_of(data, *now.split())
+    second = plan(tmp_path / "second", data, "mltable", 2, earlier=given)
+    assert [one.before for one in second.mini_batches if one.before >= 0] == taken
+    assert sorted(name.decode() for one in names(second) for name in one) == sorted(now.split())
+
+
+def test_a_planner_that_is_started_again_takes_no_file_twice(tmp_path: Path) -> None:
+    data, listed = tmp_path / "data", [f"f{at:03}" for at in range(300)]
+    write(data, **dict.fromkeys(listed, "x"))
+    table_of(data, *listed, *listed[:2])
+    first = plan(tmp_path / "first", data, "mltable", 2)
+    given = earlier_of(tmp_path / "first", first)
+    table_of(data, *listed)
+    planner = Planner(tmp_path / "step", data, "mltable", 2, earlier=given)
+    said = planner.message()
+    assert said is not None and not said[0]["to"]["done"]
+    planner.close(kill=True)
+    again = plan(tmp_path / "step", data, "mltable", 2, checkpoint=said[0]["to"], earlier=given)
+    both = [*said[1], *again.mini_batches]
+    assert [one.before for one in both] == list(range(150))
+    assert sum(one.item_count for one in both) == 300
