@@ -8,6 +8,7 @@ of any other kind are refused, and no header makes it take more than PAX_BYTES_M
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -72,6 +73,7 @@ def unpack(
     preamble: bytes = b"",
     for_all: bool = False,
     on_bytes: Callable[[int], None] = lambda done: None,
+    on_file: Callable[[bytes, bytes, os.stat_result], None] | None = None,
 ) -> None:
     """Unpacks an archive into `folder`, which must not exist yet or be empty.
 
@@ -79,7 +81,8 @@ def unpack(
     raises ArchiveError, which calls it `what`. What was unpacked until then stays: the caller removes the folder.
     Whether the archive is the one that its digest names is for the caller to verify. `preamble`: how it must begin;
     `for_all`: everybody may read what is unpacked, whatever the umask; `on_bytes` is told again and again how many
-    bytes of the archive are done. Raises OSError.
+    bytes of the archive are done; `on_file` of each file, when it is written: its name, the sha256 of its content, and
+    its status. Raises OSError.
     """
     target = os.fsencode(folder)
     os.makedirs(target, exist_ok=True)
@@ -95,7 +98,7 @@ def unpack(
             raise OtherKind(f"the {what} {archive} is refused: it is an archive of another kind.")
         try:
             members = _members(file, len(preamble), what)
-            _unpack_members(members, file, target, limits, what, for_all=for_all, on_bytes=on_bytes)
+            _unpack_members(members, file, target, limits, what, for_all=for_all, on_bytes=on_bytes, on_file=on_file)
         except ValueError as error:
             raise ArchiveError(f"the {what} {archive} is damaged or no archive of Windrow's: {error}") from error
 
@@ -109,6 +112,7 @@ def _unpack_members(
     *,
     for_all: bool,
     on_bytes: Callable[[int], None],
+    on_file: Callable[[bytes, bytes, os.stat_result], None] | None,
 ) -> None:
     content_bytes, made = 0, {target}
     for count, member in enumerate(members, 1):
@@ -143,14 +147,20 @@ def _unpack_members(
         with os.fdopen(descriptor, "wb") as out:
             if for_all:
                 os.fchmod(descriptor, 0o755 if member.executable else 0o644)
+            hasher = None if on_file is None else hashlib.sha256()
             at, end = member.offset, member.offset + member.size
             while at < end:
                 chunk = os.pread(file.fileno(), min(end - at, _CHUNK), at)
                 if not chunk:
                     raise ValueError(f"{shown!r} ends too early")
                 out.write(chunk)
+                if hasher is not None:
+                    hasher.update(chunk)
                 at += len(chunk)
                 on_bytes(at)
+            if on_file is not None and hasher is not None:
+                out.flush()
+                on_file(member.name, hasher.digest(), os.fstat(descriptor))
 
 
 def _make_folders(target: bytes, parts: list[bytes], made: set[bytes], *, for_all: bool) -> None:

@@ -91,6 +91,8 @@ class MiniBatchCounts(NamedTuple):
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
+    taken_over: int = 0
+    """Of those succeeded, the ones whose result an earlier job has made: they did not run."""
 
     @property
     def ended(self) -> int:
@@ -99,8 +101,13 @@ class MiniBatchCounts(NamedTuple):
 
     @property
     def done(self) -> int:
-        """Those that were run, whatever came of it."""
+        """Those that were run, whatever came of it, or taken over."""
         return self.succeeded + self.failed
+
+    @property
+    def ran(self) -> int:
+        """Those that were run, whatever came of it."""
+        return self.done - self.taken_over
 
 
 class ItemCounts(NamedTuple):
@@ -110,6 +117,8 @@ class ItemCounts(NamedTuple):
     ok: int = 0
     failed: int = 0
     cancelled: int = 0
+    taken_over: int = 0
+    """Of those ok, the ones whose result an earlier job has made."""
 
     @property
     def ended(self) -> int:
@@ -118,8 +127,13 @@ class ItemCounts(NamedTuple):
 
     @property
     def done(self) -> int:
-        """Those that were run, whatever came of it."""
+        """Those that were run, whatever came of it, or taken over."""
         return self.ok + self.failed
+
+    @property
+    def ran(self) -> int:
+        """Those that were run, whatever came of it."""
+        return self.done - self.taken_over
 
 
 class FailureExample(NamedTuple):
@@ -233,19 +247,12 @@ class Job(NamedTuple):
     @property
     def items(self) -> ItemCounts:
         """Over all steps."""
-        return ItemCounts(
-            *_sums((step.items.total, step.items.ok, step.items.failed, step.items.cancelled) for step in self.steps)
-        )
+        return ItemCounts(*_sums(step.items for step in self.steps))
 
     @property
     def mini_batches(self) -> MiniBatchCounts:
         """Over all steps."""
-        return MiniBatchCounts(
-            *_sums(
-                (b.total, b.queued, b.leased, b.succeeded, b.failed, b.cancelled)
-                for b in (step.mini_batches for step in self.steps)
-            )
-        )
+        return MiniBatchCounts(*_sums(step.mini_batches for step in self.steps))
 
     @property
     def retries(self) -> int:
@@ -284,9 +291,15 @@ def _step(message: job_pb2.Step) -> Step:
         message=message.message,
         planned=message.planned,
         mini_batches=MiniBatchCounts(
-            batches.total, batches.queued, batches.leased, batches.succeeded, batches.failed, batches.cancelled
+            batches.total,
+            batches.queued,
+            batches.leased,
+            batches.succeeded,
+            batches.failed,
+            batches.cancelled,
+            batches.taken_over,
         ),
-        items=ItemCounts(items.total, items.ok, items.failed, items.cancelled),
+        items=ItemCounts(items.total, items.ok, items.failed, items.cancelled, items.taken_over),
         failed_attempts={_cause(entry.cause): entry.count for entry in message.failed_attempts},
         retries=message.retries,
         rows=message.rows,

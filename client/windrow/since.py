@@ -12,31 +12,44 @@ if TYPE_CHECKING:
     from windrow.client import Client
     from windrow.spec import EffectiveJob
 
+NO_LAST = "--since last: no job of this job file has ended with a result yet, so all of it would run."
 LAST = "last"
-"""The newest job of the same job file that has ended."""
+"""The newest job of the same job file that has ended, and has a result to take over."""
 
 
 def taking_over(client: Client, job: EffectiveJob, wanted: str) -> EffectiveJob:
     """The job as it takes over results; as it is, where `wanted` is `last` and there is no earlier one.
 
-    Steps that divide what another step of the job makes are left as they are: that is made anew. Raises NotFound,
-    UsageError.
+    Raises NotFound, UsageError.
     """
+    refuse_nothing_divided(job, wanted)
     earlier = last_of(client, job.job_file) if wanted == LAST else client.get(wanted).job_id
-    if earlier is None:
-        return job
-    steps = tuple(step._replace(resume_from=earlier) if _reads_data(step) else step for step in job.steps)
-    if steps == job.steps:
+    return job if earlier is None else with_results_of(job, earlier)
+
+
+def refuse_nothing_divided(job: EffectiveJob, wanted: str) -> None:
+    """Raises UsageError where no step could take over results."""
+    if not any(map(_reads_data, job.steps)):
         raise UsageError(
             f"--since {wanted}: no step of {job.job_file} divides data that lies there before the job, so there are no "
             "results to take over. Run it without --since."
         )
-    return job._replace(steps=steps)
+
+
+def with_results_of(job: EffectiveJob, earlier: str) -> EffectiveJob:
+    """The job as it takes over the results of that earlier one.
+
+    Steps that divide what another step of the job makes are left as they are: that is made anew.
+    """
+    return job._replace(
+        steps=tuple(step._replace(resume_from=earlier) if _reads_data(step) else step for step in job.steps)
+    )
 
 
 def last_of(client: Client, job_file: str) -> str | None:
-    """The newest job of a job file that has ended; None: there is none."""
-    ended = (job for job in client.list_jobs() if job.state.ended)
+    """What `last` means; None: there is none."""
+    # One that failed before it had any result would hide those of the job before it.
+    ended = (job for job in client.list_jobs() if job.state.ended and job.parallel.mini_batches.succeeded)
     return next((job.job_id for job, written in with_job_files(client, ended) if written == job_file), None)
 
 

@@ -2,7 +2,8 @@
 
 1. A folder under its digest is whole and durable: it was unpacked beside its place, synced, and renamed.
 2. Nothing that an archive says leads out of that folder (`windrow.archives`).
-3. The archive is dropped when its folder stands, or when it is refused; after any other failure it is kept.
+3. What its files were when they were unpacked is listed before it stands (`upload_lists`).
+4. The archive is dropped when its folder stands, or when it is refused; after any other failure it is kept.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from windrow.rpc import errors
 from windrow_master.artifacts import DIGEST, ArtifactError, ArtifactFolder
 from windrow_master.crash_points import reach
 from windrow_master.folders import FULL_ERRORS, make_durable, sync_folder
+from windrow_master.upload_lists import UploadedFile, list_path, write_file
 
 UPLOADS = "uploads"
 FOR_ALL = 0o755
@@ -36,11 +38,20 @@ class Stopped(Exception):
 class PlacedData:
     """`uploads` in the default datastore. All methods block on the disk; any thread may call them."""
 
-    def __init__(self, artifacts: ArtifactFolder, datastore: Path | None) -> None:
-        """`datastore`: the default one; None: no data is taken."""
+    def __init__(self, artifacts: ArtifactFolder, datastore: Path | None, lists: Path) -> None:
+        """`datastore`: the default one; None: no data is taken. `lists`: the folder of the lists of files.
+
+        Raises OSError.
+        """
         self._artifacts = artifacts
         self._folder = None if datastore is None else datastore / UPLOADS
+        self._lists = lists
         self._stopped = threading.Event()
+        self._remove_old_lists()
+
+    def told(self) -> dict[str, str] | None:
+        """What a planner is told of uploads (docs/contracts.md, section 3); None: no data is taken."""
+        return None if self._folder is None else {"folder": str(self._folder), "lists": str(self._lists)}
 
     def stop(self) -> None:
         """Make whatever is being unpacked give up soon."""
@@ -90,8 +101,8 @@ class PlacedData:
             advice = "Make room there and" if full else "Let the master write there, and"
             raise ArtifactError(
                 errors.STORAGE_FULL if full else errors.NO_DATASTORE,
-                f"The master cannot unpack the data into {self._folder}: {error.strerror}. {advice} submit again: what "
-                f"was uploaded is kept.",
+                f"The master cannot unpack the data into {self._folder}, or list it in {self._lists}: {error.strerror}."
+                f" {advice} submit again: what was uploaded is kept.",
             ) from error
 
     def remove_leftovers(self) -> None:
@@ -103,6 +114,13 @@ class PlacedData:
                 return
             with contextlib.suppress(OSError), _locked(partial):
                 _remove(partial)
+
+    def _remove_old_lists(self) -> None:
+        """Of data that is there no more, and those that were not written to their end."""
+        if self._lists.is_dir():
+            for found in self._lists.iterdir():
+                if self.path(found.name) is None:
+                    found.unlink(missing_ok=True)
 
     def _unpack(self, digest: str, archive: Path, folder: Path, on_bytes: Callable[[int, int], None]) -> Path:
         if folder.is_symlink():
@@ -125,15 +143,17 @@ class PlacedData:
         partial.mkdir(FOR_ALL)
         try:
             with _locked(partial) as descriptor:
-                unpack(
-                    archive,
-                    partial,
-                    DATA_LIMITS,
-                    what="data archive",
-                    preamble=data_preamble(),
-                    for_all=True,
-                    on_bytes=told,
-                )
+                with self._listing(digest) as on_file:
+                    unpack(
+                        archive,
+                        partial,
+                        DATA_LIMITS,
+                        what="data archive",
+                        preamble=data_preamble(),
+                        for_all=True,
+                        on_bytes=told,
+                        on_file=on_file,
+                    )
                 reach("place.unpacked")
                 _sync_file_system(descriptor)
                 reach("place.synced")
@@ -150,6 +170,22 @@ class PlacedData:
         reach("place.renamed")
         self._artifacts.drop(digest)
         return target
+
+    @contextlib.contextmanager
+    def _listing(self, digest: str) -> Iterator[Callable[[bytes, bytes, os.stat_result], None]]:
+        """Takes the files of an upload; their list stands, durable, when nothing went wrong."""
+        self._lists.mkdir(parents=True, exist_ok=True)
+        place = list_path(self._lists, digest)
+        unfinished = place.with_suffix(".new")
+        try:
+            with unfinished.open("wb") as out:
+                yield lambda name, sha256, status: write_file(out, UploadedFile(name, sha256, status.st_ctime_ns))
+                out.flush()
+                os.fdatasync(out.fileno())
+            unfinished.replace(place)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        sync_folder(self._lists)
 
 
 def _remove(folder: Path) -> None:

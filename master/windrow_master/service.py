@@ -115,7 +115,9 @@ class MasterService:
         finisher = Finisher(store.reader(), store.record_output, store.incarnation, assets.register)
         default = config.datastores.get("default")
         reporter = Reporter(store.reader(), store.incarnation, config.state, embedded=config.embedded)
-        earlier = EarlierJobs(store.reader(), config.state)
+        artifacts = ArtifactFolder(config.state / "artifacts")
+        data = PlacedData(artifacts, default, config.state / UPLOADS)
+        earlier = EarlierJobs(store.reader(), config.state, data)
         reuse = Reuse(store.reader(), config.state, places)
         open_jobs = OpenJobs(core, config.state, places, readable)
         sorted_rows = SortedRows(config.state, default, embedded=config.embedded)
@@ -124,8 +126,7 @@ class MasterService:
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
-        artifacts = ArtifactFolder(config.state / "artifacts")
-        uploads = ArtifactService(artifacts, PlacedData(artifacts, default), datastores)
+        uploads = ArtifactService(artifacts, data, datastores)
         submissions = Submissions(
             jobs,
             artifacts,

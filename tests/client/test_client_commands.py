@@ -83,7 +83,7 @@ def test_list_and_show_tell_the_same_as_json_and_as_text(fleet: Fleet, job_id: s
     assert job_id in [job["job_id"] for job in listed]
     shown = json.loads(command(fleet, "job", "show", job_id, "-o", "json").stdout)
     assert shown["state"] == "completed_with_failures"
-    assert shown["steps"][0]["items"] == {"total": 4, "ok": 3, "failed": 1, "cancelled": 0}
+    assert shown["steps"][0]["items"] == {"total": 4, "ok": 3, "failed": 1, "cancelled": 0, "taken_over": 0}
     assert shown["document"]["steps"][0]["entry_script"] == "score.py"
     text = command(fleet, "job", "show", job_id).stdout
     assert "completed_with_failures" in text
@@ -314,6 +314,11 @@ def test_a_dry_run_against_a_master_submits_nothing(fleet: Fleet, job_id: str) -
     assert step["division"]["mini_batches"] == len(CONTENTS)
     # The master sees this folder: the data stays where it is.
     assert step["inputs"]["data"]["place"] == str(fleet.workspace.folder / "data")
+    done = command(fleet, "job", "create", "job.yml", "--dry-run", "--since", job_id, "-o", "json")
+    document = json.loads(done.stdout)
+    (step,) = document["steps"]
+    assert (document["since"], step["division"]["taken_over"]) == (job_id, None)
+    assert any(f"since job {job_id} is taken over" in note for note in step["notes"])
     absolute = f"inputs.data.path={fleet.workspace.folder / 'data'}"
     done = command(fleet, "job", "create", "job.yml", "--dry-run", "--set", absolute)
     assert done.returncode == 0 and "the master divides it" in done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +209,52 @@ def test_options_of_a_run_do_not_begin_one(workspace: Workspace, option: str) ->
     workspace.write(["a"])
     assert workspace.run("run", "job.yml", option, "--dry-run").returncode == 0
     assert not workspace.state.exists()
+
+
+def test_what_would_be_taken_over_is_what_the_run_takes_over(workspace: Workspace) -> None:
+    workspace.write(["a", "b", "c", "d", "e", "f", "raise"], mini_batch_size=2, error_threshold=-1)
+    (note,) = plan(workspace, "job.yml", "--since", "last")["notes"]
+    assert "no job of this job file has ended" in note and not workspace.state.exists()
+    data = workspace.folder / "data"
+    newest = max(path.stat().st_ctime for path in data.iterdir())
+    wait_until(lambda: time.time() > newest + 2.1, "the files are older than a clock's tick")
+    assert workspace.run("run", "job.yml", "--no-progress").returncode == 0
+    # A run that never got as far as a result does not hide those of the one before.
+    sets = ("--set", "jobs.score.task.code=./broken")
+    (workspace.folder / "broken").mkdir()
+    script = "def init():\n    raise SystemError('no model')\ndef run(mini_batch):\n    return mini_batch\n"
+    (workspace.folder / "broken" / "score.py").write_text(script)
+    assert workspace.run("run", "job.yml", "--no-progress", *sets).returncode == 1
+    (data / "item001.txt").write_text("changed")
+    (data / "new.txt").write_text("new")
+    before = tree(workspace.folder)
+    document = plan(workspace, "job.yml", "--since", "last")
+    assert tree(workspace.folder) == before
+    (step,) = document["steps"]
+    division, setting = step["division"], step["settings"]["resume_from"]
+    # Of seven files in mini-batches of two, the second and third are as they were, and whole.
+    taken = {"job": document["since"], "mini_batches": 2, "items": 4}
+    assert division["taken_over"] == taken
+    assert (division["mini_batches"], division["items"]) == (4, 8)
+    assert [first["taken_over"] for first in division["first"]] == [True, True, False]
+    assert (setting["value"], setting["origin"]["kind"]) == (document["since"], "--since")
+    text = workspace.run("run", "--dry-run", "job.yml", "--since", "last").stdout
+    assert "2 mini-batches with 4 items; 2 mini-batches with 4 items would run" in text
+    done = workspace.run("run", "job.yml", "--since", "last", "-o", "json")
+    job = json.loads(done.stdout.splitlines()[-1])["job"]
+    counts = job["steps"][0]["mini_batches"], job["steps"][0]["items"]
+    assert [count["taken_over"] for count in counts] == [2, 4]
+    assert job["run_digest"] == document["run_digest"]
+
+
+def test_what_cannot_be_taken_over_is_a_problem_of_the_plan(workspace: Workspace) -> None:
+    workspace.write(["a"])
+    (problem,) = plan(workspace, "job.yml", "--since", "nobody", code=1)["problems"]
+    assert "no job named 'nobody'" in problem and "holds no runs" in problem
+    assert not workspace.state.exists()
+    assert workspace.run("run", "job.yml", "--no-progress").returncode == 0
+    (problem,) = plan(workspace, "job.yml", "--since", "nobody", code=1)["problems"]
+    assert "no job named 'nobody'" in problem and "windrow job list" in problem
+    rows = ("--set", "jobs.score.task.append_row_to=null")
+    done = workspace.run("run", "--dry-run", "job.yml", "--since", "last", *rows)
+    assert done.returncode == 1 and "the form of its rows is another now" in done.stdout, done.stdout + done.stderr

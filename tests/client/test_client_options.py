@@ -84,13 +84,13 @@ def test_all_other_lines_are_left_to_typer(line: str) -> None:
     assert run_options.parse(line.split()) is None
 
 
-def moment(*, items: int, total: int, planned: bool = True, failed: int = 0) -> Job:
+def moment(*, items: int, total: int, planned: bool = True, failed: int = 0, taken: int = 0) -> Job:
     step = Step(
         name="s",
         state="running",
         planned=planned,
-        items=ItemCounts(total * 2, items * 2 - failed, failed, 0),
-        mini_batches=MiniBatchCounts(total, total - items, 0, items, 0, 0),
+        items=ItemCounts(total * 2, items * 2 - failed, failed, 0, taken * 2),
+        mini_batches=MiniBatchCounts(total, total - items, 0, items, 0, 0, taken),
     )
     return Job("j", "j", JobState.RUNNING, steps=(step,))
 
@@ -106,6 +106,19 @@ def test_rate_and_time_to_go_follow_the_last_seconds() -> None:
     assert figures.mini_batches_per_s() == 2.0
     assert figures.remaining_s(moment(items=70, total=100)) == 15.0
     assert figures.remaining_s(moment(items=70, total=100, planned=False)) is None
+
+
+def test_what_is_taken_over_tells_nothing_of_the_rate() -> None:
+    figures = Figures()
+    figures.add(moment(items=0, total=0, planned=False), 0.0)
+    figures.add(moment(items=5000, total=5000, taken=5000, planned=False), 1.0)
+    assert figures.items_per_s() is None
+    job = moment(items=9010, total=9040, taken=9000)
+    figures.add(job, 5.0)
+    assert (figures.mini_batches_per_s(), figures.remaining_s(job)) == (2.0, 15.0)
+    assert progress_line(job, figures) == (
+        "items 18,020/18,080, mini-batches 9,010/9,040 (9,000 taken over), 4 items/s, 15 s to go"
+    )
 
 
 def test_a_line_of_progress() -> None:

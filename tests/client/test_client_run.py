@@ -47,7 +47,7 @@ def test_events_as_json_lines(workspace: Workspace) -> None:
     last = events[-1]
     assert last["exit_code"] == done.returncode == 0
     assert last["outputs"] == [str(workspace.rows)]
-    assert last["job"]["steps"][0]["items"] == {"total": 3, "ok": 3, "failed": 0, "cancelled": 0}
+    assert last["job"]["steps"][0]["items"] == {"total": 3, "ok": 3, "failed": 0, "cancelled": 0, "taken_over": 0}
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from core_driver import CoreDriver, checkpoint, records
+import pytest
+from core_driver import CoreDriver, checkpoint, completion, records
 from windrow_master.core import commands
 from windrow_master.core.commands import TakenOver
-from windrow_master.core.ids import StepId
-from windrow_master.core.states import JobState, MiniBatchState, StepState
+from windrow_master.core.ids import NodeId, StepId
+from windrow_master.core.settings import StepSettings
+from windrow_master.core.states import Cause, JobState, MiniBatchState, StepState
 
 TAKEN = MiniBatchState.SUCCEEDED
 
@@ -67,3 +69,54 @@ def test_a_group_that_is_refused_takes_nothing_over() -> None:
     before = driver.step().counters.succeeded
     assert not plan(driver, [2], taken(0))
     assert driver.step().counters.succeeded == before
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_rows_taken_over_that_are_lost_run_for_the_first_time(restart: bool) -> None:
+    driver = CoreDriver()
+    driver.submit()
+    assert plan(driver, [2, 0, 2], taken(0), taken(1, items=3), taken(2))
+    if restart:
+        driver.restart()
+    lost = tuple(driver.tables.lost_rows(1, at) for at in (0, 1))
+    driver.do(commands.RequeueLostRows(StepId(1), 1, lost))
+    counters = driver.step().counters
+    assert (counters.succeeded, counters.taken_over, counters.items_taken_over, counters.items_ok) == (1, 1, 2, 2)
+    driver.assert_reload_equals_live()
+    driver.join()
+    assert sorted((lease.mini_batch, lease.attempt) for lease in driver.held()) == [(0, 1), (1, 1)]
+    assert not [attempt for attempt in driver.tables.attempts.values() if not attempt.lease_id]
+    driver.finish_all()
+    assert driver.step().state == StepState.CONCATENATING
+    driver.assert_reload_equals_live()
+
+
+def test_a_retry_keeps_what_was_taken_over_and_counts_it_as_that() -> None:
+    driver = CoreDriver()
+    driver.submit(StepSettings("step", max_retries=0))
+    assert plan(driver, [2, 2, 2], taken(0))
+    driver.join()
+    first, second = driver.held()
+    driver.fail("n1", first, Cause.EXCEPTION)
+    driver.complete("n1", completion(second.lease_id, items=2))
+    driver.finish_step()
+    driver.retry()
+    counters = driver.step().counters
+    assert (counters.succeeded, counters.taken_over, counters.items_taken_over) == (2, 1, 2)
+    driver.assert_reload_equals_live()
+
+
+def test_what_is_taken_over_proves_nothing_about_the_script() -> None:
+    driver = CoreDriver()
+    driver.submit()
+    assert plan(driver, [2, 2], taken(0))
+    driver.restart()
+    assert not driver.step().worker_ready
+    driver.join("n1", 0)
+    driver.join("n2", 0)
+    driver.do(commands.CordonNode(NodeId("n2"), True))
+    driver.init_fails("n1")
+    driver.give_up("n1")
+    assert driver.step().state == StepState.FAILED, (
+        "no node has ever run it: it does not wait for one that is set aside"
+    )

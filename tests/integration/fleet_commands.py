@@ -117,7 +117,7 @@ class Fleet:
         assert f"Output: {self.output}" in followed.stdout.splitlines()[-1]
         assert self.output.read_text() == EXPECTED
         (step,) = self.job(name)["steps"]
-        assert step["items"] == {"total": FILES, "ok": FILES, "failed": 0, "cancelled": 0}
+        assert step["items"] == {"total": FILES, "ok": FILES, "failed": 0, "cancelled": 0, "taken_over": 0}
         found: dict[str, Any] = step
         return found
 

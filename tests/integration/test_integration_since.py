@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import subprocess
 import time
@@ -10,6 +11,10 @@ from pathlib import Path
 
 import pytest
 from embedded_run import WINDROW, EmbeddedRun, check_counts, wait_until
+from windrow.spec import EffectiveJob
+from windrow_master.shell.earlier import EarlierJobs
+from windrow_master.store.reopening import ReopenedJob, Reopening
+from windrow_master.store.sqlite import SqliteStore
 
 SCRIPT = """
 import os, time
@@ -57,6 +62,10 @@ class SinceRun(EmbeddedRun):
     def rows(self) -> list[str]:
         return self.output.read_text().splitlines()
 
+    def windrow(self, *arguments: str) -> str:
+        """What a command prints."""
+        return subprocess.run([WINDROW, *arguments], cwd=self.folder, capture_output=True, text=True, check=True).stdout
+
     def job_ids(self) -> list[str]:
         """Of all runs, in their order."""
         database = f"file:{self.state}/windrow.db?mode=ro"
@@ -88,15 +97,16 @@ def test_the_next_run_does_what_is_new_has_changed_or_failed(run: SinceRun) -> N
     expected = {f"f{at:05} {at}" for at in (1, 2, 3, 4, 6, 7, 8)} | {"f00000 changed", "f00005 mended", "new new"}
     assert len(run.rows()) == 10 and set(run.rows()) == expected
     assert "are taken over: 4 files; 6 are new" in text
+    assert "10 items in 5 mini-batches (2 taken over)" in text
     code, text = run.run("--since", "last")
     assert code == 0, text
     assert run.take_ran() == {} and set(run.rows()) == expected
-    assert "are taken over: 10 files; 0 are new" in text
+    assert "are taken over: 10 files; 0 are new" in text and "items/s" not in text
     second, third = run.job_ids()[-2:]
-    shown = subprocess.run(
-        [WINDROW, "mb", "show", third, "0"], cwd=run.folder, capture_output=True, text=True, check=True
-    )
-    assert f"taken over from job {second}: it did not run" in shown.stdout
+    told = json.loads(run.windrow("job", "show", second, "-o", "json"))["steps"][0]
+    assert (told["items"]["ok"], told["items"]["taken_over"], told["mini_batches"]["taken_over"]) == (10, 4, 2)
+    assert "TAKEN OVER" in run.windrow("job", "show", second)
+    assert f"taken over from job {second}: it did not run" in run.windrow("mb", "show", third, "0")
     result = (run.state / "jobs" / third / "logs" / "score" / "job_result.txt").read_text()
     assert "10: 10 ok, 0 failed" in result
     # Without the option, all of it runs.
@@ -198,3 +208,18 @@ def test_what_cannot_be_taken_over_is_told_before_anything_runs(run: SinceRun) -
     assert code == 2 and "output 'more' lies in that job's own folder" in text, text
     assert run.take_ran() == {}
     assert check_counts(run)["succeeded"] == 4
+
+
+def test_nothing_is_taken_over_from_a_step_that_has_begun_anew_meanwhile(run: SinceRun) -> None:
+    assert run.run()[0] == 0
+    (before,) = run.job_ids()
+    with contextlib.closing(SqliteStore.open(run.state, reserve_bytes=0)) as store:
+        jobs, job = EarlierJobs(store.reader(), run.state), store.reader().job_by_id(before)
+        assert job is not None
+        (step,) = EffectiveJob.from_json(job.document).steps
+        found = jobs.find(step._replace(resume_from=before))
+        assert found is not None
+        assert [taken.mini_batch for taken in jobs.outcomes(found, [(7, 0), (8, 1)])] == [7, 8]
+        anew = {found.row.step_id: Reopening.RESUMED}
+        store.reopen(ReopenedJob(job.job_key, job.generation, job.document, job.run_digest, anew))
+        assert jobs.outcomes(found, [(7, 0), (8, 1)]) == ()

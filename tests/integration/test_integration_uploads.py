@@ -3,6 +3,7 @@ on the way."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -213,3 +214,30 @@ def test_a_file_that_changes_while_it_is_sent_is_named(served: Served, tmp_path:
 
     with served.client() as client, pytest.raises(UsageError, match=r"inputs\.data: .*part3 was changed while"):
         client.submit(laptop.job, on_upload=meddle)
+
+
+def test_results_of_files_that_were_sent_before_are_taken_over(served: Served, tmp_path: Path) -> None:
+    laptop = Laptop(tmp_path / "laptop", {f"f{at}": b"text" for at in range(10)})
+    served.start_agent("one")
+
+    def submit(name: str) -> tuple[bytes, int]:
+        """The output of the next night, and how many of its items ran."""
+        created = laptop.run(
+            "job", "create", "job.yml", "--since", "last", "--name", name, WINDROW_MASTER=served.address
+        )
+        assert created.returncode == 0, created.stderr
+        rows = finished(served, name)
+        with served.client() as client:
+            return rows, client.get(name).items.ran
+
+    rows, ran = submit("first")
+    assert ran == 10
+    assert submit("second") == (rows, 0)
+    (laptop.folder / "data" / "f3").write_bytes(b"changed")
+    (laptop.folder / "data" / "f8").unlink()
+    (laptop.folder / "data" / "new").write_bytes(b"new")
+    os.utime(laptop.folder / "data" / "f0", (0, 0))
+    rows, ran = submit("third")
+    assert ran == 4, "f2 and f3, what is left of f8 and f9, and the new one"
+    assert sorted(rows.splitlines()) == sorted(laptop.embedded_output().splitlines())
+    assert submit("fourth")[1] == 0

@@ -120,7 +120,9 @@ class MasterBench:
         )
         self.datastore = folder / "datastore"
         self.datastore.mkdir(exist_ok=True)
-        uploads = ArtifactService(self.artifacts, PlacedData(self.artifacts, self.datastore), Roots([self.datastore]))
+        uploads = ArtifactService(
+            self.artifacts, PlacedData(self.artifacts, self.datastore, self.state / "uploads"), Roots([self.datastore])
+        )
         artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(uploads, self.server)
         agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, self.server)
         address = f"unix:{sockets}/master"

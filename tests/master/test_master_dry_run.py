@@ -43,6 +43,7 @@ def asked(folder: Path, job: EffectiveJob, **changes: Any) -> dict[str, Any]:
         "datastores": {},
         "folder": str(work),
         "divided": ["score"],
+        "since": "",
         "limits": limits,
         **changes,
     }

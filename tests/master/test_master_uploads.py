@@ -230,7 +230,7 @@ def test_too_large_a_chunk_and_an_upload_that_ends_early(tmp_path: Path) -> None
 
 
 def test_a_master_without_a_default_datastore_takes_no_data(tmp_path: Path) -> None:
-    data = PlacedData(ArtifactFolder(tmp_path / "artifacts"), None)
+    data = PlacedData(ArtifactFolder(tmp_path / "artifacts"), None, tmp_path / "lists")
     with pytest.raises(Exception, match=r"no datastore named default.*--datastore default=PATH"):
         data.place("0" * 64, lambda done, total: None)
 
@@ -325,7 +325,7 @@ def test_leftovers_are_removed_but_for_those_of_a_live_master(tmp_path: Path) ->
     for folder in (dead / "sub", live, uploads / ("2" * 64)):
         folder.mkdir(parents=True)
         (folder / "file").touch()
-    data = PlacedData(ArtifactFolder(tmp_path / "artifacts"), tmp_path / "store")
+    data = PlacedData(ArtifactFolder(tmp_path / "artifacts"), tmp_path / "store", tmp_path / "lists")
     with _locked(live):
         data.remove_leftovers()
     assert sorted(path.name for path in uploads.iterdir()) == [live.name, "2" * 64]

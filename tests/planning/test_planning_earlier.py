@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 import time
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 from planner_process import Plan, Planner, names, plan
+from windrow.data_archive import DataArchive
+from windrow_master.artifacts import ArtifactFolder
+from windrow_master.placed_data import PlacedData
 
 INDEX = struct.Struct("<QIQI")
 
@@ -34,6 +38,7 @@ def earlier_of(step: Path, found: Plan, *, failed: tuple[int, ...] = (), began: 
         "reader": json.dumps(found.reader),
         "alike": None,
         "began": after_all_changes() if began is None else began,
+        "uploads": None,
     }
 
 
@@ -146,3 +151,130 @@ def test_a_table_that_is_read_otherwise_now_runs_whole(tmp_path: Path) -> None:
     second = plan(tmp_path / "second", data, "mltable", 300, earlier=earlier_of(tmp_path / "first", first))
     assert [one.before for one in second.mini_batches] == [-1]
     assert "read otherwise than in job before" in second.warnings[-1]
+
+
+class Uploads:
+    """Uploads of a client, as a master unpacks them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.given = {"folder": str(folder / "store" / "uploads"), "lists": str(folder / "lists")}
+        self._folder = folder
+        self._placed = PlacedData(ArtifactFolder(folder / "artifacts"), folder / "store", folder / "lists")
+
+    def place(self, data: Path) -> Path:
+        """Upload a folder."""
+        archive = DataArchive(data)
+        digest = archive.digest()
+        (self._folder / "artifacts" / digest).write_bytes(archive.read_at(0, archive.length))
+        return self._placed.place(digest, lambda done, total: None)
+
+
+def test_of_two_uploads_files_with_the_same_content_are_the_same(tmp_path: Path) -> None:
+    data, uploads = tmp_path / "data", Uploads(tmp_path)
+    write(data, **{f"f{at}": f"text {at}" for at in range(12)})
+    before = uploads.place(data)
+    first = plan(tmp_path / "first", before, size=2)
+    # Just unpacked, and long after all changes: neither tells.
+    given = {**earlier_of(tmp_path / "first", first, began=time.time() - 3600), "uploads": uploads.given}
+    write(data, f1="changed", g="new")
+    (data / "f4").unlink()
+    os.utime(data / "f6", (0, 0))
+    now = uploads.place(data)
+    assert now != before
+    # Nobody should write to an upload; what somebody has written to is not what was read, or is not what was sent.
+    (now / "f8").write_text("text 8")
+    (before / "f11").write_text("other")
+    second = plan(tmp_path / "second", now, size=2, earlier=given)
+    taken = [(one.before, one.item_count) for one in second.mini_batches if one.before >= 0]
+    assert taken == [(2, 2), (4, 2)]
+    assert names(second)[:2] == [[b"f2", b"f3"], [b"f6", b"f7"]]
+    assert sorted(name for one in names(second)[2:] for name in one) == [
+        b"f0", b"f1", b"f10", b"f11", b"f5", b"f8", b"f9", b"g",
+    ]  # fmt: skip
+    assert second.reader["root"] == str(now)
+    # The very same upload once more.
+    third = plan(tmp_path / "third", before, size=2, earlier=given)
+    assert [one.before for one in third.mini_batches if one.before >= 0] == [0, 2, 3, 4, 5]
+
+
+def test_uploads_without_a_list_are_not_compared(tmp_path: Path) -> None:
+    data, uploads = tmp_path / "data", Uploads(tmp_path)
+    write(data, **{f"f{at}": f"text {at}" for at in range(4)})
+    before = uploads.place(data)
+    first = plan(tmp_path / "first", before, size=2)
+    given = {**earlier_of(tmp_path / "first", first), "uploads": uploads.given}
+    write(data, g="new")
+    now = uploads.place(data)
+    (tmp_path / "lists" / before.name).unlink()
+    second = plan(tmp_path / "second", now, size=2, earlier=given)
+    assert [one.before for one in second.mini_batches] == [-1, -1, -1]
+    # Lists go with their data.
+    assert [path.name for path in (tmp_path / "lists").iterdir()] == [now.name]
+    shutil.rmtree(now)
+    Uploads(tmp_path)
+    assert not list((tmp_path / "lists").iterdir())
+
+
+def test_planners_started_again_go_on_with_what_two_uploads_have_in_common(tmp_path: Path) -> None:
+    data, uploads = tmp_path / "data", Uploads(tmp_path)
+    write(data, **{f"f{at:03}": f"text {at}" for at in range(300)})
+    first = plan(tmp_path / "first", uploads.place(data), size=2)
+    given = {**earlier_of(tmp_path / "first", first, failed=(7,)), "uploads": uploads.given}
+    write(data, f100="changed", g="new")
+    now = uploads.place(data)
+    planner = Planner(tmp_path / "step", now, size=2, earlier=given)
+    said = planner.message()
+    assert said is not None and not said[0]["to"]["done"]
+    planner.close(kill=True)
+    # The list of the one before is gone by then: what was taken over stays, and nothing comes twice.
+    shutil.rmtree(tmp_path / "lists")
+    again = plan(tmp_path / "step", now, size=2, checkpoint=said[0]["to"], earlier={**given, "alike": False})
+    text = (tmp_path / "step" / "recipes").read_bytes()
+    both = [text[one.recipe_offset :][: one.recipe_length] for one in [*said[1], *again.mini_batches]]
+    listed = sorted(name for recipe in both for name in recipe.split(b"\0"))
+    assert listed == sorted(os.fsencode(path.name) for path in data.iterdir())
+
+
+def table_of(data: Path, *files: str) -> None:
+    (data / "MLTable").write_text(json.dumps({"paths": [{"file": f"./{name}"} for name in files]}))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "taken"),
+    [
+        ("a b c d", "a b c d", [0, 1]),
+        ("a b c a d e", "a b c d e", [0, 2]),
+        ("a b c d", "a b c d a", [1]),
+        ("a b a b c d", "a b a b c d", [2]),
+        ("a a b c", "a b c", [1]),
+    ],
+)
+def test_files_that_are_listed_more_than_once_come_as_often_as_they_are_listed(
+    tmp_path: Path, before: str, now: str, taken: list[int]
+) -> None:
+    data = tmp_path / "data"
+    write(data, **dict.fromkeys("abcde", "x"))
+    table_of(data, *before.split())
+    first = plan(tmp_path / "first", data, "mltable", 2)
+    given = earlier_of(tmp_path / "first", first)
+    table_of(data, *now.split())
+    second = plan(tmp_path / "second", data, "mltable", 2, earlier=given)
+    assert [one.before for one in second.mini_batches if one.before >= 0] == taken
+    assert sorted(name.decode() for one in names(second) for name in one) == sorted(now.split())
+
+
+def test_a_planner_that_is_started_again_takes_no_file_twice(tmp_path: Path) -> None:
+    data, listed = tmp_path / "data", [f"f{at:03}" for at in range(300)]
+    write(data, **dict.fromkeys(listed, "x"))
+    table_of(data, *listed, *listed[:2])
+    first = plan(tmp_path / "first", data, "mltable", 2)
+    given = earlier_of(tmp_path / "first", first)
+    table_of(data, *listed)
+    planner = Planner(tmp_path / "step", data, "mltable", 2, earlier=given)
+    said = planner.message()
+    assert said is not None and not said[0]["to"]["done"]
+    planner.close(kill=True)
+    again = plan(tmp_path / "step", data, "mltable", 2, checkpoint=said[0]["to"], earlier=given)
+    both = [*said[1], *again.mini_batches]
+    assert [one.before for one in both] == list(range(150))
+    assert sum(one.item_count for one in both) == 300

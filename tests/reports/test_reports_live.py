@@ -27,10 +27,12 @@ def step_at(
     started: bool = True,
     end: float | None = None,
     message: str = "",
+    taken: int = 0,
 ) -> tuple[StepRow, Counters]:
     counters = Counters(planned=planned, succeeded=done, failed=failed, leased=leased, items_total=planned * 10)
     counters.items_ok, counters.rows = done * 10, done * 10
     counters.output_bytes = done * 100
+    counters.taken_over, counters.items_taken_over = taken, taken * 10
     checkpoint = json.dumps(
         {"mini_batches": planned, "items": planned * 10, "position": 7, "done": all_planned}
     ).encode()
@@ -154,3 +156,22 @@ def test_what_remains_is_not_said_before_it_is_known() -> None:
     known = metrics_of(counters, planned=True, elapsed_s=1.5)
     assert known["Remaining Mini Batches"] == 14 and known["Total Mini Batches"] == 20
     assert not [name for name in metrics_of(counters, planned=False, elapsed_s=1.5) if name.startswith("Remaining")]
+
+
+def test_what_is_taken_over_was_not_processed_and_tells_nothing_of_the_rate() -> None:
+    overview = Overview("score", "job-1", 4)
+    told(overview, 0.0, step_at(planned=100, done=90, taken=90, all_planned=True))
+    more = " Taken over from an earlier job: 90 more."
+    assert told(overview, 10, step_at(planned=100, done=90, leased=4, taken=90, all_planned=True)) == [
+        f"No mini-batch has been processed yet; scheduled: 10, with workers: 4.{more}"
+    ]
+    assert told(overview, 20, step_at(planned=100, done=92, taken=90, all_planned=True)) == [
+        f"Processed 2 of 10 mini batches in 0:00:20.{more} Estimated remaining time 0:01:20."
+    ]
+    row, counters = step_at(
+        planned=100, done=100, taken=90, all_planned=True, end=BEGIN + 60, state=StepState.COMPLETED
+    )
+    assert told(overview, 60, (row, counters))[0] == f"Processed 10 of 10 mini batches in 0:01:00.{more}"
+    values = metrics_of(counters, planned=True, elapsed_s=60)
+    assert (values["Processed Mini Batches"], values["Mini Batches Taken Over"]) == (10, 90)
+    assert (values["Processed Items"], values["Items Taken Over"], values["Remaining Items"]) == (100, 900, 0)

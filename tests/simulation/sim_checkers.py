@@ -14,6 +14,7 @@
 12. A removed node is forgotten, holds nothing, and was not connected.
 13. Every job ends; the output holds the rows of each mini-batch's one outcome, once, in order.
 14. Every agent hears of every end: in the end none serves anything any more.
+15. What is taken over is the whole, committed result of that mini-batch of an earlier job.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class Checkers:
         self._cordons: dict[int, set[NodeId]] = {}
         """Master incarnation -> the names that must be cordoned."""
         self._quiet = 0
+        self._truth: dict[SegmentRange, bytes] = {}
+        """The rows of every committed range."""
         self.adopting = 0
         """Jobs that the store has opened again, and the master has not taken over yet."""
 
@@ -151,13 +154,52 @@ class Checkers:
         for attempt in dirty.attempts:
             given = self.leases.get(attempt.lease_id)
             require(given is not None and given[:2] == (attempt.step_id, attempt.mini_batch), 4, f"{attempt}, {given}")
+        self._note_rows(dirty, ranges)
         tables.commit(incarnation, dirty, ranges)
+        self._check_taken(dirty)
         for at in ranges:
             try:
                 disk.read(at, durable=True)
             except RowsLost as error:
-                raise Broken(f"rule 5: {error}") from error
+                if not disk.is_rotten(at):
+                    raise Broken(f"rule 5: {error}") from error
         self._check_budgets(dirty)
+
+    def _note_rows(self, dirty: Dirty, ranges: list[SegmentRange]) -> None:
+        for outcome in dirty.outcomes:
+            if outcome.rows < 0:
+                continue
+            block, place = dirty.row_blocks[outcome.rows], ranges[outcome.rows]
+            if outcome.lease_id:
+                self._truth[place] = self._sim.rows[outcome.lease_id]
+            else:
+                source = SegmentRange(block.source, block.offset, block.length, block.crc32)
+                require(source in self._truth, 15, f"{outcome} takes over {source}, which nobody has committed")
+                self._truth[place] = self._truth[source]
+
+    def _check_taken(self, dirty: Dirty) -> None:
+        tables = self._sim.disk.tables
+        for outcome in dirty.outcomes:
+            if outcome.state != MiniBatchState.SUCCEEDED or outcome.lease_id:
+                continue
+            step = tables.steps[outcome.step_id]
+            job_id, ordinal = tables.jobs[step.job_key].job_id, step.ordinal
+            row = tables.mini_batches[outcome.step_id][outcome.mini_batch]
+            if row.lease_id or row.state != MiniBatchState.SUCCEEDED:
+                continue  # its rows were lost, in the same group
+            items = self._sim.items(job_id, ordinal, outcome.mini_batch)
+            whole = (row.items_counted, row.ok_count) == (items, items)
+            require(whole, 15, f"{outcome} is taken over, and has {row.ok_count} results for {items} items")
+            if self._sim.settings_of(outcome.step_id).append_row:
+                require(row.range is not None, 15, f"{outcome} is taken over without its rows")
+            if row.range is None:
+                continue
+            made = {line.rpartition(b":")[0] for line in self._truth[row.range].splitlines()}
+            wanted = [
+                {f"{origin}/{ordinal}:{outcome.mini_batch}:{at}".encode() for at in range(items)}
+                for origin in self._sim.origins(job_id)
+            ]
+            require(made in wanted, 15, f"{outcome} is taken over with the rows {sorted(made)}")
 
     def _check_outcomes(self, dirty: Dirty) -> None:
         tables = self._sim.disk.tables
@@ -235,7 +277,7 @@ class Checkers:
         disk = self._sim.disk
         for step_id, rows in disk.tables.mini_batches.items():
             for at, row in enumerate(rows):
-                if row.range is not None and row.range not in disk.rotten:
+                if row.range is not None and not disk.is_rotten(row.range):
                     try:
                         disk.read(row.range, durable=True)
                     except RowsLost as error:
@@ -249,7 +291,9 @@ class Checkers:
         for step_id, step in disk.tables.steps.items():
             if step.state == StepState.COMPLETED:
                 wanted = b"".join(
-                    self._sim.rows[row.lease_id] for row in disk.tables.mini_batches[step_id] if row.range is not None
+                    self._sim.rows[row.lease_id] if row.lease_id else self._truth[row.range]
+                    for row in disk.tables.mini_batches[step_id]
+                    if row.range is not None
                 )
                 require(disk.outputs.get(step_id) == wanted, 13, f"the output of step {step_id} differs")
                 kept = sum(row.ok_count for row in disk.tables.mini_batches[step_id])

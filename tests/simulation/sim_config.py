@@ -24,6 +24,10 @@ class JobPlan:
     continue_on_step_failure: bool = False
     retries: int = 0
     """How often it is retried when it has ended otherwise than well."""
+    since: str = ""
+    """The job whose results it takes over, once that has ended; "": none."""
+    changed: float = 0.0
+    """Share of mini-batches that are not what they were then."""
 
 
 @dataclass
@@ -68,6 +72,8 @@ class Config:
     zombies: float = 0.0
     """Share of master deaths that are none: it hangs, another starts, it comes back."""
     planner_kills: float = 0.0
+    taking_over_kills: float = 0.0
+    """Share of results taken over of which the master dies within a second."""
     faults_until_s: float = 20.0
 
     @property
@@ -77,7 +83,8 @@ class Config:
         for job in self.jobs:
             for step, counts in zip(job.settings, job.counts, strict=True):
                 runs += (1 + job.retries) * len(counts) / min(step.instance_count or self.agents, self.agents)
-        return 300.0 * (1 + max(job.retries for job in self.jobs)) + 10 * runs * self.run_s / self.slots
+        in_turn = 1 + sum(bool(job.since) for job in self.jobs)
+        return 300.0 * in_turn * (1 + max(job.retries for job in self.jobs)) + 10 * runs * self.run_s / self.slots
 
 
 RETRIED = (Cause.EXCEPTION, Cause.TIMEOUT, Cause.BAD_RETURN, Cause.LOAD_FAILED, Cause.CRASH, Cause.OOM)
@@ -118,7 +125,26 @@ def draw_config(rng: Random) -> Config:
     config.removals = rough * rng.choice([0.0, 0.2])
     for job in config.jobs:
         _bound(rng, job)
+    nights_s = config.faults_until_s
+    config.taking_over_kills = rough * rng.choice([0.0, 0.02])
+    for _ in range(rng.choice([0, 0, 1, 1, 2]) if not large else 0):
+        config.jobs.append(_follow(rng, config.jobs, nights_s))
+        # They begin when others have ended, and should not have peace.
+        config.faults_until_s += nights_s
     return config
+
+
+def _follow(rng: Random, jobs: list[JobPlan], faults_until_s: float) -> JobPlan:
+    """The same job again, some nights later."""
+    before = rng.choice([jobs[0], jobs[-1]])
+    return replace(
+        before,
+        job_id=f"job{len(jobs)}",
+        cancel_s=rng.random() * faults_until_s if rng.random() < 0.15 else None,
+        retries=rng.choice([0, 1, 2]),
+        since=before.job_id,
+        changed=rng.choice([0.0, 0.1, 0.5]),
+    )
 
 
 def _bound(rng: Random, job: JobPlan) -> None:

@@ -20,6 +20,8 @@ class Segment:
     incarnation: int
     data: bytearray = field(default_factory=bytearray)
     synced: int = 0
+    rotten: set[int] = field(default_factory=set)
+    """Where ranges begin that were damaged on purpose."""
 
 
 @dataclass
@@ -29,8 +31,6 @@ class Disk:
     tables: MemoryTables = field(default_factory=MemoryTables)
     segments: dict[str, Segment] = field(default_factory=dict)
     outputs: dict[int, bytes] = field(default_factory=dict)
-    rotten: set[SegmentRange] = field(default_factory=set)
-    """Ranges that were damaged on purpose."""
 
     def create_segment(self, name: str, incarnation: int) -> Segment:
         """Make a segment that does not exist yet (`O_EXCL`)."""
@@ -38,6 +38,12 @@ class Disk:
             raise FileExistsError(f"segment {name} exists")
         segment = self.segments[name] = Segment(incarnation)
         return segment
+
+    def link_segment(self, source: str, name: str) -> None:
+        """Give a segment that nobody writes to any more another name."""
+        if name in self.segments:
+            raise FileExistsError(f"segment {name} exists")
+        self.segments[name] = self.segments[source]
 
     def read(self, at: SegmentRange, *, durable: bool = False) -> bytes:
         """The rows of a range; `durable`: only what a loss of power would leave. Raises RowsLost."""
@@ -64,5 +70,10 @@ class Disk:
 
     def damage(self, at: SegmentRange) -> None:
         """Flip a byte of a committed range."""
-        self.segments[at.segment].data[at.offset] ^= 255
-        self.rotten.add(at)
+        segment = self.segments[at.segment]
+        segment.data[at.offset] ^= 255
+        segment.rotten.add(at.offset)
+
+    def is_rotten(self, at: SegmentRange) -> bool:
+        """Whether it was damaged on purpose, under whatever name."""
+        return at.offset in self.segments[at.segment].rotten

@@ -15,7 +15,7 @@ from sim_disk import Disk, Segment
 from sim_run import Simulation
 from sim_tables import MemoryTables
 from sim_writer import SimSegments, SimWriter
-from windrow_master.core import attempts, budgets, commands, core, nodes, recovery, scheduling, steps, ticks
+from windrow_master.core import attempts, budgets, commands, core, nodes, plans, recovery, scheduling, steps, ticks
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import LeaseId, StepId
@@ -414,4 +414,26 @@ def step_ends_only_where_this_stream_offered_it() -> Iterator[None]:
         ]
 
     with patch.object(steps, "_end_step", end):
+        yield
+
+
+@fault
+def taken_over_in_memory_alone() -> Iterator[None]:
+    """The commit of a group of mini-batches leaves out the outcomes that came with it."""
+
+    def take_over(state: CoreState, step: Step, taken: commands.TakenOver, generation: int) -> None:
+        original(state, step, taken, generation)
+        state.dirty.outcomes.pop()
+        if taken.source:
+            state.dirty.row_blocks.pop()
+
+    original = plans._take_over
+    with patch.object(plans, "_take_over", take_over):
+        yield
+
+
+@fault
+def taken_over_although_items_are_missing() -> Iterator[None]:
+    """Mini-batches of an earlier job are taken over although some of their items have no result."""
+    with patch.object(Simulation, "is_whole", lambda self, row: row.state == MiniBatchState.SUCCEEDED):
         yield

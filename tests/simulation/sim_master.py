@@ -172,7 +172,7 @@ class SimMaster(Process):
         ranges = [(at, row) for at, row in enumerate(rows) if row.range is not None]
         if ranges and self.world.chance(self.config.rot):
             _, row = self.world.rng.choice(ranges)
-            if row.range is not None and row.range.length and row.range not in self.sim.disk.rotten:
+            if row.range is not None and row.range.length and not self.sim.disk.is_rotten(row.range):
                 self.sim.disk.damage(row.range)
         lost, parts = [], []
         for at, row in ranges:
@@ -193,8 +193,8 @@ class SimPlanner:
 
     def __init__(self, master: SimMaster, step: Step) -> None:
         self._master, self._step = master, step
-        job_id = master.core.state.jobs[step.job_key].job_id
-        self._counts = master.sim.planned_counts(job_id, step.ordinal)
+        self._job_id = master.core.state.jobs[step.job_key].job_id
+        self._counts = master.sim.planned_counts(self._job_id, step.ordinal)
         self.running = 0
         """Number of the present process."""
 
@@ -212,6 +212,8 @@ class SimPlanner:
         counts = self._counts[first : first + world.rng.choice([1, 5, 30, 500])]
         end = first + len(counts)
         done = end == len(self._counts)
+        job_id, ordinal = self._job_id, step.ordinal
+        taken = (self._master.sim.taken_over(job_id, ordinal, mini_batch) for mini_batch in range(first, end))
         group = PlanGroup(
             step.step_id,
             start,
@@ -222,6 +224,7 @@ class SimPlanner:
             b"{}" if start is None else None,
             # Every other step runs its largest first.
             ranks=b"".join(RANK.pack(items) for items in counts) if step.step_id % 2 else b"",
+            taken=tuple(one for one in taken if one is not None),
         )
         self._master.submit(group, lambda taken: self._go_on(number))
         if world.chance(self._master.config.planner_kills):

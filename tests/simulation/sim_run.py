@@ -13,18 +13,18 @@ from sim_config import Config, JobPlan, draw_config
 from sim_disk import Disk
 from sim_master import SimMaster
 from sim_network import call
-from sim_tables import MemoryTables
+from sim_tables import MemoryTables, MiniBatchRow, SegmentRange
 from sim_view import document_of, settings_of
 from sim_world import Process, World
 from windrow.rpc.v1 import work_pb2
 from windrow_master.core import commands
-from windrow_master.core.commands import HeldLease
+from windrow_master.core.commands import HeldLease, TakenOver
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import NodeId
 from windrow_master.core.records import StepRow
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import Cause, JobState, StepState
+from windrow_master.core.states import Cause, JobState, MiniBatchState, StepState
 from windrow_master.store.reopening import ReopenedJob, Reopening
 
 
@@ -43,6 +43,7 @@ class Report:
     attempts: int
     masters: int
     states: tuple[str, ...]
+    taken_over: int
 
 
 class Simulation:
@@ -73,6 +74,37 @@ class Simulation:
         """What dividing the input gives: item counts, 0 where only loading tells."""
         job = self._jobs[job_id]
         return (0,) * len(job.counts[ordinal]) if job.unknown[ordinal] else job.counts[ordinal]
+
+    def taken_over(self, job_id: str, ordinal: int, mini_batch: int) -> TakenOver | None:
+        """The result that a mini-batch has in an earlier job, as shell.earlier finds it; None: it has to run."""
+        job, tables = self._jobs[job_id], self.disk.tables
+        if not job.since or self._draw(job_id, ordinal, mini_batch, "changed") < job.changed:
+            return None
+        key = next(row.job_key for row in tables.jobs.values() if row.job_id == job.since)
+        step_id = next(row.step_id for row in tables.steps.values() if (row.job_key, row.ordinal) == (key, ordinal))
+        rows = tables.mini_batches[step_id]
+        row = rows[mini_batch] if mini_batch < len(rows) else None
+        if row is None or not self.is_whole(row):
+            return None
+        if self.world.chance(self.config.taking_over_kills):
+            self.world.after(self.world.rng.random(), self._end_master)
+        place = row.range or SegmentRange("", 0, 0, 0)
+        return TakenOver(mini_batch, row.items_counted, row.row_count, *place)
+
+    def is_whole(self, row: MiniBatchRow) -> bool:
+        """Whether it has a result for each item."""
+        return row.state == MiniBatchState.SUCCEEDED and row.ok_count >= row.items_counted
+
+    def origins(self, job_id: str) -> list[str]:
+        """The jobs in which a result of a job may have been made: those before it."""
+        found = [job_id]
+        while before := self._jobs[found[-1]].since:
+            found.append(before)
+        return found[1:]
+
+    def items(self, job_id: str, ordinal: int, mini_batch: int) -> int:
+        """How many it holds."""
+        return self._jobs[job_id].counts[ordinal][mini_batch]
 
     def _draw(self, job_id: str, ordinal: int, mini_batch: int, what: str) -> float:
         """A number of a mini-batch that does not depend on the history."""
@@ -205,6 +237,9 @@ class Simulation:
              lambda: self._client.after(0.3, lambda: None if done() else self._ask(command, done)))  # fmt: skip
 
     def _submit(self, job: JobPlan) -> None:
+        if job.since and self._stored_state(job.since) not in ENDED_JOBS:
+            self._client.after(0.5, lambda: self._submit(job))
+            return
         goes_on = job.continue_on_step_failure
         document = document_of(job.settings, continue_on_step_failure=goes_on)
         command = commands.SubmitJob(
@@ -344,7 +379,14 @@ class Simulation:
         tables = self.disk.tables
         states = tuple(JobState(job.state).name for job in tables.jobs.values())
         return Report(
-            world.seed, world.digest, world.now_s, tables.commits, len(self.checkers.leases), tables.incarnation, states
+            world.seed,
+            world.digest,
+            world.now_s,
+            tables.commits,
+            len(self.checkers.leases),
+            tables.incarnation,
+            states,
+            sum(tables.counters(step_id).taken_over for step_id in tables.steps),
         )
 
     def _schedule_faults(self) -> None:

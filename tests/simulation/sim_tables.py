@@ -196,6 +196,8 @@ class MemoryTables:
             items_total=sum(row.item_count or row.items_counted for row in rows),
             rows=sum(row.row_count for row in kept),
             output_bytes=sum(row.range.length for row in kept if row.range is not None),
+            taken_over=sum(not row.lease_id for row in kept),
+            items_taken_over=sum(row.ok_count for row in kept if not row.lease_id),
         )  # fmt: skip
         step = self.steps[step_id]
         self.steps[step_id] = step._replace(
@@ -286,6 +288,9 @@ class MemoryTables:
             failed = sum(row.items_counted - row.ok_count for row in final)
             assert counters.items_failed == failed, f"step {step_id}: items_failed {counters.items_failed}, {failed}"
             assert counters.rows == sum(row.row_count for row in final), f"step {step_id}: {counters}"
+            taken = [row for row in rows if row.state == MiniBatchState.SUCCEEDED and not row.lease_id]
+            assert counters.taken_over == len(taken), f"step {step_id}: {counters}, taken over {len(taken)}"
+            assert counters.items_taken_over == sum(row.ok_count for row in taken), f"step {step_id}: {counters}"
             if ended:
                 total = counters.items_ok + counters.items_failed + counters.items_cancelled
                 assert counters.items_total == total, f"step {step_id}: in = {counters.items_total}, out = {total}"

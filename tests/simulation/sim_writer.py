@@ -36,11 +36,16 @@ class SimSegments:
         self._open: dict[int, tuple[str, Segment]] = {}
         self._touched: list[Segment] = []
         self._count = 0
+        self._brought: dict[tuple[int, str], str] = {}
 
     def append(self, dirty: Dirty) -> list[SegmentRange]:
         """Write the rows of a group; they are not durable yet."""
         ranges = []
         for block in dirty.row_blocks:
+            if block.source:
+                name = self._bring(block.step_id, block.source)
+                ranges.append(SegmentRange(name, block.offset, block.length, block.crc32))
+                continue
             name, segment = self._segment(block.step_id)
             ranges.append(SegmentRange(name, len(segment.data), len(block.rows), crc32(block.rows)))
             segment.data += block.rows
@@ -65,6 +70,15 @@ class SimSegments:
             self._count += 1
             name = self.name(step_id, self._count)
             found = self._open[step_id] = (name, self.create(name))
+        return found
+
+    def _bring(self, step_id: int, source: str) -> str:
+        """The rows of an earlier job, under a name of this step's."""
+        found = self._brought.get((step_id, source))
+        if found is None:
+            self._count += 1
+            found = self._brought[step_id, source] = self.name(step_id, self._count)
+            self._disk.link_segment(source, found)
         return found
 
     def name(self, step_id: int, count: int) -> str:

@@ -24,7 +24,7 @@ from windrow.cli import (
     validate,
 )
 from windrow.cli.messages import report
-from windrow.cli.options import Environments, EnvironmentsChoice, OutputForm, Sets, Since, guarded, refuse_since
+from windrow.cli.options import Environments, EnvironmentsChoice, OutputForm, Sets, Since, guarded
 from windrow.cli.run_options import RunOptions
 from windrow.errors import UsageError
 
@@ -134,7 +134,6 @@ def run(
     """
     if restart and keep_rows:
         raise typer.BadParameter("--restart and --keep-rows exclude each other: drop the unfinished run, or finish it.")
-    refuse_since(dry_run=dry_run, since=since)
     options = RunOptions(file)
     options.sets = sets or []
     options.datastores = datastores or []

@@ -25,7 +25,8 @@ from windrow.dry_run.document import Code, make_document, problems_of
 from windrow.embedded import datastores as embedded_datastores
 from windrow.errors import UsageError
 from windrow.interpreter import check_interpreter, find_interpreter
-from windrow.spec import DataInput, JobFileError, build_effective, load_job
+from windrow.since import NO_LAST, refuse_nothing_divided, taking_over, with_results_of
+from windrow.spec import DataInput, JobFileError, Origin, build_effective, load_job
 from windrow.storage.secrecy import hide_credentials
 from windrow.validation.validate import check_loaded
 
@@ -66,8 +67,12 @@ def _dry_run(options: RunOptions) -> int:
     check_interpreter(python, loaded, builds=builds)
     loaded = _checked(loaded, python)
     job, codes = packed(loaded)
-    divided = [step.name for step in job.steps]
-    answer = ask(job, state=state, outputs=os.path.join(state, "outputs"), datastores=known, divided=divided)  # noqa: PTH118
+    if options.since:
+        refuse_nothing_divided(job, options.since)
+    divided, outputs = [step.name for step in job.steps], os.path.join(state, "outputs")  # noqa: PTH118
+    answer = ask(job, state=state, outputs=outputs, datastores=known, divided=divided, since=options.since)
+    if answer["since"] is not None:
+        job, loaded = _since(job, loaded, with_results_of(job, answer["since"]))
     slots = options.slots or _slots()
     document = make_document(loaded, job, answer, codes, python=python, builds=builds, slots=slots)
     workers = f", {counted(slots, 'worker')} at a time" if slots else ""
@@ -76,7 +81,7 @@ def _dry_run(options: RunOptions) -> int:
 
 
 def dry_create(
-    client: Client, file: str, *, sets: Sequence[str], name: str | None, priority: int, as_json: bool
+    client: Client, file: str, *, sets: Sequence[str], name: str | None, priority: int, since: str, as_json: bool
 ) -> int:
     """The plan of what `windrow job create` with the same options would submit. Returns the exit code."""
     master = client.master()
@@ -89,6 +94,8 @@ def dry_create(
         refuse_before_uploads(client.connection, loaded, master.datastores)
         uploaded = to_be_uploaded(client.connection, loaded, master.datastores)
     job, codes = packed(loaded, name=name, priority=priority)
+    if since:
+        job, loaded = _since(job, loaded, taking_over(client, job, since))
     divided = [step.name for step in job.steps if _is_here(loaded, step.name)]
     default = master.datastores.get("default", "")
     outputs = f"{default or '<state folder of the master>'}/outputs"
@@ -98,6 +105,15 @@ def dry_create(
         if division["state"] == "waits" and not division["why"]:
             division["why"] = "its input is not on this machine; the master divides it"
     _name_uploads(job, uploaded, answer, default)
+    for step in job.steps:
+        if step.resume_from is not None:
+            answer["steps"][step.name]["notes"].append(
+                f"what has not changed since job {step.resume_from} is taken over from it; how much that is, the "
+                "master finds out when it divides the input"
+            )
+    if since:
+        answer["since"] = next((step.resume_from for step in job.steps if step.resume_from is not None), None)
+        answer["notes"] += [NO_LAST] * (answer["since"] is None)
     for waiting, note in _without_nodes(job, client.list_nodes()):
         answer["steps"][waiting]["notes"].append(note)
     document = make_document(loaded, job, answer, codes, python="", slots=None)
@@ -105,6 +121,13 @@ def dry_create(
         keys = ", ".join(sorted({loaded.own_inputs[key] for key in uploaded}))
         document["notes"].append(f"{keys}: data of this machine, which goes along to the master (once).")
     return _tell(document, loaded, "json" if as_json else "text", f"the master at {client.address}")
+
+
+def _since(job: EffectiveJob, loaded: LoadedJob, resuming: EffectiveJob) -> tuple[EffectiveJob, LoadedJob]:
+    """The job as it takes over results, and where that comes from."""
+    changed = [new.name for old, new in zip(job.steps, resuming.steps, strict=True) if new != old]
+    origins = {f"jobs.{name}.resume_from": Origin("--since") for name in changed}
+    return resuming, loaded._replace(origins={**loaded.origins, **origins})
 
 
 def packed(loaded: LoadedJob, *, name: str | None = None, priority: int = 0) -> tuple[EffectiveJob, dict[str, Code]]:

@@ -22,7 +22,6 @@ from windrow.cli.options import (
     State,
     guarded,
     open_client,
-    refuse_since,
     warn_read_only,
 )
 from windrow.cli.place import place_options
@@ -69,13 +68,14 @@ def create(
 
     Data at relative paths goes along, unless the master sees the same folder. Broken off, the same command goes on.
     """
-    refuse_since(dry_run=dry_run, since=since)
     with open_client(master, state, live=True) as client:
         if dry_run:
             from windrow.cli.dry_run import dry_create
 
             as_json = output is OutputForm.JSON
-            return dry_create(client, str(file), sets=sets or (), name=name, priority=priority, as_json=as_json)
+            return dry_create(
+                client, str(file), sets=sets or (), name=name, priority=priority, since=since, as_json=as_json
+            )
         with UploadDisplay(quiet=output is OutputForm.JSON) as display:
             job = client.submit(
                 file, sets=sets or (), name=name, priority=priority, since=since, on_upload=display.show
@@ -312,6 +312,7 @@ def _print_job(job: Job) -> None:
     ]
     print_fields([(name, value) for name, value in fields if value])
     out("")
+    taken_over = any(step.mini_batches.taken_over for step in job.steps)
     print_table(
         (
             "STEP",
@@ -323,6 +324,7 @@ def _print_job(job: Job) -> None:
             ">QUEUED",
             ">LEASED",
             ">DONE",
+            *([">TAKEN OVER"] if taken_over else []),
             ">RETRIES",
             ">ROWS",
             "WHY",
@@ -338,6 +340,7 @@ def _print_job(job: Job) -> None:
                 f"{step.mini_batches.queued:,}",
                 f"{step.mini_batches.leased:,}",
                 f"{step.mini_batches.done:,}",
+                *([f"{step.mini_batches.taken_over:,}"] if taken_over else []),
                 f"{step.retries:,}",
                 f"{step.rows:,}",
                 # What has ended the job is told at the end, once.

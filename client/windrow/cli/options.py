@@ -128,14 +128,6 @@ def state_of(master: str | None, state: Path | None) -> Path | None:
     return state
 
 
-def refuse_since(*, dry_run: bool, since: str) -> None:
-    """Raises UsageError for both together."""
-    if dry_run and since:
-        raise UsageError(
-            "--dry-run tells how the whole input is divided, not what --since leaves of it. Give one of the two."
-        )
-
-
 @contextmanager
 def open_client(master: str | None, state: Path | None, *, live: bool = False, make: bool = False) -> Iterator[Client]:
     """A client of the master that the options name; without any: of the context in use, else of the runs here.

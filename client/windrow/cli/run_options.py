@@ -70,8 +70,7 @@ def parse(arguments: list[str]) -> RunOptions | None:
             options.job_file = argument
     if os.environ.get("WINDROW_ENVIRONMENTS", "build") not in CHOICES["environments"]:
         return None  # whoever says so in words
-    excluded = (options.restart and options.keep_rows) or (options.dry_run and options.since)
-    return options if options.job_file and not excluded else None
+    return options if options.job_file and not (options.restart and options.keep_rows) else None
 
 
 def _take(options: RunOptions, name: str, text: str) -> bool:

@@ -23,13 +23,19 @@ STORAGE_RETRY_S = "3"
 
 
 def ask(
-    job: EffectiveJob, *, state: str | None, outputs: str, datastores: Mapping[str, str], divided: Collection[str]
+    job: EffectiveJob,
+    *,
+    state: str | None,
+    outputs: str,
+    datastores: Mapping[str, str],
+    divided: Collection[str],
+    since: str = "",
 ) -> dict[str, Any]:
     """Where a job's data is, and how its inputs are divided.
 
     `state`: the state folder (absolute, there or not) of a run on this machine; None: the job is for another machine's
     master, whose default place of outputs is `outputs`. `divided`: names of the steps whose inputs are divided now.
-    Raises MasterFailed.
+    `since`: as of `windrow.since`, of a run on this machine. Raises MasterFailed.
     """
     # Where its removal fails, in spite of all, an answer is no worse for it.
     with tempfile.TemporaryDirectory(prefix="windrow-dry-run-", ignore_cleanup_errors=True) as folder:
@@ -40,6 +46,7 @@ def ask(
             "datastores": dict(datastores),
             "folder": folder,
             "divided": sorted(divided),
+            "since": since,
             "limits": {
                 "seconds": DIVIDED_FOR_S,
                 "mini_batches": MINI_BATCHES_MAX,

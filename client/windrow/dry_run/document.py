@@ -89,6 +89,7 @@ def make_document(
             for name, bound in job.outputs.items()
         },
         "warnings": [warning._asdict() for warning in loaded.warnings],
+        "since": answer["since"],
         "run_digest": job.run_digest,
     }
 

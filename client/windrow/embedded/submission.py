@@ -148,7 +148,7 @@ def _changed(job: Job, job_file: str) -> RunChanged:
     done = f"{items.done:,} of {items.total:,} items done" if items.total else "nothing done yet"
     return RunChanged(
         f"The unfinished run {job.job_id} of {job_file} ({done}) was begun with other settings, inputs "
-        "(or MLTable files) or code. Choose:\n"
+        "(or MLTable files), code or --since. Choose:\n"
         f"  --restart    drop that run and begin anew with what is there now\n"
         f"  --keep-rows  finish that run as it was begun, with its own settings and code, keeping its rows\n"
         f"or undo the change, and the same command continues it."

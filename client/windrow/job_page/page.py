@@ -73,7 +73,7 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
     retries = sum(step["retries"] for step in steps)
     figures = [
         ("took" if job["end_s"] is not None else "so far", span(max(0.0, took)), ""),
-        ("mini-batches", f"{done:,}", f"done of {batches['total']:,}{more}"),
+        ("mini-batches", f"{done:,}", f"done of {batches['total']:,}{more}{_taken_over(batches)}"),
         ("items ok", f"{items['ok']:,}", f"of {items['total']:,}{more}"),
     ]
     if items["failed"]:
@@ -82,8 +82,8 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
     if retries:
         figures.append(("retries", f"{retries:,}", ""))
     working = _working_s(job, steps)
-    if working > 0 and items["ok"]:
-        figures.append(("throughput", _rate(items["ok"] / working), "items a second"))
+    if working > 0 and (ran := items["ok"] - items["taken_over"]):
+        figures.append(("throughput", _rate(ran / working), "items a second"))
     if peak:
         figures.append(("peak memory", size(peak * 1024), "of a worker"))
     return (
@@ -197,7 +197,9 @@ def _failed(step: dict[str, Any], name_of: Any, command: Any, *, always: bool = 
 
 def _counts(step: dict[str, Any]) -> str:
     batches, items = step["mini_batches"], step["items"]
-    told = [f"{batches['succeeded'] + batches['failed']:,} of {batches['total']:,} mini-batches done"]
+    told = [
+        f"{batches['succeeded'] + batches['failed']:,} of {batches['total']:,} mini-batches done{_taken_over(batches)}"
+    ]
     told += [f"{items[name]:,} items {name}" for name in ("ok", "failed", "cancelled") if items[name]]
     if step["retries"]:
         told.append(f"{step['retries']:,} retries")
@@ -206,6 +208,10 @@ def _counts(step: dict[str, Any]) -> str:
 
 def _state_of(step: dict[str, Any]) -> str:
     return "reused" if step["reused_from"] else _in_words(step["state"])
+
+
+def _taken_over(counts: dict[str, int]) -> str:
+    return f", {counts['taken_over']:,} taken over" if counts["taken_over"] else ""
 
 
 def _in_words(state: str) -> str:

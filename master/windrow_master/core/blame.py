@@ -43,7 +43,7 @@ def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
     present = _lasting(state, step)
     if present and all(step.step_id in node.given_up for node in present):
         known = chain(state.nodes.values(), state.absent.values())
-        if step.counters.ended and any(
+        if step.counters.ran and any(
             node.cordoned and is_in_pool(node, step) and step.step_id not in node.given_up for node in known
         ):
             # The script works somewhere, and that may be a node that is set aside, or away to be mended: the step waits

@@ -28,6 +28,7 @@ class Counters:
     Invariants, wherever no handler is at work:
     1. queued + leased + succeeded + failed + cancelled = planned (queued is derived).
     2. items_ok + items_failed + items_cancelled <= items_total, and equal once the step has ended.
+    3. taken_over of those succeeded, and items_taken_over of items_ok, an earlier job has done: no attempt was made.
     """
 
     planned: int = 0
@@ -48,6 +49,8 @@ class Counters:
     """Cause number -> the first failure: mini_batch, message, detail, node_id, process_number, phase."""
     misfits: dict[str, list[Any]] = field(default_factory=dict)
     """Column -> [count, example]."""
+    taken_over: int = 0
+    items_taken_over: int = 0
 
     @property
     def queued(self) -> int:
@@ -58,6 +61,11 @@ class Counters:
     def ended(self) -> int:
         """Mini-batches with a final outcome."""
         return self.succeeded + self.failed + self.cancelled
+
+    @property
+    def ran(self) -> int:
+        """Mini-batches with an outcome that was made here."""
+        return self.succeeded + self.failed - self.taken_over
 
     def add_failure(
         self, cause: int, mini_batch: int, message: str, detail: str, node_id: str, process: int, phase: int = 0

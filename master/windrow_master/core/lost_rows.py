@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from windrow_master.core.budgets import count_failure
-from windrow_master.core.commands import Moment, RequeueLostRows
+from windrow_master.core.commands import LostRows, Moment, RequeueLostRows
 from windrow_master.core.counters import counted
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.records import AttemptRow, OutcomeRow
 from windrow_master.core.settings import ROWS_LOSSES_MAX
-from windrow_master.core.state import CoreState
+from windrow_master.core.state import CoreState, Step
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, StepState
 from windrow_master.core.statuses import SYSTEM_ERROR
 from windrow_master.core.steps import fail_step, settle_step
@@ -41,6 +41,9 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
             continue
         if table.states[lost.mini_batch] == MiniBatchState.SUCCEEDED:
             counters.succeeded -= 1
+            if not lost.lease_id:
+                counters.taken_over -= 1
+                counters.items_taken_over -= lost.ok_count
         else:
             counters.failed -= 1
         counters.items_ok -= lost.ok_count
@@ -55,16 +58,15 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
         table.states[lost.mini_batch] = MiniBatchState.QUEUED
         table.lease_ids[lost.mini_batch] = 0
         table.tries.pop(lost.mini_batch, None)
-        for lease_id, cause in (*lost.failures, (lost.lease_id, Cause.ROWS_LOST)):
+        failures = list(lost.failures)
+        if lost.lease_id:
+            failures.append((lost.lease_id, Cause.ROWS_LOST))
+            state.dirty.attempts.append(_verdict(step, lost, job.generation, message))
+        for lease_id, cause in failures:
             count_failure(step, lost.mini_batch, lease_id, cause)
-        table.attempts[lost.mini_batch] = len(lost.failures) + 1
+        if failures:
+            table.attempts[lost.mini_batch] = len(failures)
         step.ready.put_back(lost.mini_batch)
-        state.dirty.attempts.append(
-            AttemptRow(
-                LeaseId(lost.lease_id), step.step_id, lost.mini_batch, job.generation, "", "", 0,
-                AttemptState.FAILED, Cause.ROWS_LOST, 0, 0, 0, 0, lost.item_count, lost.ok_count, 0, message, "",
-            )
-        )  # fmt: skip
         state.dirty.item_outcomes_cleared.append((step.step_id, lost.mini_batch))
         state.dirty.outcomes.append(
             OutcomeRow(
@@ -80,3 +82,11 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
     )
     state.scheduling_wanted = True
     settle_step(state, step, now)
+
+
+def _verdict(step: Step, lost: LostRows, generation: int, message: str) -> AttemptRow:
+    """On the attempt that made the rows. Those that were taken over, none here has made."""
+    return AttemptRow(
+        LeaseId(lost.lease_id), step.step_id, lost.mini_batch, generation, "", "", 0,
+        AttemptState.FAILED, Cause.ROWS_LOST, 0, 0, 0, 0, lost.item_count, lost.ok_count, 0, message, "",
+    )  # fmt: skip

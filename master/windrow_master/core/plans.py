@@ -58,9 +58,11 @@ def _take_over(state: CoreState, step: Step, taken: TakenOver, generation: int) 
     counters, table = step.counters, step.mini_batches
     table.states[taken.mini_batch] = MiniBatchState.SUCCEEDED
     counters.succeeded += 1
+    counters.taken_over += 1
     if not table.item_counts[taken.mini_batch]:
         counters.items_total += taken.item_count
     counters.items_ok += taken.item_count
+    counters.items_taken_over += taken.item_count
     counters.rows += taken.row_count
     counters.output_bytes += taken.length
     block = -1

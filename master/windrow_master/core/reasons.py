@@ -101,7 +101,7 @@ def _running(state: CoreState, step: Step, now: Moment) -> tuple[str, str]:
     waiting = f", {step.counters.queued:,} wait" if step.counters.queued else ", none waits"
     more = "" if step.planned else "; the input is still being divided"
     silence_s = now.monotonic_s - step.progress_s
-    if not step.worker_ready and not step.counters.ended:
+    if not step.worker_ready and not step.counters.ran:
         return "WORKERS_STARTING", (
             f"{what}{waiting}. No worker is ready yet: scripts are loaded and init() runs, for {silence_s:.0f} s. "
             "`windrow job logs` shows what they print."

@@ -110,7 +110,7 @@ def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
     step.planned = planned_in_checkpoint(row.checkpoint)
     step.counters = Counters.from_json(row.counters)
     step.counters.leased = 0  # leases are volatile; those written down are entered below
-    step.worker_ready = bool(step.counters.ended) or any(
+    step.worker_ready = bool(step.counters.ran) or any(
         Cause(int(cause)) in WORKER_CAUSES for cause in step.counters.failed_attempts
     )
     step.start_time, step.end_time, step.error_category = row.start_time, row.end_time, row.error_category

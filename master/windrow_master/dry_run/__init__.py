@@ -6,6 +6,7 @@ step works in a folder below one that the asker makes and removes. A state folde
 
 - ``plan``      the whole answer: the job's name, and each step's paths, outputs and division.
 - ``division``  starts the planner of a step, and counts what it sends, up to a limit of time, number and disk.
+- ``taking_over``  what it would take over from an earlier job.
 - ``standing``  what a state folder holds already: outputs, names of jobs, unfinished runs.
 """
 

@@ -35,6 +35,7 @@ def main() -> None:
             Path(asked["folder"]),
             frozenset(asked["divided"]),
             Limits(**asked["limits"]),
+            asked["since"],
         )
     )
     with os.fdopen(out, "w") as stream:

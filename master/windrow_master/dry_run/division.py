@@ -12,10 +12,12 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.dry_run.recipes import bytes_of
+from windrow_master.dry_run.taking_over import TakingOver
 from windrow_master.planning import describe_items
 from windrow_master.planning.describe import describe_partition
+from windrow_master.shell.planning_driver import EARLIER
 
 MESSAGE_HEAD = struct.Struct("<II")
 LOOK_S = 0.2
@@ -47,9 +49,10 @@ def end_planners() -> None:
 class Division:
     """Counts of what a planner has sent so far. `to_dict` is the answer."""
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
+    def __init__(self, folder: Path, limits: Limits, taking_over: TakingOver | None = None) -> None:
         self._folder = folder
         self._limits = limits
+        self._taking_over = taking_over
         self.mini_batches = 0
         self.items = 0
         self.items_known = True
@@ -131,14 +134,24 @@ class Division:
         self.warnings += message.get("warnings", ())
         counted = message["to"]
         self.items = counted["items"]
+        taken = self._take_over(message, records)
         for index in range(message["count"]):
             _, items, offset, length = PLAN_RECORD.unpack_from(records, index * PLAN_RECORD.size)
             self.items_known = self.items_known and (items > 0 or self.reader["kind"] == "none")
             self.largest = max(self.largest, items)
             if len(self.first) < self._limits.recipes:
-                self.first.append(self._describe(self.mini_batches + index, items, offset, length))
+                number = self.mini_batches + index
+                described = self._describe(number, items, offset, length)
+                self.first.append({**described, "taken_over": number in taken})
         self.mini_batches = counted["mini_batches"]
         self.complete = counted["done"]
+
+    def _take_over(self, message: dict[str, Any], records: bytes) -> set[int]:
+        """Those of a group that would be taken over."""
+        width = PLAN_RECORD.size + RANK.size * bool(message.get("ranked"))
+        pairs = EARLIER.iter_unpack(records[message["count"] * width :])
+        found = [(number, before) for number, (before,) in enumerate(pairs, self.mini_batches) if before >= 0]
+        return self._taking_over.take(found) if self._taking_over is not None and found else set()
 
     def _describe(self, index: int, items: int, offset: int, length: int) -> dict[str, Any]:
         """A mini-batch in words."""
@@ -169,6 +182,7 @@ class Division:
             "kind": _kind(self.reader),
             "first": self.first,
             "warnings": self.warnings,
+            "taken_over": None if self._taking_over is None else self._taking_over.to_dict(),
         }
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sqlite3
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from windrow.since import LAST, NO_LAST, with_results_of
 from windrow.spec.effective import (
     DataInput,
     EffectiveJob,
@@ -21,10 +23,13 @@ from windrow.storage.urls import is_remote
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.dry_run.division import Division, Limits
 from windrow_master.dry_run.standing import Standing, Unreadable
+from windrow_master.dry_run.taking_over import TakingOver
 from windrow_master.output.errors import TargetForeign
 from windrow_master.output.remote import need_bucket, refuse_foreign_object
 from windrow_master.output.target import refuse_foreign
+from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResume
 from windrow_master.shell.preparation import StepPaths, planning_request, resolve, resolved
+from windrow_master.store.errors import StoreError
 from windrow_master.submission import name_stem
 
 TIME = "<time>"
@@ -34,7 +39,8 @@ TIME = "<time>"
 @dataclass(frozen=True)
 class Question:
     """What is asked. `state`: the state folder of a run here; None: the job goes to another machine's master, whose
-    default place for outputs is `outputs`. `folder`: for what planners write. `divided`: the steps to divide."""
+    default place for outputs is `outputs`. `folder`: for what planners write. `divided`: the steps to divide. `since`:
+    the job whose results are taken over, or `last`, of one that runs here; "": as the steps say."""
 
     job: EffectiveJob
     state: Path | None
@@ -43,12 +49,17 @@ class Question:
     folder: Path
     divided: frozenset[str]
     limits: Limits
+    since: str = ""
 
 
 def answer(question: Question) -> dict[str, Any]:
     """The whole answer."""
-    job, notes = question.job, []
+    notes: list[str] = []
     standing = Standing(question.state) if question.state is not None else None
+    since = _since(question, standing, notes)
+    if since is not None:
+        question = replace(question, job=with_results_of(question.job, since))
+    job = question.job
     name, unfinished = job.name or f"{name_stem(job)}-{TIME}", None
     if standing is not None:
         try:
@@ -67,9 +78,24 @@ def answer(question: Question) -> dict[str, Any]:
         "unfinished": None
         if unfinished is None
         else {"job_id": unfinished[0], "state": unfinished[1], "equal": unfinished[2]},
+        "since": since,
         "notes": notes,
         "steps": {told["name"]: told for told in steps},
     }
+
+
+def _since(question: Question, standing: Standing | None, notes: list[str]) -> str | None:
+    """The job that `since` means; None: none."""
+    if question.since != LAST or standing is None:
+        return question.since or None
+    try:
+        found = standing.last_of(question.job.job_file)
+    except Unreadable as error:
+        notes.append(f"what --since last means is not known: {error}")
+        return None
+    if found is None:
+        notes.append(NO_LAST)
+    return found
 
 
 def _in_order(job: EffectiveJob) -> list[EffectiveStep]:
@@ -107,10 +133,17 @@ def _step(
     told["brought"] = _brought(effective, own)
     if question.state is not None:
         told["problems"] += _outputs_refused(own, standing, told["notes"])
+    earlier = None
+    try:
+        earlier = None if standing is None else standing.earlier(effective)
+    except NothingToResume as error:
+        told["problems"].append(str(error))
+    except Unreadable as error:
+        told["notes"].append(f"what is taken over from job {step.resume_from} is not known: {error}")
     if told["problems"]:
         told["division"] = _waits("the step would fail before its input is divided")
     else:
-        told["division"] = _division(number, step, effective, own, question)
+        told["division"] = _division(number, step, effective, own, question, earlier)
     return told
 
 
@@ -167,7 +200,12 @@ def _outputs_refused(paths: StepPaths, standing: Standing | None, notes: list[st
 
 
 def _division(
-    number: int, step: EffectiveStep, effective: EffectiveStep, paths: StepPaths, question: Question
+    number: int,
+    step: EffectiveStep,
+    effective: EffectiveStep,
+    paths: StepPaths,
+    question: Question,
+    earlier: tuple[EarlierJobs, EarlierStep] | None,
 ) -> dict[str, Any]:
     if step.command is not None:
         return {"state": "command"}
@@ -180,9 +218,14 @@ def _division(
         return _waits("")
     folder = question.folder / str(number)
     folder.mkdir()
-    division = Division(folder, question.limits)
-    request = planning_request(effective, paths, folder, question.datastores, None, folder / "rows", None)
-    division.run(request)
+    try:
+        taking_over = None if earlier is None else TakingOver(*earlier, folder)
+        division = Division(folder, question.limits, taking_over)
+        wanted = None if taking_over is None else taking_over.request()
+        request = planning_request(effective, paths, folder, question.datastores, None, folder / "rows", wanted)
+        division.run(request)
+    except (StoreError, sqlite3.Error) as error:
+        return _waits(f"what job {step.resume_from} has done cannot be read: {error}")
     told = division.to_dict()
     told["reads"] = [
         given.path for given in (effective.inputs[name] for name in step.input_data) if isinstance(given, DataInput)

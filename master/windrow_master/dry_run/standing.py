@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from windrow.spec.effective import EffectiveJob
+from windrow.spec.effective import EffectiveJob, EffectiveStep
 from windrow.spec.effective_json import DocumentError
 
+from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import JobState
+from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResume
 from windrow_master.store.errors import StoreBroken, StoreError
 from windrow_master.store.reading import SqliteReader
 from windrow_master.store.rows import OutputRow
@@ -65,6 +67,33 @@ class Standing:
             if equal:
                 break
         return found
+
+    def last_of(self, job_file: str) -> str | None:
+        """What `--since last` means: the newest job of a job file that has ended and has a result to take over. Raises
+        Unreadable."""
+        rows: list[JobRow] = self._ask(lambda: self._reader.jobs_newest_first(JOBS_LOOKED_AT), [])
+        for row in rows:
+            if row.state in ENDED_JOBS and _is_of(row, job_file) and self._ask(partial(self._has_results, row), False):
+                return row.job_id
+        return None
+
+    def earlier(self, step: EffectiveStep) -> tuple[EarlierJobs, EarlierStep] | None:
+        """What a step takes over, and where from; None: nothing. Raises NothingToResume, Unreadable."""
+        if step.resume_from is None:
+            return None
+        if not self.is_there:
+            raise NothingToResume(
+                f"There is no job named {step.resume_from!r}, whose results are to be taken over: {self._path.parent} "
+                "holds no runs. Name its state folder with --state."
+            )
+        jobs = EarlierJobs(self._reader, self._path.parent)
+        found = self._ask(lambda: jobs.find(step), None)
+        return None if found is None else (jobs, found)
+
+    def _has_results(self, job: JobRow) -> bool:
+        commands = {step.name for step in EffectiveJob.from_json(job.document).steps if step.command is not None}
+        steps = (step for step in self._reader.steps_of(job.job_key) if step.name not in commands)
+        return any(Counters.from_json(step.counters).succeeded for step in steps)
 
     def _ask(self, question: Callable[[], T], nothing: T) -> T:
         if not self.is_there:

@@ -1,7 +1,8 @@
 """Mini-batches of an earlier job that are mini-batches of this step, too: their results are taken over.
 
 One is, where it lies in the same reader's input, and none of its files has changed since that job's step began: of a
-local file, the time of its last change (ctime, which nobody can set back) tells; in a store, the stamp in the recipe.
+local file, the time of its last change (ctime, which nobody can set back) tells; in a store, the stamp in the recipe;
+of data that a client has uploaded, the lists that were made of it (`uploads`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 from windrow.recipe_files import local_files
 
 from windrow_master.planning.emitter import NONE
+from windrow_master.planning.uploads import Uploads
 
 RECORD = struct.Struct("<QIQI")
 MARGIN_S = 2.0
@@ -41,6 +43,7 @@ class Earlier:
         self._reader: Any = json.loads(given["reader"])
         self._alike: bool | None = given["alike"]
         """Whether this step's reader, where a planner before has pinned it, is the same."""
+        self._uploads = None if given["uploads"] is None else Uploads(given["uploads"])
         self._unchanged_before_ns = int((given["began"] - MARGIN_S) * 1e9)
 
     def reads_alike(self, reader: dict[str, Any] | None) -> bool:
@@ -50,9 +53,24 @@ class Earlier:
             self._alike = bool(json.loads(json.dumps(reader)) == self._reader)
         return self._alike
 
-    def recipes(self) -> EarlierRecipes:
-        """Of a step whose reader is the same. Raises OSError."""
-        return EarlierRecipes(self, self._reader)
+    def in_common(self, reader: dict[str, Any] | None) -> Iterator[bytes] | None:
+        """Names of files that have not changed, where both readers are of lists of files in folders of two uploads, and
+        the same but for those; None: they are not. Raises OSError.
+        """
+        before = self._reader
+        if self._uploads is None or reader is None or before is None or before.get("kind") != "files":
+            return None
+        # As both are stored.
+        if {**json.loads(json.dumps(reader)), "root": ""} != {**before, "root": ""}:
+            return None
+        return self._uploads.in_common(before["root"], reader["root"])
+
+    def recipes(self, reader: dict[str, Any] | None) -> EarlierRecipes | None:
+        """Of a step with this reader; None: it reads otherwise. Raises OSError."""
+        names = self.in_common(reader)
+        if names is None and not self.reads_alike(reader):
+            return None
+        return EarlierRecipes(self, self._reader, None if names is None else frozenset(names))
 
     def mini_batches(self, first: int = 0) -> Iterator[EarlierMiniBatch]:
         """All that have a result, in their order, but for so many. Raises OSError."""
@@ -73,9 +91,10 @@ class Earlier:
     def is_unchanged(self, path: bytes) -> bool:
         """Whether a local file is as it was when the earlier step began."""
         try:
-            return os.stat(path).st_ctime_ns < self._unchanged_before_ns
+            old = os.stat(path).st_ctime_ns < self._unchanged_before_ns
         except OSError:
             return False
+        return old or (self._uploads is not None and self._uploads.is_intact(path))
 
 
 class EarlierRecipes:
@@ -84,8 +103,9 @@ class EarlierRecipes:
     For inputs of which equal parts have equal recipes: all but plain lists of files (`file_lists`).
     """
 
-    def __init__(self, earlier: Earlier, reader: dict[str, Any]) -> None:
-        """Raises OSError."""
+    def __init__(self, earlier: Earlier, reader: dict[str, Any], names: frozenset[bytes] | None) -> None:
+        """`names`: of lists of files, those that have not changed; None: each file is looked at. Raises OSError."""
+        self._names = names
         self.job_id = earlier.job_id
         self._earlier = earlier
         self._reader = reader
@@ -95,9 +115,11 @@ class EarlierRecipes:
     def find(self, recipe: bytes) -> int:
         """Its number; NONE: there is none, or its files are not what they were."""
         found = self._known.get(_digest(recipe), NONE)
-        if found == NONE or not all(map(self._is_unchanged, local_files(self._reader, recipe))):
+        if found == NONE:
             return NONE
-        return found
+        if self._names is not None:
+            return found if self._names.issuperset(recipe.split(b"\0")) else NONE
+        return found if all(map(self._is_unchanged, local_files(self._reader, recipe))) else NONE
 
     def _is_unchanged(self, path: bytes) -> bool:
         known = self._unchanged.get(path)

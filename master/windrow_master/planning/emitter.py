@@ -150,11 +150,11 @@ class Emitter:
         if self._earlier is None:
             return NONE
         if self._recipes_known is None:
-            if not self._earlier.reads_alike(self._reader):
+            self._recipes_known = self._earlier.recipes(self._reader)
+            if self._recipes_known is None:
                 self.warn(f"The input is read otherwise than in job {self._earlier.job_id}: all of it runs again.")
                 self._earlier = None
                 return NONE
-            self._recipes_known = self._earlier.recipes()
         return self._recipes_known.find(recipe)
 
     def _make_room(self) -> None:

@@ -79,7 +79,8 @@ def in_recipes(names: list[bytes], entry: AnyEntry, root: bytes) -> list[bytes]:
 class TakingOver:
     """Mini-batches of an earlier job, all files of which are in these lists, unchanged: they come first.
 
-    What is left of the lists is divided behind them. `recipes_bytes`: where in the recipes they end; `names`: theirs.
+    What is left of the lists is divided behind them. `recipes_bytes`: where in the recipes they end; `names`: theirs,
+    each of which is once in the lists and once in the mini-batches: what is listed more often runs.
     """
 
     def __init__(
@@ -114,37 +115,59 @@ class TakingOver:
             done = position["earlier"]
             assert self._start is not None
             self.recipes_bytes = self._start.recipes_bytes
-        why = self._why_nothing()
+        uploaded = self._earlier.in_common(self._reader)
+        why = self._why_nothing(uploaded=uploaded is not None)
         if why:
             self._emitter.warn(f"Of job {self._earlier.job_id} nothing is taken over: {why}. All files run.")
+            self._note_names()
             return True
-        there = {name for one in self._lists for entry in one.entries for name in self._listed(entry)}
+        there, doubled, left = self._listed_once()
+        if uploaded is not None:
+            there = {name for name in uploaded if name in there}
+        self._note_names()
+        there -= self.names
         for number, one in enumerate(self._earlier.mini_batches(done), done):
             names = one.recipe.split(b"\0")
-            if one.mini_batch != NONE and all(name in there and self._is_unchanged(name) for name in names):
+            if (
+                one.mini_batch != NONE
+                and all(name in there and (uploaded is not None or self._is_unchanged(name)) for name in names)
+                and len(set(names)) == len(names)
+            ):
+                there.difference_update(names)
                 end = self._journal.recipes.length + len(one.recipe) + 1
                 self._emitter.add_earlier(len(names), one.recipe, end, one.mini_batch)
                 self.recipes_bytes = end
             self._emitter.frontier = {"entry": -1, "earlier": number + 1}
-        left = len(there)
         # Names by the million: not twice.
         del there
         self._note_names()
         taken = self._emitter.items
         self._emitter.warn(
             f"Results of job {self._earlier.job_id} are taken over: {taken:,} files; {left - taken:,} are new, have "
-            "changed, or have no result there."
+            f"changed, {f'are listed more than once ({doubled:,}), ' if doubled else ''}or have no result there."
         )
         return True
 
-    def _why_nothing(self) -> str:
+    def _why_nothing(self, *, uploaded: bool) -> str:
+        """`uploaded`: the lists are of uploads, and alike."""
         if any(one.steps is not None for one in self._lists):
             return "the steps of an MLTable file choose among its files"
-        if self._earlier.reads_alike(self._reader):
+        if uploaded or self._earlier.reads_alike(self._reader):
             return ""
         if any(one.given.type == "mltable" for one in self._lists):
             return "its MLTable file names other files"
         return "its files lay elsewhere"
+
+    def _listed_once(self) -> tuple[set[bytes], int, int]:
+        """Names that the lists hold once; how many they hold more often, and how many names in all."""
+        once, more, count = set[bytes](), set[bytes](), 0
+        for name in (name for one in self._lists for entry in one.entries for name in self._listed(entry)):
+            count += 1
+            if name in once:
+                more.add(name)
+            else:
+                once.add(name)
+        return once - more if more else once, len(more), count
 
     def _listed(self, entry: AnyEntry) -> Iterator[bytes]:
         for chunk in entry.names(lambda text: None):

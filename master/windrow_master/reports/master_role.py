@@ -70,6 +70,8 @@ class MasterRole:
                 f"{counters.leased} leased, {counters.succeeded} succeeded, {counters.failed} failed, "
                 f"{counters.cancelled} cancelled."
             )
+            if counters.taken_over:
+                text = f"{text[:-1]}; taken over: {counters.taken_over}."
             lines.append(line(at, "ERROR" if step.state == StepState.FAILED else "INFO", text))
         if step.message and step.message != self._message:
             self._message = step.message

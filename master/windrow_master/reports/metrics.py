@@ -16,20 +16,28 @@ COLUMNS = ("Utc Time", "Name", "Value")
 
 
 def metrics_of(counters: Counters, *, planned: bool, elapsed_s: float) -> dict[str, int | float]:
-    """What is measured, by name. Totals are those known so far while the input is still being divided."""
+    """What is measured, by name. Totals are those known so far while the input is still being divided.
+
+    What was taken over from an earlier job is measured by itself, where there is any: it was not processed here.
+    """
     items_open = counters.items_total - counters.items_ok - counters.items_failed - counters.items_cancelled
     values: dict[str, int | float] = {
         "Total Mini Batches": counters.planned,
         "Remaining Mini Batches": counters.planned - counters.ended,
-        "Processed Mini Batches": counters.succeeded + counters.failed,
+        "Processed Mini Batches": counters.ran,
         "Failed Mini Batches": counters.failed,
         "Total Items": counters.items_total,
         "Remaining Items": max(0, items_open),
-        "Processed Items": counters.items_ok + counters.items_failed,
+        "Processed Items": counters.items_ok + counters.items_failed - counters.items_taken_over,
         "Failed Items": counters.items_failed,
         "Retried Mini Batches": counters.retries,
         "Elapsed Seconds": round(elapsed_s, 3),
     }
+    if counters.taken_over:
+        values |= {
+            "Mini Batches Taken Over": counters.taken_over,
+            "Items Taken Over": counters.items_taken_over,
+        }
     if not planned:
         del values["Remaining Mini Batches"], values["Remaining Items"]
     return values

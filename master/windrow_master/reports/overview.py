@@ -84,20 +84,20 @@ class Overview:
         return lines
 
     def _progress(self, row: StepRow, counters: Counters, now: float) -> str:
-        done = counters.succeeded + counters.failed
+        done, wanted = counters.ran, counters.planned - counters.taken_over
         planned = planned_in_checkpoint(row.checkpoint)
-        known = f"{counters.planned:,}{'' if planned else ' (so far)'}"
+        known = f"{wanted:,}{'' if planned else ' (so far)'}"
+        taken_over = _taken_over(counters)
         if not done:
-            return f"No mini-batch has been processed yet; scheduled: {known}, with workers: {counters.leased:,}." + (
-                _said(row)
-            )
+            text = f"No mini-batch has been processed yet; scheduled: {known}, with workers: {counters.leased:,}."
+            return text + taken_over + _said(row)
         elapsed = max(0.0, now - (row.start_time or now))
         self._moments.append((now, done))
         first_s, first = self._moments[0]
-        text = f"Processed {done:,} of {known} mini batches in {clock(elapsed)}."
-        if planned and done < counters.planned:
+        text = f"Processed {done:,} of {known} mini batches in {clock(elapsed)}.{taken_over}"
+        if planned and done < wanted:
             rate = (done - first) / (now - first_s) if now > first_s and done > first else done / max(elapsed, 0.001)
-            text += f" Estimated remaining time {clock((counters.planned - done) / rate)}."
+            text += f" Estimated remaining time {clock((wanted - done) / rate)}."
         if counters.failed or counters.retries:
             text += f" Failed: {counters.failed:,}; tried again: {counters.retries:,}."
         return text + _said(row)
@@ -105,9 +105,9 @@ class Overview:
     def _ending(self, row: StepRow, counters: Counters) -> list[str]:
         end = row.end_time or 0.0
         name = StepState(row.state).name.title()
-        done = counters.succeeded + counters.failed
+        wanted = counters.planned - counters.taken_over
         took = clock(max(0.0, end - (row.start_time or end)))
-        told = f"Processed {done:,} of {counters.planned:,} mini batches in {took}."
+        told = f"Processed {counters.ran:,} of {wanted:,} mini batches in {took}.{_taken_over(counters)}"
         lines = [_line(end, told)] if row.start_time is not None else []
         failed = counters.failed or counters.items_failed
         numbers = (counters.items_ok, counters.items_failed, counters.items_cancelled)
@@ -139,6 +139,10 @@ def clock(seconds: float) -> str:
     """`0:01:05`, as the vendor's lines have it."""
     whole = int(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def _taken_over(counters: Counters) -> str:
+    return f" Taken over from an earlier job: {counters.taken_over:,} more." if counters.taken_over else ""
 
 
 def _said(row: StepRow) -> str:

@@ -106,12 +106,12 @@ def _numbers(step: StepFacts, reader: StoreReader) -> Iterator[str]:
     counters = step.counters
     yield (
         f"Mini-batches  {counters.planned:,}: {counters.succeeded:,} succeeded, {counters.failed:,} failed, "
-        f"{counters.cancelled:,} cancelled"
+        f"{counters.cancelled:,} cancelled{_taken_over(counters.taken_over, step)}"
     )
     if counters.items_total:
         yield (
             f"Items         {counters.items_total:,}: {counters.items_ok:,} ok, {counters.items_failed:,} failed, "
-            f"{counters.items_cancelled:,} cancelled"
+            f"{counters.items_cancelled:,} cancelled{_taken_over(counters.items_taken_over, step)}"
         )
     if rows := _rows(step):
         yield f"Output        {rows}"
@@ -130,6 +130,10 @@ def _numbers(step: StepFacts, reader: StoreReader) -> Iterator[str]:
         yield told + (f"; most often the mini-batches {most}" if most else "")
     if step.has_failures:
         yield from _thresholds(step)
+
+
+def _taken_over(count: int, step: StepFacts) -> str:
+    return f"; {count:,} taken over from job {step.settings.get('resume_from')}" if count else ""
 
 
 def _rows(step: StepFacts) -> str:

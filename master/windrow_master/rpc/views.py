@@ -80,12 +80,14 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
             succeeded=counters.succeeded,
             failed=counters.failed,
             cancelled=counters.cancelled,
+            taken_over=counters.taken_over,
         ),
         items=job_pb2.ItemCounts(
             total=counters.items_total,
             ok=counters.items_ok,
             failed=counters.items_failed,
             cancelled=counters.items_cancelled,
+            taken_over=counters.items_taken_over,
         ),
         failed_attempts=[
             job_pb2.CauseCount(cause=int(cause), count=count)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from windrow_master.core.commands import TakenOver
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import MiniBatchState
+from windrow_master.placed_data import PlacedData
 from windrow_master.shell.preparation import step_folder
 from windrow_master.store.protocol import StoreReader
 
@@ -39,8 +40,11 @@ class EarlierStep(NamedTuple):
 
     job_id: str
     began: float
+    generation: int
     row: StepRow
     folder: Path
+    uploads: dict[str, str] | None
+    """As `PlacedData.told`."""
 
     def request(self, index: Path, reader: bytes | None) -> dict[str, Any]:
         """What the planner is told. `index` is written by `write_index`; `reader` is the new step's, if pinned."""
@@ -51,13 +55,16 @@ class EarlierStep(NamedTuple):
             "reader": (self.row.reader or b"{}").decode(),
             "alike": None if reader is None else reader == self.row.reader,
             "began": self.began,
+            "uploads": self.uploads,
         }
 
 
 class EarlierJobs:
     """Finds steps of earlier jobs, and what they have done."""
 
-    def __init__(self, reader: StoreReader, state_folder: Path) -> None:
+    def __init__(self, reader: StoreReader, state_folder: Path, uploads: PlacedData | None = None) -> None:
+        """`uploads`: data of clients; None: there is none."""
+        self._uploads = None if uploads is None else uploads.told()
         self._reader = reader
         self._state_folder = state_folder
 
@@ -78,7 +85,8 @@ class EarlierJobs:
             )
         before, row = self._counterpart(job, step)
         _check_alike(step, before, job.job_id)
-        return EarlierStep(job.job_id, job.create_time, row, step_folder(self._state_folder, job.job_id, row.step_id))
+        folder = step_folder(self._state_folder, job.job_id, row.step_id)
+        return EarlierStep(job.job_id, job.create_time, job.generation, row, folder, self._uploads)
 
     def write_index(self, earlier: EarlierStep, path: Path) -> None:
         """List the mini-batches that may be taken over, in their order. Raises OSError, StoreError."""
@@ -95,10 +103,13 @@ class EarlierJobs:
     def outcomes(self, earlier: EarlierStep, wanted: Sequence[tuple[int, int]]) -> tuple[TakenOver, ...]:
         """Outcomes for pairs of a new mini-batch and that of `earlier` that it is, ascending.
 
-        One whose rows are gone is left out: it runs again. Raises StoreError.
+        One whose rows are gone is left out: it runs again. So are all, once that job has been retried: a step of it
+        that begins from nothing divides anew, and its mini-batches are others. Raises StoreError.
         """
         lengths: dict[str, int] = {}
-        return tuple(self._outcomes(earlier, wanted, lengths))
+        found = tuple(self._outcomes(earlier, wanted, lengths))
+        job = self._reader.job_by_id(earlier.job_id) if found else None
+        return found if job is not None and job.generation == earlier.generation else ()
 
     def _outcomes(
         self, earlier: EarlierStep, wanted: Sequence[tuple[int, int]], lengths: dict[str, int]

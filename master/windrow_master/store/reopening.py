@@ -65,10 +65,12 @@ _ANEW = (
     "UPDATE step_document SET paths = x'7b7d', reader = NULL, header = NULL WHERE step_id = :step_id",
     "UPDATE step SET checkpoint = NULL, start_time = NULL WHERE step_id = :step_id",
 )
+_TAKEN_OVER = f"(state = {int(MiniBatchState.SUCCEEDED)} AND lease_id = 0)"
 _KEPT_SUMS = (
     f"SELECT count(*), coalesce(sum(state = {int(MiniBatchState.SUCCEEDED)}), 0), "
     "coalesce(sum(CASE WHEN item_count > 0 THEN item_count ELSE items_counted END), 0), coalesce(sum(ok_count), 0), "
-    f"coalesce(sum(row_count), 0), coalesce(sum(rows_length), 0) FROM mini_batch WHERE {_OF_STEP}"
+    f"coalesce(sum(row_count), 0), coalesce(sum(rows_length), 0), coalesce(sum({_TAKEN_OVER}), 0), "
+    f"coalesce(sum({_TAKEN_OVER} * ok_count), 0) FROM mini_batch WHERE {_OF_STEP}"
 )
 
 
@@ -95,10 +97,13 @@ def reopen(connection: sqlite3.Connection, job: ReopenedJob) -> None:
         }
         for statement in _RESUMED if how == Reopening.RESUMED else _ANEW:
             connection.execute(statement, values)
-        planned, succeeded, items, ok, rows, length = connection.execute(_KEPT_SUMS, values).fetchone()
+        planned, succeeded, items, ok, rows, length, taken_over, items_taken_over = connection.execute(
+            _KEPT_SUMS, values
+        ).fetchone()
         counters = Counters(
-            planned=planned, succeeded=succeeded, items_total=items, items_ok=ok, rows=rows, output_bytes=length
-        )
+            planned=planned, succeeded=succeeded, items_total=items, items_ok=ok, rows=rows, output_bytes=length,
+            taken_over=taken_over, items_taken_over=items_taken_over,
+        )  # fmt: skip
         # One that begins from nothing waits for those that it depends on; one that goes on has all of them.
         state = StepState.RUNNING if how == Reopening.RESUMED else StepState.WAITING
         connection.execute(

@@ -19,16 +19,16 @@ class Figures:
     def add(self, job: Job, now: float) -> None:
         """A moment of the run; `now` in monotonic seconds."""
         work = job.parallel
-        self._moments.append((now, work.items.done, work.mini_batches.done))
+        self._moments.append((now, work.items.ran, work.mini_batches.ran))
         while len(self._moments) > 2 and now - self._moments[1][0] >= WINDOW_S:
             self._moments.popleft()
 
     def items_per_s(self) -> float | None:
-        """Items with an outcome a second; None while nothing can be said."""
+        """Items that were run a second; None while nothing can be said."""
         return self._rate(1)
 
     def mini_batches_per_s(self) -> float | None:
-        """Mini-batches with an outcome a second; None while nothing can be said."""
+        """Mini-batches that were run a second; None while nothing can be said."""
         return self._rate(2)
 
     def remaining_s(self, job: Job) -> float | None:
@@ -123,6 +123,8 @@ def progress_line(job: Job, figures: Figures) -> str:
             f"items {items.done:,}/{items.total:,}{more}",
             f"mini-batches {batches.done:,}/{batches.total:,}{more}",
         ]
+    if batches.taken_over:
+        parts[-1] += f" ({batches.taken_over:,} taken over)"
     if commands := len(job.steps) - len(work.steps):
         parts.append(f"commands {job.commands.done:,}/{commands:,}")
     if (per_s := figures.items_per_s()) is not None:

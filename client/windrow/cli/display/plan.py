@@ -150,6 +150,8 @@ def _division(division: dict[str, Any]) -> None:
     text = f"{least}{counted(division['mini_batches'], 'mini-batch')}{known}"
     stopped = f" ({division['stopped']})" if division["stopped"] else ""
     out(_line("division", f"{text}{stopped}"))
+    if taken := division["taken_over"]:
+        out(_line("", _taken_over(division, taken)))
     what = KINDS.get(division["kind"], division["kind"])
     out(_line("", f"made of {what}"))
     for first in division["first"]:
@@ -160,6 +162,17 @@ def _division(division: dict[str, Any]) -> None:
         out(_line("", f"warning: {warning}"))
 
 
+def _taken_over(division: dict[str, Any], taken: dict[str, Any]) -> str:
+    """What does not run, and what does."""
+    left = division["mini_batches"] - taken["mini_batches"]
+    items = f" with {counted(division['items'] - taken['items'], 'item')}" if division["items"] is not None else ""
+    would = f"{counted(left, 'mini-batch')}{items} would run"
+    have = counted(taken["mini_batches"], "mini-batch")
+    have += f" with {counted(taken['items'], 'item')}" if taken["mini_batches"] else ""
+    so_far = "" if division["complete"] else ", of those counted"
+    return f"taken over from job {taken['job']}: {have}; {would}{so_far}"
+
+
 def _mini_batch(first: dict[str, Any]) -> str:
     parts = [counted(first["items"], "item")] if first["items"] else []
     if first["bytes"] is not None:
@@ -167,6 +180,8 @@ def _mini_batch(first: dict[str, Any]) -> str:
     if first["partition"]:
         parts.append(first["partition"])
     more = f", … {first['holds_more']:,} more" if first["holds_more"] else ""
+    if first["taken_over"]:
+        parts.append("taken over")
     about = f" ({', '.join(parts)})" if parts else ""
     return f"{first['index']}{about}: {', '.join(first['holds'])}{more}"
 

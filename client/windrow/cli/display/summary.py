@@ -106,10 +106,12 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
     took = _took(job)
     # Mini-batches without input (--rank_mini_batch_count) hold no items.
     of_batches = counted(batches.total, "mini-batch")
+    if batches.taken_over:
+        of_batches += f" ({batches.taken_over:,} taken over)"
     counts = f"{counted(items.ok, 'item')} in {of_batches}" if items.total else of_batches
     rows = sum(step.rows for step in job.steps)
     written = sum(step.output_bytes for step in job.steps)
-    pace = f" ({rate(items.done / took, 'items')})" if took and items.done else ""
+    pace = f" ({rate(items.ran / took, 'items')})" if took and items.ran else ""
     commands = counted(job.commands.total, "command") if job.commands.total else ""
     counts = ", ".join(filter(None, (counts if work.steps else "", commands)))
     tail = ", ".join(
@@ -212,7 +214,9 @@ def _failed_of(job: Job) -> str:
 
 def _script_ran(step: Step) -> bool:
     """A worker began the script, so that there is something of it to see."""
-    return step.mini_batches.succeeded > 0 or bool(step.failed_attempts.keys() - NO_SCRIPT_RAN)
+    return step.mini_batches.succeeded > step.mini_batches.taken_over or bool(
+        step.failed_attempts.keys() - NO_SCRIPT_RAN
+    )
 
 
 def _print_failures(step: Step) -> None:

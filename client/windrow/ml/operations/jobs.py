@@ -206,7 +206,9 @@ class JobOperations:
 
 
 def _progress(job: Job) -> str:
-    done, total = job.mini_batches.done, job.mini_batches.total
+    batches = job.mini_batches
+    done, total = batches.ran, batches.total - batches.taken_over
     steps = ", ".join(f"{step.name} {step.state}" for step in job.steps)
     failed = f", {job.items.failed:,} items failed" if job.items.failed else ""
-    return f"{job.state.label}: processed {done:,} of {total:,} mini batches{failed} ({steps})"
+    taken_over = f", {batches.taken_over:,} more taken over" if batches.taken_over else ""
+    return f"{job.state.label}: processed {done:,} of {total:,} mini batches{taken_over}{failed} ({steps})"

@@ -293,6 +293,7 @@ class MiniBatchCounts(google.protobuf.message.Message):
     SUCCEEDED_FIELD_NUMBER: builtins.int
     FAILED_FIELD_NUMBER: builtins.int
     CANCELLED_FIELD_NUMBER: builtins.int
+    TAKEN_OVER_FIELD_NUMBER: builtins.int
     total: builtins.int
     """Planned so far."""
     queued: builtins.int
@@ -305,6 +306,8 @@ class MiniBatchCounts(google.protobuf.message.Message):
     """Out of tries."""
     cancelled: builtins.int
     """Never to be done."""
+    taken_over: builtins.int
+    """Of those succeeded, the ones whose result an earlier job has made: they did not run."""
     def __init__(
         self,
         *,
@@ -314,8 +317,9 @@ class MiniBatchCounts(google.protobuf.message.Message):
         succeeded: builtins.int = ...,
         failed: builtins.int = ...,
         cancelled: builtins.int = ...,
+        taken_over: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cancelled", b"cancelled", "failed", b"failed", "leased", b"leased", "queued", b"queued", "succeeded", b"succeeded", "total", b"total"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cancelled", b"cancelled", "failed", b"failed", "leased", b"leased", "queued", b"queued", "succeeded", b"succeeded", "taken_over", b"taken_over", "total", b"total"]) -> None: ...
 
 global___MiniBatchCounts = MiniBatchCounts
 
@@ -329,6 +333,7 @@ class ItemCounts(google.protobuf.message.Message):
     OK_FIELD_NUMBER: builtins.int
     FAILED_FIELD_NUMBER: builtins.int
     CANCELLED_FIELD_NUMBER: builtins.int
+    TAKEN_OVER_FIELD_NUMBER: builtins.int
     total: builtins.int
     """Known so far."""
     ok: builtins.int
@@ -337,6 +342,8 @@ class ItemCounts(google.protobuf.message.Message):
     """No result, or their mini-batch failed."""
     cancelled: builtins.int
     """Never to be done."""
+    taken_over: builtins.int
+    """Of those ok, the ones whose result an earlier job has made."""
     def __init__(
         self,
         *,
@@ -344,8 +351,9 @@ class ItemCounts(google.protobuf.message.Message):
         ok: builtins.int = ...,
         failed: builtins.int = ...,
         cancelled: builtins.int = ...,
+        taken_over: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cancelled", b"cancelled", "failed", b"failed", "ok", b"ok", "total", b"total"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cancelled", b"cancelled", "failed", b"failed", "ok", b"ok", "taken_over", b"taken_over", "total", b"total"]) -> None: ...
 
 global___ItemCounts = ItemCounts
 

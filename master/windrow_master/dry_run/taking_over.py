@@ -1,0 +1,42 @@
+"""What a step of a dry run would take over from an earlier job: found as by a run, and only read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from windrow_master.shell.earlier import EarlierJobs, EarlierStep
+
+INDEX = "earlier"
+
+
+class TakingOver:
+    """Results of one earlier step, and how many of them would be taken over."""
+
+    def __init__(self, jobs: EarlierJobs, step: EarlierStep, folder: Path) -> None:
+        """`folder`: for what the planner reads. Raises OSError, StoreError."""
+        self._jobs = jobs
+        self._step = step
+        self._index = folder / INDEX
+        self.mini_batches = 0
+        self.items = 0
+        jobs.write_index(step, self._index)
+
+    def request(self) -> dict[str, Any]:
+        """What the planner is told."""
+        return self._step.request(self._index, None)
+
+    def take(self, pairs: Sequence[tuple[int, int]]) -> set[int]:
+        """Count those of a group, pairs of a mini-batch and that of the earlier step that it is, whose rows are there.
+
+        Returns the mini-batches. Raises StoreError.
+        """
+        outcomes = self._jobs.outcomes(self._step, pairs)
+        self.mini_batches += len(outcomes)
+        self.items += sum(taken.item_count for taken in outcomes)
+        return {taken.mini_batch for taken in outcomes}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {"job": self._step.job_id, "mini_batches": self.mini_batches, "items": self.items}

@@ -1,0 +1,84 @@
+"""Data of clients in the default datastore: which files are as they were unpacked, and which two uploads share.
+
+Each upload has a folder of its own, so that ctimes and places tell nothing of what was the same in an earlier one. The
+lists that the master made when it unpacked them do (`windrow_master.upload_lists`): of a file whose ctime is still
+that of the list, the list knows the content, since nobody has written to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from windrow_master.artifacts import DIGEST
+from windrow_master.upload_lists import UploadedFile, list_path, read_list
+
+
+class Uploads:
+    """The key `uploads` of what the request's `earlier` tells (docs/contracts.md, section 3)."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._folder: str = given["folder"]
+        self._lists: str = given["lists"]
+        self._changes: dict[str, dict[bytes, int]] = {}
+        """ctimes, of the uploads that single files were asked for."""
+
+    def split(self, path: str) -> tuple[str, str] | None:
+        """The digest of the upload that a path is of, and what is below it; None: it is of none."""
+        if not path.startswith(f"{self._folder}/"):
+            return None
+        digest, _, below = path[len(self._folder) + 1 :].partition("/")
+        return (digest, below) if DIGEST.fullmatch(digest) else None
+
+    def is_intact(self, path: bytes) -> bool:
+        """Whether a file is as it was unpacked."""
+        found = self.split(os.fsdecode(path))
+        if found is None:
+            return False
+        digest, below = found
+        if digest not in self._changes:
+            self._changes[digest] = {one.name: one.changed_ns for one in self._list(digest)}
+        return _has_ctime(path, self._changes[digest].get(os.fsencode(below)))
+
+    def in_common(self, before: str, now: str) -> Iterator[bytes] | None:
+        """Names, below both folders, of files that have the same content in both; None: they are not of two uploads, or
+        not the same folder in them.
+        """
+        old, new = self.split(before), self.split(now)
+        if old is None or new is None or old[0] == new[0] or old[1] != new[1]:
+            return None
+        return self._in_common(old[0], new[0], os.fsencode(f"{new[1]}/" if new[1] else ""))
+
+    def _in_common(self, old: str, new: str, below: bytes) -> Iterator[bytes]:
+        for before, now in self._pairs(old, new):
+            if before.sha256 != now.sha256 or not now.name.startswith(below):
+                continue
+            if self._as_listed(old, before) and self._as_listed(new, now):
+                yield now.name[len(below) :]
+
+    def _pairs(self, old: str, new: str) -> Iterator[tuple[UploadedFile, UploadedFile]]:
+        """Those of equal names: both lists are in the order of names. In others, fewer are found."""
+        befores = self._list(old)
+        before = next(befores, None)
+        for now in self._list(new):
+            while before is not None and before.name < now.name:
+                before = next(befores, None)
+            if before is None:
+                return
+            if before.name == now.name:
+                yield before, now
+
+    def _as_listed(self, digest: str, file: UploadedFile) -> bool:
+        return _has_ctime(os.fsencode(Path(self._folder, digest)) + b"/" + file.name, file.changed_ns)
+
+    def _list(self, digest: str) -> Iterator[UploadedFile]:
+        return read_list(list_path(self._lists, digest))
+
+
+def _has_ctime(path: bytes, changed_ns: int | None) -> bool:
+    try:
+        return changed_ns is not None and os.lstat(path).st_ctime_ns == changed_ns
+    except OSError:
+        return False
