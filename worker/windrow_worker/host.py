@@ -112,6 +112,9 @@ class Host:
         """Prepares the process as the script expects it, loads the script, calls ``init()``. Leaves if that fails."""
         configuration = self._configuration
         process.prepare_output()
+        if not configuration.command:
+            # Where a command is, its shell knows alone.
+            process.tell_of_crashes()
         self._figures.begin()
         started = monotonic_ns()
         self._report.start_unix_us = time_ns() // 1000

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # Bound early: a script may replace what the module holds.
 _exit = os._exit
 
+WHERE_SIGNAL = 59
+"""At which the process writes to stderr where all of its threads are. A number: `signal` takes long to import."""
+
 _THREADS_GRACE_S = 5.0
 """How long threads of the script may go on after ``shutdown()``."""
 
@@ -57,6 +60,17 @@ def prepare_output() -> None:
             stream.reconfigure(line_buffering=True, errors=errors)  # type: ignore[union-attr]
         except (AttributeError, OSError, ValueError):
             pass
+
+
+def tell_of_crashes() -> None:
+    """From here on, where C code crashes, and at ``WHERE_SIGNAL``, Python's lines that led there go to stderr."""
+    try:
+        import faulthandler
+
+        faulthandler.enable(2)
+        faulthandler.register(WHERE_SIGNAL, 2)
+    except (ImportError, OSError, ValueError, AttributeError, RuntimeError):
+        pass
 
 
 def finish_process() -> None:

@@ -38,22 +38,12 @@ def main(arguments: List[str]) -> NoReturn:
         host = ReplayHost(configuration, wishes)
     except (BadConfiguration, OSError, ValueError, IndexError) as error:
         process.leave(FAILED, f"The replay cannot start: {error}")
-    _tell_of_crashes()
+    process.tell_of_crashes()
     try:
         host.start()
         host.serve()
     except BaseException as error:
         process.leave(FAILED, "The replay cannot go on:\n" + failures.traceback_of(error, whole=True))
-
-
-def _tell_of_crashes() -> None:
-    """Where C code crashes, Python's lines that led there are printed."""
-    try:
-        import faulthandler
-
-        faulthandler.enable()
-    except (ImportError, OSError, ValueError, AttributeError):
-        pass
 
 
 class _NoResults:
