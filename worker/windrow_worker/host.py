@@ -154,7 +154,7 @@ class Host:
         if configuration.command:
             from windrow_worker.command import as_script
 
-            self._script = as_script(configuration.command)
+            self._script = as_script(configuration.command, configuration.output_files)
             return
         entry_script.install_root_handler()
         entry = script.locate(configuration.code_folder, configuration.entry_script)
