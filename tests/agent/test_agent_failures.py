@@ -375,3 +375,11 @@ async def test_damaged_code_is_refused(rig: Rig) -> None:
     await rig.master.until(lambda: rig.master.failures)
     assert "damaged" in rig.master.failures[0].message
     assert not list((rig.root / "agent" / "code").iterdir())
+
+
+@scenario
+async def test_a_start_that_leaves_no_words_is_in_the_error_log(rig: Rig) -> None:
+    await rig.serve("import os\ndef init():\n    os._exit(3)\n" + ECHO, slots=1)
+    await rig.master.until(lambda: rig.master.failures)
+    errors = rig.master.logs[rpc.LOG_KIND_ERROR, 0]
+    await rig.master.until(lambda: b"exit code 3 in init()" in errors)
