@@ -1,0 +1,51 @@
+"""`job_result.txt` of jobs that fail in ways of their own: what it says once, and commands that work as they stand."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from reported_job import ReportedJob
+
+
+def result_of(job: ReportedJob) -> str:
+    """`job_result.txt` of the job, after all commands that it names but the retry were run."""
+    code, _ = job.run()
+    assert code == 1
+    text = (job.logs / "job_result.txt").read_text()
+    for line in text.splitlines():
+        command = line.partition("windrow ")[2]
+        if command and not command.startswith(("job retry", "mb replay")):
+            code, told = job.windrow(*shlex.split(command))
+            assert (code, told != "") == (0, True), (command, told)
+    return text
+
+
+def with_run(job: ReportedJob, body: str) -> ReportedJob:
+    (job.folder / "code" / "entry.py").write_text(f"def run(mini_batch):\n    {body}\n")
+    return job
+
+
+def test_missing_results_are_counted_and_their_mini_batch_is_named(tmp_path: Path) -> None:
+    job = with_run(ReportedJob(tmp_path / "job", threshold=0), "return mini_batch[1:]")
+    text = (job.folder / "job.yml").read_text()
+    (job.folder / "job.yml").write_text(text.replace("mini_batch_error_threshold", "error_threshold"))
+    told = result_of(job)
+    assert "windrow mb show" in told and "windrow mb replay" in told
+    assert " without one count as failed" in told
+
+
+def test_a_message_without_a_traceback_is_told_once(tmp_path: Path) -> None:
+    told = result_of(with_run(ReportedJob(tmp_path / "job", threshold=0), "return {'a': 1}"))
+    assert told.count("The actual type of output is dict") == 1
+
+
+def test_a_command_has_no_thresholds_and_no_items(tmp_path: Path) -> None:
+    job = ReportedJob(tmp_path / "job")
+    steps = "first: {type: command, command: 'true'}\n  second: {type: command, command: 'exit 3'}"
+    (job.folder / "job.yml").write_text(f"type: pipeline\njobs:\n  {steps}\n")
+    told = result_of(job)
+    assert "ended with exit code 3" in told and "windrow mb show" in told
+    assert "hreshold" not in told and "failed_items" not in told
+    _, explained = job.windrow("job", "explain", job.job_id)
+    assert "first: COMPLETED\n  It is done.\n" in explained
