@@ -10,7 +10,7 @@ from windrow_worker import failures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Callable, List, NoReturn
 
 # Bound early: a script may replace what the module holds.
 _exit = os._exit
@@ -22,8 +22,14 @@ _THREADS_GRACE_S = 5.0
 """How long threads of the script may go on after ``shutdown()``."""
 
 
+before_leaving: List[Callable[[], object]] = []
+"""Called by `leave`, not where the script ends the process by itself."""
+
+
 def leave(code: int, message: str = "") -> NoReturn:
     """Ends the process at once: no threads are waited for, no exit functions run. What was printed is written out."""
+    for call in before_leaving:
+        call()
     if message:
         try:
             os.write(2, message.encode("utf-8", "backslashreplace") + b"\n")

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from windrow_worker.rows import Rows
 
 FAILED, INTERRUPTED = 1, 130
+RUNNING = ".running"
+"""Ending of the name of a file that is there, beside the configuration, until the host ends the process: where the
+script does, it stays."""
 LOG_LINES_SHOWN = 100
 
 
@@ -39,11 +42,23 @@ def main(arguments: List[str]) -> NoReturn:
     except (BadConfiguration, OSError, ValueError, IndexError) as error:
         process.leave(FAILED, f"The replay cannot start: {error}")
     process.tell_of_crashes()
+    _mark_until_the_end(arguments[0] + RUNNING)
     try:
         host.start()
         host.serve()
     except BaseException as error:
         process.leave(FAILED, "The replay cannot go on:\n" + failures.traceback_of(error, whole=True))
+
+
+def _mark_until_the_end(path: str) -> None:
+    host = os.getpid()
+
+    def unmark() -> None:
+        if os.getpid() == host and os.path.exists(path):
+            os.unlink(path)
+
+    open(path, "wb").close()
+    process.before_leaving.append(unmark)
 
 
 class _NoResults:
