@@ -115,6 +115,7 @@ def test_repaired_code_is_taken_from_the_job_file(make: Make) -> None:
     script.write_text(script.read_text().replace('raise ValueError("bad item " + name)', "name = name.upper()"))
     code, text = retry(run, "--file", "job.yml")
     assert code == 0, text
+    assert " since it was submitted" in text and "items/" not in text, "a pace would count the time between"
     rows = run.output.read_text().splitlines()
     assert [row for row in rows if row.isupper()] == ["F00003", "F00013"]
     assert len(rows) == 20
