@@ -49,3 +49,21 @@ def test_a_command_has_no_thresholds_and_no_items(tmp_path: Path) -> None:
     assert "hreshold" not in told and "failed_items" not in told
     _, explained = job.windrow("job", "explain", job.job_id)
     assert "first: COMPLETED\n  It is done.\n" in explained
+
+
+def test_a_job_without_items_is_told_by_its_mini_batches(tmp_path: Path) -> None:
+    job = ReportedJob(tmp_path / "job", arguments="--rank_mini_batch_count 2000")
+    (job.folder / "code" / "entry.py").write_text(
+        "def run(mini_batch, context):\n"
+        "    if context.minibatch_index < 1500:\n        raise ValueError('no')\n    return [1]\n"
+    )
+    text = (job.folder / "job.yml").read_text().replace("max_retries: 1", "max_retries: 0")
+    (job.folder / "job.yml").write_text(text.replace("mini_batch_error_threshold: 5", "error_threshold: -1"))
+    code, _ = job.run()
+    assert code == 0
+    assert "\n1,500 mini-batches failed; the thresholds allow it.\n" in (job.logs / "job_result.txt").read_text()
+    errors = (job.logs / "score" / "user" / "error.txt").read_text()
+    assert errors.startswith("1,500 attempts failed, in 1 way; most of them first.\n")
+    job.windrow("job", "report", job.job_id, "--to", "report.html")
+    page = (job.folder / "report.html").read_text()
+    assert "mini-batches failed" in page and "75.0 %" in page and "items ok" not in page

@@ -74,8 +74,12 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
     figures = [
         ("took" if job["end_s"] is not None else "so far", span(max(0.0, took)), ""),
         ("mini-batches", f"{done:,}", f"done of {batches['total']:,}{more}"),
-        ("items ok", f"{items['ok']:,}", f"of {items['total']:,}{more}"),
     ]
+    if items["total"]:
+        figures.append(("items ok", f"{items['ok']:,}", f"of {items['total']:,}{more}"))
+    elif batches["failed"]:
+        # Without input (--rank_mini_batch_count) there are no items.
+        figures.append(("mini-batches failed", f"{batches['failed']:,}", share(batches["failed"], batches["total"])))
     if items["failed"]:
         figures.append(("items failed", f"{items['failed']:,}", share(items["failed"], items["total"])))
     figures.append(("useful time", share(spent["useful"], spent["total"]), f"of {span(spent['total'] / 1e6)}"))
@@ -84,6 +88,8 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
     working = _working_s(job, steps)
     if working > 0 and items["ok"]:
         figures.append(("throughput", _rate(items["ok"] / working), "items a second"))
+    elif working > 0 and batches["succeeded"] and not items["total"]:
+        figures.append(("throughput", _rate(batches["succeeded"] / working), "mini-batches a second"))
     if peak:
         figures.append(("peak memory", size(peak * 1024), "of a worker"))
     return (

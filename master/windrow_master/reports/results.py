@@ -122,7 +122,8 @@ def _numbers(step: StepFacts, reader: StoreReader) -> Iterator[str]:
         told = f"Tried again   {counted(counters.retries, 'time')}"
         tried = reader.most_tried_of(row.step_id, MOST_TRIED_SHOWN)
         most = ", ".join(f"{mini_batch} ({counted(attempts, 'attempt')} in vain)" for mini_batch, attempts, _ in tried)
-        yield told + (f"; most often the mini-batches {most}" if most else "")
+        noun = "mini-batch" if len(tried) == 1 else "mini-batches"
+        yield told + (f"; most often {noun} {most}" if most else "")
     if step.has_failures and not step.is_command:
         yield from _thresholds(step)
 
