@@ -47,6 +47,12 @@ def test_a_command_has_no_thresholds_and_no_items(tmp_path: Path) -> None:
     told = result_of(job)
     assert "ended with exit code 3" in told and "windrow mb show" in told
     assert "hreshold" not in told and "failed_items" not in told
+    _, shown = job.windrow("mb", "show", job.job_id, "second/0")
+    job.windrow("job", "report", job.job_id, "--to", "report.html")
+    page = (job.folder / "report.html").read_text()
+    assert "second/0" in shown and "second/0" in page
+    assert "--pdb" not in shown + page, "which a command's replay refuses"
+    assert ">mini-batches<" not in page and ">commands<" in page
     _, explained = job.windrow("job", "explain", job.job_id)
     assert "first: COMPLETED\n  It is done.\n" in explained
 

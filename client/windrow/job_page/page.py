@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from html import escape
 from importlib import resources
@@ -63,18 +64,23 @@ def _header(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
 
 
 def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
-    batches, items = _sum(steps, "mini_batches"), _sum(steps, "items")
+    parallel = [step for step in steps if not step["is_command"]]
+    batches, items = _sum(parallel, "mini_batches"), _sum(parallel, "items")
     spent = _spent(steps)
     took = (job["end_s"] if job["end_s"] is not None else job["now_s"]) - job["create_s"]
     known = all(step["planned"] or step["state"] in ("completed", *_FAILED_ONLY_STEP) for step in steps)
     more = "" if known else "+"
-    done = batches["succeeded"] + batches["failed"]
     peak = max((step["figures"]["memory_kib"]["largest"] for step in steps if step["figures"]), default=0)
     retries = sum(step["retries"] for step in steps)
     figures = [
         ("took" if job["end_s"] is not None else "so far", span(max(0.0, took)), ""),
-        ("mini-batches", f"{done:,}", f"done of {batches['total']:,}{more}"),
     ]
+    if parallel:
+        done = batches["succeeded"] + batches["failed"]
+        figures.append(("mini-batches", f"{done:,}", f"done of {batches['total']:,}{more}"))
+    if len(parallel) < len(steps):
+        commands = _sum([step for step in steps if step["is_command"]], "mini_batches")
+        figures.append(("commands", f"{commands['succeeded']:,}", f"done of {len(steps) - len(parallel):,}"))
     if items["total"]:
         figures.append(("items ok", f"{items['ok']:,}", f"of {items['total']:,}{more}"))
     elif batches["failed"]:
@@ -113,8 +119,10 @@ def _rate(per_s: float) -> str:
 
 
 def _sum(steps: list[dict[str, Any]], group: str) -> dict[str, int]:
-    names = steps[0][group] if steps else ()
-    return {name: sum(step[group][name] for step in steps) for name in names}
+    sums: Counter[str] = Counter()
+    for step in steps:
+        sums.update(step[group])
+    return sums
 
 
 def _spent(steps: list[dict[str, Any]]) -> dict[str, int]:
@@ -167,7 +175,7 @@ def _step(job: dict[str, Any], step: dict[str, Any], number: int, *, several: bo
     title += f"{_in_words(step['state'])}</span></h2>"
     if step["message"] and step["message"] != job["message"]:
         title += f'<p class="message">{escape(step["message"])}</p>'
-    if several:
+    if several and not step["is_command"]:
         title += _counts(step)
     if figures is None:
         waits = '<p class="quiet">It has not begun to run mini-batches.</p>'
