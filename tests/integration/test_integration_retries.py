@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -119,6 +120,20 @@ def test_repaired_code_is_taken_from_the_job_file(make: Make) -> None:
     rows = run.output.read_text().splitlines()
     assert [row for row in rows if row.isupper()] == ["F00003", "F00013"]
     assert len(rows) == 20
+
+
+def test_a_retry_runs_scripts_where_the_run_did(make: Make) -> None:
+    run = broken(make)
+    script = run.folder / "code" / "entry.py"
+    script.write_text("import sys\n" + script.read_text().replace("rows.append(name)", "rows.append(sys.executable)"))
+    python = run.folder / "own-python"
+    python.symlink_to(Path(sys.executable).resolve())
+    assert run.run("--python", "./own-python")[0] == 1
+    (run.folder / "mended").touch()
+    code, text = retry(run)
+    assert code == 0, text
+    assert set(run.output.read_text().splitlines()) == {str(python)}
+    check_words(text, [f"Scripts run in {python}, as in the run before"])
 
 
 def test_a_retry_that_would_divide_the_input_otherwise_is_refused_and_costs_nothing(make: Make) -> None:
