@@ -15,7 +15,7 @@ from windrow.journal import say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
-from windrow_agent import completions
+from windrow_agent import completions, worker_errors
 from windrow_agent.code_cache import CodeUnavailable
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.flow import Flow
@@ -226,6 +226,7 @@ class Dispatcher:
             say(logging.ERROR, failure.message, step=step.step_id)
             step.given_up_for = failure
             self._upward.fail(failure)
+            worker_errors.note_preparation(step, failure)
             self._flow.release_queued(step.step_id)
             self.teller.tell_capacities()
         else:

@@ -121,6 +121,7 @@ class Pool:
             document = self._worker_config(step, number, channels, page, scratch, script_log.parent)
             document |= {
                 "command": step.localised(step.spec.command, places),
+                "output_files": {name: step.localised(path, places) for name, path in step.spec.output_files.items()},
                 "arguments": [step.localised(argument, places) for argument in step.spec.arguments],
                 "output_path": output_path,
             }

@@ -265,6 +265,7 @@ def _become(
         "inline_rows_bytes_max": INLINE_ROWS_BYTES_MAX,
         "install_hint": os.environ.get("WINDROW_INSTALL_HINT", ""),
         "command": step.localised(spec.command, places),
+        "output_files": {name: step.localised(path, places) for name, path in spec.output_files.items()},
         "arguments": [step.localised(argument, places) for argument in spec.arguments],
         "output_path": output_path,
         "replay": {

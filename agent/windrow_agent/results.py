@@ -81,7 +81,7 @@ class Results:
                     self._take_slowly(step, worker, lease, result)
                     continue
                 completion = completions.from_result(result, number)
-                if completion.detail:
+                if completion.cause:
                     worker_errors.note_attempt(step, number, lease, completion)
                 keep(result.lease_id, completion.SerializeToString())
             elif kind == FrameType.READY:
@@ -121,7 +121,7 @@ class Results:
         in_file = bool(result.flags & frames.ROWS_IN_FILE)
         completion = completions.from_result(result, worker.process_number, rows=b"" if in_file else None)
         kept = self._staged / f"{lease.lease_id:016x}" if in_file else None
-        if completion.detail:
+        if completion.cause:
             worker_errors.note_attempt(step, worker.process_number, lease, completion)
         if kept is not None:
             try:

@@ -24,7 +24,7 @@ from windrow_agent.pool import Pool
 from windrow_agent.results import INIT_FAILED, Results, StageRows
 from windrow_agent.session.upward import Upward
 from windrow_agent.steps import Step, StepState
-from windrow_agent.workers import death
+from windrow_agent.workers import death, whereabouts
 from windrow_agent.workers.deadlines import judge
 from windrow_agent.workers.frames import BadFrame
 from windrow_agent.workers.oom import OomCounter
@@ -34,6 +34,8 @@ from windrow_agent.workers.process import SpawnFailed, WorkerProcess
 _CLOSED_PATIENCE_NS = 1_000_000_000
 _UNREAD_PATIENCE_NS = 60_000_000_000
 _MISSING_PATIENCE_NS = 3_000_000_000
+_WHERE_PATIENCE_NS = 200_000_000
+"""How long a worker that is to be killed has to tell where it is."""
 _SHORT_S = 0.0002
 """Below this duration a worker that idles for a moment is not worth taking another's leases for; the tick sees to it.
 """
@@ -142,7 +144,8 @@ class Supervisor:
         ``stalled_ns``: for how long this machine has stood still since the agent's start.
         """
         if worker.killed_for is not None or worker.overrun is not None:
-            worker.kill()
+            if worker.killed_for is not None or now - worker.overrun_ns > _WHERE_PATIENCE_NS:
+                worker.kill()
             return
         look = worker.look()
         if worker.stall_mark_ns < 0:
@@ -163,10 +166,11 @@ class Supervisor:
         )
         given = self._ledger.of_worker(worker.key)
         if overrun is not None:
-            say(logging.WARNING, "deadline passed", process=worker.process_number, why=overrun.text)
+            say(logging.WARNING, "deadline passed", process=worker.process_number, why=overrun.text())
             worker.overrun = overrun
+            worker.overrun_ns = now
             worker.killed_over = look.lease_id if look.phase in BUSY else 0
-            worker.kill()
+            worker.ask_where()
         elif not worker.result_open and now - worker.result_closed_ns > _CLOSED_PATIENCE_NS:
             self.kill(worker, _CLOSED)
         elif (
@@ -249,9 +253,18 @@ class Supervisor:
         loss = self._ledger.lose(worker.key, begun)
         self._upward.release(loss.released)
         oom = exit_.signal == 9 and worker.overrun is None and worker.killed_for is None and self._oom.rose()
-        found = death.explain(exit_, look.phase, overrun=worker.overrun, oom=oom, killed_for=worker.killed_for)
+        stderr = worker.stderr.tail(_STDERR_TAIL).decode("utf-8", "replace").strip()
+        found = death.explain(
+            exit_,
+            look.phase,
+            overrun=worker.overrun,
+            oom=oom,
+            killed_for=worker.killed_for,
+            place=whereabouts.place(stderr, step.code),
+        )
+        detail = f"The end of its stderr:\n{whereabouts.without_host(stderr)}" if stderr else ""
         if loss.charged is not None:
-            self._charge(step, worker, loss.charged, found, look)
+            self._charge(step, worker, loss.charged, found, look, detail)
         elif not (worker.retiring or loss.released or worker.killed_for == INIT_FAILED) and (
             # One that has done something and then died between two mini-batches is replaced without a word.
             step.state is not StepState.ENDING and (max(look.completed, worker.received) == 0 or not worker.ready)
@@ -260,13 +273,13 @@ class Supervisor:
             stuck = worker.overrun is not None and not any(other.ready for other in step.live)
             script = look.phase >= Phase.INIT and found.cause != work.CAUSE_NODE_FAULT
             cause = work.CAUSE_INIT_FAILED if script else work.CAUSE_NODE_FAULT
-            self._not_ready(step, cause, found.message, _stderr_tail(worker), worker.process_number, hopeless=stuck)
+            self._not_ready(step, cause, found.message, detail, worker.process_number, hopeless=stuck)
         if look.phase is Phase.STOPPING and not worker.stopped and worker.killed_for is None:
             step.note_shutdown_failure(worker.process_number, found.message)
         if worker.outputs is not None:
             self._results.saving.worker_gone(step, worker, worker.outputs)
         how = f"signal {exit_.signal}" if exit_.signal else f"exit code {exit_.code}"
-        why = worker.overrun.text if worker.overrun else worker.killed_for
+        why = found.message if worker.overrun else worker.killed_for
         worker.log.end(f"{how} ({why})" if why else how)
         # Not before: what has just been written about its end is the last of its logs, too.
         step.end_logs(worker.process_number)
@@ -287,7 +300,9 @@ class Supervisor:
         self._on_change(step)
         self._flow.pump_all()
 
-    def _charge(self, step: Step, worker: WorkerProcess, lease: Lease, found: death.Death, look: Look) -> None:
+    def _charge(
+        self, step: Step, worker: WorkerProcess, lease: Lease, found: death.Death, look: Look, detail: str
+    ) -> None:
         """Makes the completion of the mini-batch over which a worker has died."""
         if look.lease_id != lease.lease_id:
             look = NOTHING  # the page tells of a later one
@@ -295,7 +310,7 @@ class Supervisor:
             lease,
             found.cause,
             found.message,
-            _stderr_tail(worker),
+            detail,
             look,
             worker.process_number,
             in_run=look.phase is Phase.RUNNING,
@@ -316,8 +331,3 @@ def _spoilt(error: BadFrame) -> str:
         f"Something other than results came through the worker's own channel ({error}); "
         "a script must not write to file descriptors that are not its own"
     )
-
-
-def _stderr_tail(worker: WorkerProcess) -> str:
-    tail = worker.stderr.tail(_STDERR_TAIL).decode("utf-8", "replace").strip()
-    return f"The end of its stderr:\n{tail}" if tail else ""

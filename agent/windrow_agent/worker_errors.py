@@ -53,10 +53,16 @@ def note_attempt(step: Step, number: int, lease: Lease, completion: work.Complet
 
 def note_worker(step: Step, number: int, cause: str, message: str, detail: str) -> None:
     """A worker that failed outside of any mini-batch: before it was ready, or in `shutdown()`."""
-    if detail:
-        _write(step, number, message, detail)
+    _write(step, number, message, detail)
     document = {"time": utc_now(), "status": "failed", "cause": cause, "mini_batch": None, "message": message}
     _write_json(step, number, document)
+
+
+def note_preparation(step: Step, failure: rpc.WorkerFailure) -> None:
+    """This node cannot get ready for the step: no worker was started, and none will write to these files."""
+    note_worker(step, failure.process_number, cause_name(failure.cause), failure.message, failure.detail)
+    for kind in (rpc.LOG_KIND_ERROR, rpc.LOG_KIND_RUNTIME_ERROR):
+        step.log_file(kind, failure.process_number).end()
 
 
 def _write(step: Step, number: int, head: str, detail: str) -> None:

@@ -194,6 +194,8 @@ async def test_a_version_that_is_not_there_is_the_list_s_fault(rig: Rig) -> None
         for words in ("The environment of step 'score' could not be built", "pebble==3", "--python PATH", "conda_file"):
             assert words in failure.message
         assert whole(rig) == []
+        errors = rig.master.logs[rpc.LOG_KIND_ERROR, 0]
+        await rig.master.until(lambda: b"pebble==3" in errors)
 
 
 @scenario

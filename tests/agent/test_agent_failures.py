@@ -76,6 +76,38 @@ def test_a_bad_run_is_charged_to_its_mini_batch_alone(
     run()
 
 
+WHERE = [
+    ("import time; time.sleep(3600)", work.CAUSE_TIMEOUT, "was killed at"),
+    ("import ctypes; ctypes.string_at(0)", work.CAUSE_CRASH, "SIGSEGV"),
+    (
+        "import concurrent.futures as f, time; f.ThreadPoolExecutor(1).submit(time.sleep, 3600).result()",
+        work.CAUSE_TIMEOUT,
+        "was killed at",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "cause", "words"), WHERE, ids=["hang", "crash", "thread"])
+def test_where_the_script_hung_or_crashed_is_told_with_its_own_line(
+    body: str, cause: work.Cause.ValueType, words: str
+) -> None:
+    @scenario
+    async def run(rig: Rig) -> None:
+        await rig.serve(
+            f"def deeper():\n    {body}\n\ndef run(mini_batch):\n    deeper()\n", spec={"run_s": 1}, slots=1
+        )
+        await rig.master.until(lambda: rig.master.capacities.get(STEP))
+        ids = rig.master.assign(1)
+        await rig.master.until(lambda: rig.master.done(ids))
+        (completion,) = rig.master.completions[ids[0]]
+        assert completion.cause == cause
+        assert words in completion.message and ".py, line 2" in completion.message
+        assert "line 2 in deeper" in completion.detail and "line 5 in run" in completion.detail
+        assert "windrow_worker" not in completion.detail
+
+    run()
+
+
 @scenario
 async def test_a_load_that_never_ends_is_a_timeout(rig: Rig) -> None:
     """Loading is ours, so the script makes it hang from within, as a file system that does not answer would."""
@@ -343,3 +375,11 @@ async def test_damaged_code_is_refused(rig: Rig) -> None:
     await rig.master.until(lambda: rig.master.failures)
     assert "damaged" in rig.master.failures[0].message
     assert not list((rig.root / "agent" / "code").iterdir())
+
+
+@scenario
+async def test_a_start_that_leaves_no_words_is_in_the_error_log(rig: Rig) -> None:
+    await rig.serve("import os\ndef init():\n    os._exit(3)\n" + ECHO, slots=1)
+    await rig.master.until(lambda: rig.master.failures)
+    errors = rig.master.logs[rpc.LOG_KIND_ERROR, 0]
+    await rig.master.until(lambda: b"exit code 3 in init()" in errors)

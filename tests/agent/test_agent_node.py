@@ -53,11 +53,11 @@ def test_deadlines(phase: Phase, in_phase_s: int, since_spawn_s: int, stalled_s:
     overrun = judge(look, LIMITS, now_ns=now, spawned_ns=now - since_spawn_s * S, stalled_ns=stalled_s * S)
     assert (overrun is None) == (word is None)
     if overrun is not None and word is not None:
-        assert word in overrun.text
+        assert word in overrun.text()
         assert overrun.during_run == (phase is Phase.RUNNING)
 
 
-OVERRUN = Overrun(Phase.RUNNING, "too long", during_run=True)
+OVERRUN = Overrun(Phase.RUNNING, "too long", "Hurry", during_run=True)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,9 +116,24 @@ def test_repaired_code_is_taken_from_the_job_file(make: Make) -> None:
     script.write_text(script.read_text().replace('raise ValueError("bad item " + name)', "name = name.upper()"))
     code, text = retry(run, "--file", "job.yml")
     assert code == 0, text
+    assert " since it was submitted" in text and "items/" not in text, "a pace would count the time between"
     rows = run.output.read_text().splitlines()
     assert [row for row in rows if row.isupper()] == ["F00003", "F00013"]
     assert len(rows) == 20
+
+
+def test_a_retry_runs_scripts_where_the_run_did(make: Make) -> None:
+    run = broken(make)
+    script = run.folder / "code" / "entry.py"
+    script.write_text("import sys\n" + script.read_text().replace("rows.append(name)", "rows.append(sys.executable)"))
+    python = run.folder / "own-python"
+    python.symlink_to(Path(sys.executable).resolve())
+    assert run.run("--python", "./own-python")[0] == 1
+    (run.folder / "mended").touch()
+    code, text = retry(run)
+    assert code == 0, text
+    assert set(run.output.read_text().splitlines()) == {str(python)}
+    check_words(text, [f"Scripts run in {python}, as in the run before"])
 
 
 def test_a_retry_that_would_divide_the_input_otherwise_is_refused_and_costs_nothing(make: Make) -> None:
@@ -195,3 +212,30 @@ def test_only_what_failed_is_told_of_an_ended_job(fleet: Fleet) -> None:
     explained = " ".join(fleet.run("job", "explain", "job").stdout.split())
     check_words(explained, ["job is failed", "score: FAILED", "RUN_EXCEPTION", "never", "windrow job retry job"])
     assert Path(fleet.folder / "code").is_dir()
+
+
+def test_a_command_that_does_not_write_its_file_fails_and_is_repaired_by_a_retry(make: Make) -> None:
+    run = make("def run(mini_batch):\n    return [open(path).read().strip() for path in mini_batch]\n")
+    jobs = """
+    prepare:
+      type: command
+      command: echo item > ${{outputs.made}}.typo
+      outputs: {made: {type: uri_file, path: ./made.txt}}
+    score:
+      type: parallel
+      inputs: {made: "${{parent.jobs.prepare.outputs.made}}"}
+      outputs: {rows: {type: uri_file, path: ./rows.txt}}
+      input_data: ${{inputs.made}}
+      task: {type: run_function, code: ./code, entry_script: entry.py, append_row_to: "${{outputs.rows}}"}
+    """
+    (run.folder / "job.yml").write_text(f"type: pipeline\njobs:{textwrap.indent(textwrap.dedent(jobs), '  ')}")
+    code, text = run.run()
+    assert code == 1, text
+    check_words(
+        text, ["Failed: Step 'prepare' failed", "did not write its output 'made'", str(run.folder / "made.txt")]
+    )
+    job_file = run.folder / "job.yml"
+    job_file.write_text(job_file.read_text().replace(".typo", ""))
+    code, text = retry(run, "--file", "job.yml")
+    assert code == 0, text
+    assert (run.folder / "rows.txt").read_text() == "item\n"

@@ -138,6 +138,7 @@ _DIFFERS = [
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,]\d+(Z|\+00:00)?", "TIME"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "TIME"),
     (r"\d:\d\d:\d\d", "CLOCK"),
+    (r"0x[0-9a-f]{8,}", "THREAD"),
     (r"\(?\d+\.\d s\)?", "DURATION"),
     (r'"(duration|process_time|run_method_duration)": [\d.e-]+', r'"\1": SECONDS'),
     (r"\d+\.\d{3,6}\b", "SECONDS"),

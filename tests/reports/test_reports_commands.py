@@ -92,9 +92,11 @@ def test_several_logs_are_followed_while_a_job_runs_and_to_its_end(tmp_path: Pat
         while not list(job.folder.glob(".windrow/jobs/*/logs/score/user/stdout/*/*")):
             assert time.monotonic() < deadline and run.poll() is None
             time.sleep(0.01)
+        _, early = job.windrow("job", "logs", job.job_id, "job_result.txt")
         text = logs(job, "--follow")
     finally:
         run.wait(60)
+    assert f"windrow job explain {job.job_id}" in early
     lines = text.splitlines()
     for wanted in ("stdout | ready", "stdout | done", "error | Traceback (most", "overview | ", "log | "):
         assert any(wanted in line for line in lines), (wanted, text)

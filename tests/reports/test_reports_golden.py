@@ -43,6 +43,7 @@ def test_all_of_the_tree_is_there_and_nothing_else(reported: ReportedJob) -> Non
         "score/sys/perf/NODE/node_resource_usage.csv",
         "score/sys/perf/NODE/os/HOUR/processes_MM",
         "score/sys/perf/NODE/processes_resource_usage.csv",
+        "score/user/stderr/NODE/process000.stderr.txt",
     }
     golden = {path.name.replace("__", "/") for path in GOLDEN.iterdir()}
     assert {reported.masked(path) for path in reported.files()} == golden | others

@@ -226,6 +226,7 @@ def test_finds_files_and_dotted_modules(start: Start, tmp_path: Path, entry: str
         ("score.py", "import sys\nsys.exit('no model')\n", ["SystemExit", "sys.exit(no model)"]),
         ("score.py", ECHO + "def init():\n    1 / 0\n", ["init() of the entry script 'score.py' failed", "line 4"]),
         ("score.py", ECHO + "def init():\n    raise SystemExit(4)\n", ["init()", "sys.exit(4)"]),
+        ("score.py", "import pathlib\npathlib.Path('/no/model').read_text()\n", ["'/no/model' (score.py, line 2)"]),
         ("score.py", ECHO + "def init():\n    raise KeyboardInterrupt\n", ["init()", "KeyboardInterrupt"]),
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ from windrow_worker.script import Script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Tuple
+    from typing import Dict, List, Tuple
 
 TAIL_BYTES = 8 << 10
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
@@ -29,11 +29,18 @@ class CommandFailed(Exception):
         self.detail = detail
 
 
-def as_script(command: str) -> Script:
-    """What the host calls for a command: ``run()`` alone."""
+def as_script(command: str, output_files: Dict[str, str]) -> Script:
+    """What the host calls for a command: ``run()`` alone. ``output_files``: what it is to have written, by output."""
 
     def run(mini_batch: List[object]) -> Tuple[object, ...]:
         _run(command)
+        for name, path in output_files.items():
+            if not os.path.exists(path):
+                raise CommandFailed(
+                    f"The command ended with exit code 0, but did not write its output {name!r}: there is no {path}. "
+                    "Have it write there, or leave the output out",
+                    "",
+                )
         return ()
 
     return Script(None, run, None, False)

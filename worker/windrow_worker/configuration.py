@@ -29,6 +29,7 @@ class Configuration:
         "logging_level",
         "node_id",
         "node_rank",
+        "output_files",
         "output_path",
         "page_path",
         "process_name",
@@ -61,6 +62,7 @@ class Configuration:
         self.process_name: str = take("process_name", str)
         self.process_number: int = take("process_number", int)
         self.log_folder: str = take("log_folder", str)
+        self.output_files: Dict[str, str] = take("output_files", dict, {})
         self.output_path: str = take("output_path", str, "")
         self.scratch_folder: str = take("scratch_folder", str)
         self.inline_rows_bytes_max: int = take("inline_rows_bytes_max", int)

@@ -24,6 +24,8 @@ INIT_FAILED = "init_failed"
 NODE_FAULT = "node_fault"
 
 _OURS = os.path.dirname(os.path.abspath(__file__))
+_LIBRARY = (os.path.join(os.path.dirname(os.__file__), ""), "<")
+_INSTALLED = ("/site-packages/", "/dist-packages/")
 _IMPORTING = ("<frozen importlib", os.path.join(os.path.dirname(os.__file__), "importlib", ""))
 """What stands between the host and a script that is being imported."""
 
@@ -71,12 +73,12 @@ def _text_of(value: object) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The last line of the script, or of what it called, that the exception passed."""
+    """The last line of the script, or of modules of its own, that the exception passed."""
     found = ""
     trace = error.__traceback__
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
-        if not _is_ours(path) and "site-packages" not in path and not path.startswith("<"):
+        if not (_is_ours(path) or path.startswith(_LIBRARY) or any(part in path for part in _INSTALLED)):
             found = f"{os.path.basename(path)}, line {trace.tb_lineno}"
         trace = trace.tb_next
     return found

@@ -104,6 +104,9 @@ class Host:
         """Prepares the process as the script expects it, loads the script, calls ``init()``. Leaves if that fails."""
         configuration = self._configuration
         process.prepare_output()
+        if not configuration.command:
+            # Where a command is, its shell knows alone.
+            process.tell_of_crashes()
         self._figures.begin()
         started = monotonic_ns()
         self._report.start_unix_us = time_ns() // 1000
@@ -143,7 +146,7 @@ class Host:
         if configuration.command:
             from windrow_worker.command import as_script
 
-            self._script = as_script(configuration.command)
+            self._script = as_script(configuration.command, configuration.output_files)
             return
         entry_script.install_root_handler()
         entry = script.locate(configuration.code_folder, configuration.entry_script)

@@ -10,17 +10,26 @@ from windrow_worker import failures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Callable, List, NoReturn
 
 # Bound early: a script may replace what the module holds.
 _exit = os._exit
+
+WHERE_SIGNAL = 59
+"""At which the process writes to stderr where all of its threads are. A number: `signal` takes long to import."""
 
 _THREADS_GRACE_S = 5.0
 """How long threads of the script may go on after ``shutdown()``."""
 
 
+before_leaving: List[Callable[[], object]] = []
+"""Called by `leave`, not where the script ends the process by itself."""
+
+
 def leave(code: int, message: str = "") -> NoReturn:
     """Ends the process at once: no threads are waited for, no exit functions run. What was printed is written out."""
+    for call in before_leaving:
+        call()
     if message:
         try:
             os.write(2, message.encode("utf-8", "backslashreplace") + b"\n")
@@ -57,6 +66,17 @@ def prepare_output() -> None:
             stream.reconfigure(line_buffering=True, errors=errors)  # type: ignore[union-attr]
         except (AttributeError, OSError, ValueError):
             pass
+
+
+def tell_of_crashes() -> None:
+    """From here on, where C code crashes, and at ``WHERE_SIGNAL``, Python's lines that led there go to stderr."""
+    try:
+        import faulthandler
+
+        faulthandler.enable(2)
+        faulthandler.register(WHERE_SIGNAL, 2)
+    except (ImportError, OSError, ValueError, AttributeError, RuntimeError):
+        pass
 
 
 def finish_process() -> None:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from windrow_worker.rows import Rows
 
 FAILED, INTERRUPTED = 1, 130
+RUNNING = ".running"
+"""Ending of the name of a file that is there, beside the configuration, until the host ends the process: where the
+script does, it stays."""
 LOG_LINES_SHOWN = 100
 
 
@@ -38,7 +41,8 @@ def main(arguments: List[str]) -> NoReturn:
         host = ReplayHost(configuration, wishes)
     except (BadConfiguration, OSError, ValueError, IndexError) as error:
         process.leave(FAILED, f"The replay cannot start: {error}")
-    _tell_of_crashes()
+    process.tell_of_crashes()
+    _mark_until_the_end(arguments[0] + RUNNING)
     try:
         host.start()
         host.serve()
@@ -46,14 +50,15 @@ def main(arguments: List[str]) -> NoReturn:
         process.leave(FAILED, "The replay cannot go on:\n" + failures.traceback_of(error, whole=True))
 
 
-def _tell_of_crashes() -> None:
-    """Where C code crashes, Python's lines that led there are printed."""
-    try:
-        import faulthandler
+def _mark_until_the_end(path: str) -> None:
+    host = os.getpid()
 
-        faulthandler.enable()
-    except (ImportError, OSError, ValueError, AttributeError):
-        pass
+    def unmark() -> None:
+        if os.getpid() == host and os.path.exists(path):
+            os.unlink(path)
+
+    open(path, "wb").close()
+    process.before_leaving.append(unmark)
 
 
 class _NoResults:

@@ -23,11 +23,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """A deadline that is over. ``text`` is the user's message; ``during_run``: in ``run()`` itself."""
+    """A deadline that is over: ``what`` took too long, and the ``remedy``; ``during_run``: in ``run()`` itself."""
 
     phase: Phase
-    text: str
+    what: str
+    remedy: str
     during_run: bool = False
+
+    def text(self, place: str = "") -> str:
+        """The user's message. ``place``: where the script was, if that is known."""
+        return f"{self.what} and the process was killed{f' at {place}' if place else ''}. {self.remedy}"
 
 
 def seconds(value: float) -> str:
@@ -48,21 +53,21 @@ def judge(look: Look, limits: Limits, *, now_ns: int, spawned_ns: int, stalled_n
             what = "init()" if phase is Phase.INIT else "Starting the interpreter and the entry script"
             return Overrun(
                 phase,
-                f"{what} took longer than {seconds(limits.init_s)} (3 x the run timeout + 30 s) "
-                "and the process was killed. If init() needs that long, raise retry_settings.timeout",
+                f"{what} took longer than {seconds(limits.init_s)} (3 x the run timeout + 30 s)",
+                "If init() needs that long, raise retry_settings.timeout",
             )
     elif phase is Phase.LOADING:
         if in_phase_s > limits.load_s:
             return Overrun(
                 phase,
-                f"Loading the mini-batch took longer than {seconds(limits.load_s)} (--task_overhead_timeout) "
-                "and the process was killed. Raise that timeout or make mini_batch_size smaller",
+                f"Loading the mini-batch took longer than {seconds(limits.load_s)} (--task_overhead_timeout)",
+                "Raise that timeout or make mini_batch_size smaller",
             )
     elif phase is Phase.RUNNING:
         if in_phase_s > limits.run_s:
             return Overrun(
                 phase,
-                f"run() took longer than {seconds(limits.run_s)} (retry_settings.timeout) and the process was killed. "
+                f"run() took longer than {seconds(limits.run_s)} (retry_settings.timeout)",
                 "Raise the timeout or make mini_batch_size smaller",
                 during_run=True,
             )
@@ -70,13 +75,13 @@ def judge(look: Look, limits: Limits, *, now_ns: int, spawned_ns: int, stalled_n
         if in_phase_s > limits.load_s:
             return Overrun(
                 phase,
-                f"Writing what run() returned took longer than {seconds(limits.load_s)} (--task_overhead_timeout) "
-                "and the process was killed. Raise that timeout, make mini_batch_size smaller or return less",
+                f"Writing what run() returned took longer than {seconds(limits.load_s)} (--task_overhead_timeout)",
+                "Raise that timeout, make mini_batch_size smaller or return less",
             )
     elif phase is Phase.STOPPING and in_phase_s > limits.load_s:
         return Overrun(
             phase,
-            f"shutdown() took longer than {seconds(limits.load_s)} (--task_overhead_timeout) and the process was "
-            "killed. Raise that timeout, or do in run() what takes so long",
+            f"shutdown() took longer than {seconds(limits.load_s)} (--task_overhead_timeout)",
+            "Raise that timeout, or do in run() what takes so long",
         )
     return None

@@ -51,15 +51,23 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def explain(exit_: Exit, phase: Phase, *, overrun: Overrun | None, oom: bool, killed_for: str | None = None) -> Death:
+def explain(
+    exit_: Exit,
+    phase: Phase,
+    *,
+    overrun: Overrun | None,
+    oom: bool,
+    killed_for: str | None = None,
+    place: str = "",
+) -> Death:
     """Tells the causes apart. ``overrun``: the agent killed it for a deadline; ``killed_for``: for another reason,
     said in a line.
 
-    ``oom``: the cgroup's oom_kill count has risen.
+    ``oom``: the cgroup's oom_kill count has risen. ``place``: where the script was, if that is known.
     """
     doing = _DOING[phase]
     if overrun is not None:
-        return Death(work.CAUSE_TIMEOUT, overrun.text)
+        return Death(work.CAUSE_TIMEOUT, overrun.text(place))
     if killed_for is not None:
         return Death(work.CAUSE_CRASH, killed_for)
     if exit_.signal == signal.SIGKILL and oom:
@@ -75,7 +83,8 @@ def explain(exit_: Exit, phase: Phase, *, overrun: Overrun | None, oom: bool, ki
             signal.SIGBUS: ": a mapped file was cut short, or a disk is full",
             signal.SIGKILL: ": somebody or something killed it; the kernel reports no lack of memory",
         }.get(signal.Signals(exit_.signal) if exit_.signal in set(signal.Signals) else signal.SIGCHLD, "")
-        return Death(work.CAUSE_CRASH, f"The worker process was ended by {signal_name(exit_.signal)} {doing}{hint}")
+        at = f" ({place})" if place else ""
+        return Death(work.CAUSE_CRASH, f"The worker process was ended by {signal_name(exit_.signal)} {doing}{hint}{at}")
     if exit_.code == CHANNEL_CLOSED:
         return Death(
             work.CAUSE_CRASH,

@@ -20,6 +20,7 @@ from windrow_agent.workers.frames import BadFrame, FrameReader, Result, shutdown
 from windrow_agent.workers.oom import make_likely_victim
 from windrow_agent.workers.page import NOTHING, Look, Page
 from windrow_agent.workers.process_log import ProcessLog
+from windrow_agent.workers.whereabouts import WHERE_SIGNAL
 
 _READ_BYTES = 1 << 18
 _PACKET_BYTES = 1 << 17
@@ -61,8 +62,9 @@ class WorkerProcess:
     """A running (or just ended) worker. ``key``: the agent's own number of it, never reused.
 
     ``outputs``: where it writes what goes to a store, if anything does; ``saving``: it gets nothing to do until that is
-    there. ``overrun``/``killed_for``: why the agent has killed it; ``killed_over``: the lease that this was about, 0
-    where it was about none; ``spoilt``: its results can no longer be told, from the first one on that has not come.
+    there. ``overrun``/``killed_for``: why the agent has killed it, or is about to; ``overrun_ns``: since when;
+    ``killed_over``: the lease that this was about, 0 where it was about none; ``spoilt``: its results can no longer be
+    told, from the first one on that has not come.
     ``received``: results that have come; ``missing_since_ns``: since when the page has told of more, 0: it does not.
     ``retiring``: it has been told to shut down; ``stopped``: its ``shutdown()`` is done.
     ``stall_mark_ns``: the agent's standstills when the present phase began, -1: not looked at yet.
@@ -87,6 +89,7 @@ class WorkerProcess:
     retiring: bool = False
     stopped: bool = False
     overrun: Overrun | None = None
+    overrun_ns: int = 0
     killed_for: str | None = None
     killed_over: int = 0
     spoilt: bool = False
@@ -206,6 +209,13 @@ class WorkerProcess:
         """Lets it finish what is in its channel, call ``shutdown()`` and leave."""
         self.retiring = True
         self.send(shutdown_packet())
+
+    def ask_where(self) -> None:
+        """Has it write to its stderr where its threads are, which takes it a moment; one that cannot just ends."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, WHERE_SIGNAL)
+        except OSError:
+            pass
 
     def kill(self) -> None:
         """SIGKILL for the process and its group.

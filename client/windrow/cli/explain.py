@@ -60,7 +60,7 @@ def _tell_failures(step: Step) -> None:
 def _what_next(job: Job, reasons: list[StepReason], document: Mapping[str, Any], options: str) -> list[str]:
     """Commands worth typing now."""
     commands: list[str] = []
-    if job.state in (JobState.FAILED, JobState.COMPLETED_WITH_FAILURES) or job.parallel.mini_batches.failed:
+    if job.parallel.mini_batches.failed:
         commands.append(f"windrow mb list {job.job_id} --only failed{options}")
     if any(step.failed_attempts for step in job.steps):
         commands.append(f"windrow job logs {job.job_id} --failed{options}")

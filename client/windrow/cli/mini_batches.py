@@ -126,14 +126,16 @@ def show(
     step, index = parse_name(mini_batch)
     with open_client(master, state) as client:
         found = client.mini_batch(job, index, step=step)
-        several = len(client.get(job).steps) > 1
+        steps = client.get(job).steps
+        several = len(steps) > 1
+        is_command = any(one.is_command for one in steps if one.name == found.mini_batch.step)
         earlier = "" if found.attempts else _earlier_job(client, job, found.mini_batch)
         warn_read_only(client)
     replay = f"windrow mb replay {job} {_name(found.mini_batch, several=several)}{place_options(master, state)}"
     if output is OutputForm.JSON:
         print_json({**found.to_dict(), "replay": replay})
     else:
-        _print_details(job, found, replay, place_options(master, state), earlier)
+        _print_details(job, found, replay, place_options(master, state), earlier, is_command=is_command)
     return exit_codes.DONE
 
 
@@ -228,7 +230,9 @@ def _earlier_job(client: Client, job: str, found: MiniBatch) -> str:
     return next((step.get("resume_from") or "" for step in steps if step["name"] == found.step), "")
 
 
-def _print_details(job: str, found: MiniBatchDetails, replay: str, options: str, earlier: str) -> None:
+def _print_details(
+    job: str, found: MiniBatchDetails, replay: str, options: str, earlier: str, *, is_command: bool
+) -> None:
     one = found.mini_batch
     print_fields(
         [
@@ -263,7 +267,8 @@ def _print_details(job: str, found: MiniBatchDetails, replay: str, options: str,
     log = next((path for attempt in reversed(found.attempts) for path in attempt.logs), None)
     if log is not None:
         out(f"Its logs:        windrow job logs {job} {log}{options}")
-    out(f"To run it again: {replay}   (--pdb: stop where it fails; --code DIR: with repaired code)")
+    pdb = "" if is_command else "--pdb: stop where it fails; "
+    out(f"To run it again: {replay}   ({pdb}--code DIR: with repaired code)")
 
 
 def _items_line(one: MiniBatch) -> str:

@@ -40,6 +40,7 @@ class Replaying:
             done = subprocess.run([sys.executable, "-P", "-m", "windrow_agent.replay", str(self._config)], check=False)
         finally:
             signal.signal(signal.SIGINT, before)
+            was_running = any(self._folder.rglob("process000.json.running"))
             if not self._kept:
                 shutil.rmtree(self._folder, ignore_errors=True)
         if self._kept:
@@ -48,6 +49,12 @@ class Replaying:
             say(
                 f"The process was ended by {_signal_name(-done.returncode)}. In a job this is a `crash` of the "
                 "mini-batch (`oom`, where memory ran out)."
+            )
+            return 1
+        if was_running:
+            say(
+                f"The script ended the process with exit code {done.returncode}; it must return, not exit. In a job "
+                "this is a `crash` of the mini-batch."
             )
             return 1
         return done.returncode

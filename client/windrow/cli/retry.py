@@ -9,6 +9,7 @@ import typer
 
 from windrow.cli import exit_codes
 from windrow.cli.display.uploads import UploadDisplay
+from windrow.cli.messages import say
 from windrow.cli.options import JobName, Master, Output, OutputForm, Sets, State, guarded, open_client, state_of
 from windrow.cli.place import place_options
 from windrow.cli.run_options import RunOptions
@@ -34,7 +35,10 @@ def retry(
     stream: Annotated[bool, typer.Option("--stream", help="Follow it to its end.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 3 for tolerated failures, at its end.")] = False,
     python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Of a run on this machine: interpreter for the script.")
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Of a run on this machine: interpreter for the script [default: as in the run before]."
+        ),
     ] = None,
     slots: Annotated[
         int | None, typer.Option(min=1, max=4096, help="Of a run on this machine: workers at a time.")
@@ -81,9 +85,16 @@ def _here(
 ) -> int:
     """A run of this machine: with a master and an agent of its own, as `windrow run`."""
     from windrow.cli import early
+    from windrow.embedded import told
 
+    before = told.recall(str(folder), job)
     options = RunOptions("" if file is None else str(file))
     options.retried, options.sets = job, sets or []
-    options.state, options.python, options.slots = str(folder), python, slots
+    options.state, options.python, options.slots = str(folder), python or before.python, slots
+    options.datastores = list(before.datastores)
+    if before.environments == "own":
+        options.environments = "own"
+    if before.python and not python:
+        say(f"Scripts run in {before.python}, as in the run before; --python names another.")
     options.strict, options.output = strict, output.value
     return early.run(options)

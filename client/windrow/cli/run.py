@@ -205,6 +205,13 @@ class _Run:
             datastores=options.datastores,
         )
 
+    def _remember_told(self, session: Session, job_id: str) -> None:
+        from windrow.embedded import told
+
+        options = self._options
+        python = session.interpreter if options.python else None
+        told.remember(options.state, job_id, python, options.environments, options.datastores)
+
     def _follow(self, session: Session, loaded: LoadedJob | None) -> tuple[Job, dict[str, Any]]:
         """Begin or continue the run and follow it to its end, whatever happens to the master or its owner."""
         from windrow.embedded.run import connect
@@ -216,6 +223,7 @@ class _Run:
             try:
                 if self._job is None:
                     self._job = self._begin(client, session, loaded)
+                    self._remember_told(session, self._job.job_id)
                 return self._watch(client, session, self._job.job_id, seq)
             except OwnerGone as gone:
                 self._say(str(gone))

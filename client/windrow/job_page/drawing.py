@@ -29,11 +29,15 @@ _TIME_STEPS: Final = (
 )  # fmt: skip
 
 
-def svg(height: float, content: Iterable[str], label: str, *, width: int = WIDTH) -> str:
-    """A drawing that is as wide as its place. `label`: what it shows, for who cannot see it."""
+def svg(height: float, content: Iterable[str], label: str, *, width: int = WIDTH, squeezed: bool = False) -> str:
+    """A drawing that is as wide as its place. `label`: what it shows, for who cannot see it.
+
+    `squeezed`: on a narrow screen it is drawn narrower, without its words, and not scrolled: a bar that is seen in part
+    shows other shares.
+    """
+    fit = 'class="squeezed" preserveAspectRatio="none"' if squeezed else 'preserveAspectRatio="xMidYMid meet"'
     return (
-        f'<svg viewBox="0 0 {width} {height:g}" role="img" aria-label="{escape(label)}" '
-        f'preserveAspectRatio="xMidYMid meet">{"".join(content)}</svg>'
+        f'<svg viewBox="0 0 {width} {height:g}" role="img" aria-label="{escape(label)}" {fit}>{"".join(content)}</svg>'
     )
 
 

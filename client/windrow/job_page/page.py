@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from html import escape
 from importlib import resources
@@ -63,19 +64,32 @@ def _header(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
 
 
 def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
-    batches, items = _sum(steps, "mini_batches"), _sum(steps, "items")
+    reused = sum(1 for step in steps if step["reused_from"])
+    steps = [step for step in steps if not step["reused_from"]]
+    parallel = [step for step in steps if not step["is_command"]]
+    batches, items = _sum(parallel, "mini_batches"), _sum(parallel, "items")
     spent = _spent(steps)
     took = (job["end_s"] if job["end_s"] is not None else job["now_s"]) - job["create_s"]
     known = all(step["planned"] or step["state"] in ("completed", *_FAILED_ONLY_STEP) for step in steps)
     more = "" if known else "+"
-    done = batches["succeeded"] + batches["failed"]
     peak = max((step["figures"]["memory_kib"]["largest"] for step in steps if step["figures"]), default=0)
     retries = sum(step["retries"] for step in steps)
     figures = [
         ("took" if job["end_s"] is not None else "so far", span(max(0.0, took)), ""),
-        ("mini-batches", f"{done:,}", f"done of {batches['total']:,}{more}{_taken_over(batches)}"),
-        ("items ok", f"{items['ok']:,}", f"of {items['total']:,}{more}"),
     ]
+    if parallel:
+        done = batches["succeeded"] + batches["failed"]
+        figures.append(("mini-batches", f"{done:,}", f"done of {batches['total']:,}{more}{_taken_over(batches)}"))
+    if len(parallel) < len(steps):
+        commands = _sum([step for step in steps if step["is_command"]], "mini_batches")
+        figures.append(("commands", f"{commands['succeeded']:,}", f"done of {len(steps) - len(parallel):,}"))
+    if reused:
+        figures.append(("steps reused", f"{reused:,}", f"of {reused + len(steps):,}"))
+    if items["total"]:
+        figures.append(("items ok", f"{items['ok']:,}", f"of {items['total']:,}{more}"))
+    elif batches["failed"]:
+        # Without input (--rank_mini_batch_count) there are no items.
+        figures.append(("mini-batches failed", f"{batches['failed']:,}", share(batches["failed"], batches["total"])))
     if items["failed"]:
         figures.append(("items failed", f"{items['failed']:,}", share(items["failed"], items["total"])))
     figures.append(("useful time", share(spent["useful"], spent["total"]), f"of {span(spent['total'] / 1e6)}"))
@@ -84,6 +98,8 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
     working = _working_s(job, steps)
     if working > 0 and (ran := items["ok"] - items["taken_over"]):
         figures.append(("throughput", _rate(ran / working), "items a second"))
+    elif working > 0 and batches["succeeded"] and not items["total"]:
+        figures.append(("throughput", _rate(batches["succeeded"] / working), "mini-batches a second"))
     if peak:
         figures.append(("peak memory", size(peak * 1024), "of a worker"))
     return (
@@ -107,8 +123,10 @@ def _rate(per_s: float) -> str:
 
 
 def _sum(steps: list[dict[str, Any]], group: str) -> dict[str, int]:
-    names = steps[0][group] if steps else ()
-    return {name: sum(step[group][name] for step in steps) for name in names}
+    sums: Counter[str] = Counter()
+    for step in steps:
+        sums.update(step[group])
+    return sums
 
 
 def _spent(steps: list[dict[str, Any]]) -> dict[str, int]:
@@ -163,7 +181,7 @@ def _step(job: dict[str, Any], step: dict[str, Any], number: int, *, several: bo
         title += f'<p class="message">{escape(step["message"])}</p>'
     if step["reused_from"]:
         return f"<section>{title}</section>"
-    if several:
+    if several and not step["is_command"]:
         title += _counts(step)
     if figures is None:
         waits = '<p class="quiet">It has not begun to run mini-batches.</p>'

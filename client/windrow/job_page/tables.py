@@ -27,12 +27,14 @@ def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Comma
         trace = f"<details><summary>traceback</summary><pre>{escape(detail)}</pre></details>" if detail else ""
         commands = [command(f"mb list {{job}} --cause {failure['cause']} --step {step['name']}")]
         if failure["cause"] != "init_failed":
-            commands += [command(f"mb show {{job}} {first}"), command(f"mb replay {{job}} {first} --pdb")]
+            pdb = "" if step["is_command"] else " --pdb"
+            commands += [command(f"mb show {{job}} {first}"), command(f"mb replay {{job}} {first}{pdb}")]
+        begun = [] if step["is_command"] else [f"mini-batch {failure['mini_batch']}"]
+        place = escape(", ".join(filter(None, (*begun, where))))
         category = f" &middot; {escape(failure['error_category'])}" if failure["error_category"] else ""
         cards.append(
             f'<article class="card"><h4><span class="cause">{escape(failure["cause"])}</span> {times}</h4>'
-            f'<p class="quiet">{escape(failure["status"])}{category} &middot; first: mini-batch {failure["mini_batch"]}'
-            f"{f', {escape(where)}' if where else ''}</p>"
+            f'<p class="quiet">{escape(failure["status"])}{category}{f" &middot; first: {place}" if place else ""}</p>'
             f"<p>{escape(failure['message'])}</p>{trace}"
             f'<pre class="commands">{escape(chr(10).join(commands))}</pre></article>'
         )

@@ -84,6 +84,7 @@ def worker_seconds(figures: dict[str, Any]) -> str:
             34,
             parts,
             "Worker-seconds: " + ", ".join(f"{KIND_NAMES[k]} {share(spent[k], total)}" for k in present(spent)),
+            squeezed=True,
         )
         + '<table class="meaning"><tbody>'
         + rows

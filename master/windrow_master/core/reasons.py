@@ -41,10 +41,8 @@ def on_explain_job(state: CoreState, command: ExplainJob, now: Moment) -> list[R
 
 def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> tuple[str, str]:
     match step.state:
-        case StepState.COMPLETED:
-            return "COMPLETED", "It is done."
-        case StepState.FAILED | StepState.CANCELLED:
-            return step.state.name, step.message or job.message
+        case StepState.COMPLETED | StepState.FAILED | StepState.CANCELLED:
+            return reason_of_ended(step.state, step.message, job.message)
         case StepState.WAITING:
             return _waiting(job, step)
         case StepState.CONCATENATING:
@@ -65,6 +63,12 @@ def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> tuple[str, s
     if not len(step.mini_batches) and not step.planned:
         return _dividing(step, now)
     return _unleased(state, step, now)
+
+
+def reason_of_ended(state: StepState, message: str, job_message: str) -> tuple[str, str]:
+    """Code and message of a step that has ended, from its own message and its job's, which is of another step's doing
+    where this one is done."""
+    return state.name, message or ("It is done." if state == StepState.COMPLETED else job_message)
 
 
 def _waiting(job: Job, step: Step) -> tuple[str, str]:

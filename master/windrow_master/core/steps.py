@@ -344,7 +344,8 @@ def _settle_job(state: CoreState, job: Job, now: Moment) -> None:
         job.state = JobState.COMPLETED_WITH_FAILURES
         items = sum(step.counters.items_failed for step in job.steps)
         failed = sum(step.counters.failed for step in job.steps)
-        job.message = f"{counted(items, 'item')} and {counted(failed, 'mini-batch')} failed; the thresholds allow it."
+        told = [counted(items, "item")] * (items > 0) + [counted(failed, "mini-batch")] * (failed > 0)
+        job.message = f"{' and '.join(told)} failed; the thresholds allow it."
     else:
         job.state = JobState.COMPLETED
     job.end_time = now.wall_s

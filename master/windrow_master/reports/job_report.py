@@ -48,9 +48,18 @@ def job_report(
             "end_s": job.end_time,
             "now_s": now_s,
         },
-        "steps": [_step(reader, step, now_s, running.get(step.step_id, ()), rows_max) for step in steps],
+        "steps": [
+            {"is_command": _is_command(document, step)}
+            | _step(reader, step, now_s, running.get(step.step_id, ()), rows_max)
+            for step in steps
+        ],
     }
     return json.dumps(report, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
+def _is_command(document: Mapping[str, Any], step: StepRow) -> bool:
+    steps = document.get("steps", ())
+    return step.ordinal < len(steps) and steps[step.ordinal].get("command") is not None
 
 
 def _step(

@@ -13,6 +13,7 @@ _STEP = """\
     error/<node>/processNNN.txt  full traces of init(), run() and shutdown()
     stdout/<node>/, stderr/<node>/, entry_script_log/<node>/
                                  what it printed, and what it logged by EntryScript().logger
+    environment/<node>/          how its environment was built, in uv's words (where it asks for one)
   sys/                           what Windrow says
     master_role.*.txt            the scheduler's view; one file for each master that has run the step
     error/<node>/processNNN.txt  failed attempts as Windrow saw them, a JSON object a line

@@ -34,9 +34,9 @@ def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
         lines += _numbers(step, reader)
     if step.has_failures:
         lines += ["", *_failures(job, step, reader)]
-        lines += ["", *_next_commands(job, step)]
+        lines += ["", *_next_commands(job, step, reader)]
     elif step.row.state != StepState.COMPLETED:
-        lines += ["", *_next_commands(job, step)]
+        lines += ["", *_next_commands(job, step, reader)]
     return "\n".join(lines) + "\n"
 
 
@@ -66,7 +66,7 @@ def job_result(job: JobFacts, reader: StoreReader) -> str:
         lines += ["", f"Step {failed.name}", "", *_numbers(failed, reader), "", *_failures(job, failed, reader)]
     elif failed.row.message and failed.row.message not in job.row.message:
         lines += ["", f"Step {failed.name}: {failed.row.message}"]
-    lines += ["", *_next_commands(job, failed)]
+    lines += ["", *_next_commands(job, failed, reader)]
     others = [step.name for step in job.steps if step is not failed and step.has_failures]
     if others:
         lines += ["", f"Failures of other steps: {', '.join(f'{name}/job_result.txt' for name in others)}"]
@@ -127,8 +127,9 @@ def _numbers(step: StepFacts, reader: StoreReader) -> Iterator[str]:
         told = f"Tried again   {counted(counters.retries, 'time')}"
         tried = reader.most_tried_of(row.step_id, MOST_TRIED_SHOWN)
         most = ", ".join(f"{mini_batch} ({counted(attempts, 'attempt')} in vain)" for mini_batch, attempts, _ in tried)
-        yield told + (f"; most often the mini-batches {most}" if most else "")
-    if step.has_failures:
+        noun = "mini-batch" if len(tried) == 1 else "mini-batches"
+        yield told + (f"; most often {noun} {most}" if most else "")
+    if step.has_failures and not step.is_command:
         yield from _thresholds(step)
 
 
@@ -179,8 +180,9 @@ def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[s
         if file := _log_of(step, cause, example):
             yield f"  Read first: {job.command('job logs', f'{step.name}/{file}')}"
     if not examples:
-        yield "- run() returned fewer results than it was given items: those items count as failed"
-    first = next(reader.failures_of(step.row.step_id, FAILED_SHOWN), [])
+        missing = counted(step.counters.items_failed, "item")
+        yield f"- run() returned fewer results than it was given items: {missing} without one count as failed"
+    first = [] if step.is_command else next(reader.failures_of(step.row.step_id, FAILED_SHOWN), [])
     if first:
         yield ""
         total = step.counters.failed
@@ -195,13 +197,15 @@ def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[s
         yield f"All failed items: {beside}, or {listed}" if beside else f"All failed items: {listed}"
 
 
-def _next_commands(job: JobFacts, step: StepFacts) -> Iterator[str]:
-    example = next((example for _, _, example in _examples(step) if example["mini_batch"] >= 0), None)
+def _next_commands(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[str]:
+    number = next((example["mini_batch"] for _, _, example in _examples(step) if example["mini_batch"] >= 0), None)
+    if number is None and step.counters.items_failed:
+        number = next((failure.mini_batch for failure in next(reader.failures_of(step.row.step_id, 1), [])), None)
     commands: list[tuple[str, str]] = []
     if step.counters.failed_attempts:
         commands.append((job.command("job logs", "--failed"), "the tracebacks of all failures, the newest last"))
-    if example is not None:
-        name = job.mini_batch(step, example["mini_batch"])
+    if number is not None:
+        name = job.mini_batch(step, number)
         known, again = "all that is known of that mini-batch", "that mini-batch run again in this terminal"
         if step.is_command:
             known, again = "all that is known of the attempts", "the command run again in this terminal"
@@ -244,8 +248,11 @@ def _where(step: StepFacts, cause: Cause, example: dict[str, Any]) -> str:
 
 def _told(example: dict[str, Any]) -> Iterator[str]:
     """The message and the end of the traceback, indented."""
-    yield f"    {' '.join(str(example.get('message', '')).split())}"
+    message = " ".join(str(example.get("message", "")).split())
+    yield f"    {message}"
     detail = str(example.get("detail", "")).rstrip().splitlines()
+    if " ".join(" ".join(detail).split()) == message:
+        return  # some causes have no traceback
     if len(detail) > TRACEBACK_LINES:
         yield "      ..."
     for line in detail[-TRACEBACK_LINES:]:

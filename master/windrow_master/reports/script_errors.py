@@ -71,11 +71,12 @@ def write_script_errors(
         target.unlink(missing_ok=True)
         return 0
     with whole_file(target) as file:
-        file.write(f"{counted(total, 'attempt')} failed, in {len(kinds):,} ways; most of them first.\n")
+        file.write(f"{counted(total, 'attempt')} failed, in {counted(len(kinds), 'way')}; most of them first.\n")
         file.write("Full traces: user/error/<node>/processNNN.txt.\n")
         for kind in sorted(kinds.values(), key=lambda kind: -kind.attempts):
             named = ", ".join(map(str, kind.mini_batches)) + (", ..." if kind.more else "")
-            file.write(f"\n{kind.status}: {counted(kind.attempts, 'attempt')}; mini-batches {named}\n")
+            noun = "mini-batch" if len(kind.mini_batches) == 1 else "mini-batches"
+            file.write(f"\n{kind.status}: {counted(kind.attempts, 'attempt')}; {noun} {named}\n")
             file.write(f"  First in {kind.where}:\n  {' '.join(kind.message.split())}\n")
             for line in kind.detail.rstrip().splitlines():
                 file.write(f"    {line}\n")

@@ -14,7 +14,7 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
-from windrow_master.core.reasons import Reason
+from windrow_master.core.reasons import Reason, reason_of_ended
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import StepState
@@ -127,7 +127,9 @@ class JobService(MiniBatchCalls, NodeCalls):
         job, steps = await self._job(request.job_id, context)
         if isinstance(reply, commands.Refused):
             # It has ended so long ago that only its rows are left.
-            reply = [Reason(step.name, StepState(step.state).name, step.message or job.message) for step in steps]
+            reply = [
+                Reason(step.name, *reason_of_ended(StepState(step.state), step.message, job.message)) for step in steps
+            ]
         return pb.ExplainJobResponse(
             job=job_message(job, steps),
             reasons=[pb.StepReason(step=reason.step, code=reason.code, message=reason.message) for reason in reply],
@@ -181,7 +183,7 @@ class JobService(MiniBatchCalls, NodeCalls):
                 context,
                 grpc.StatusCode.NOT_FOUND,
                 "LOG_UNKNOWN",
-                f"Job {job.job_id} has no log file {request.path!r}. `windrow job logs {job.job_id}` names them.",
+                _no_log(job, request.path),
             )
         offset = request.offset
         while True:
@@ -286,3 +288,10 @@ async def _page_number(token: str, context: Context) -> int | None:
             f"{token[:80]!r} is no page token. Begin with an empty one.",
         )
     return int(token)
+
+
+def _no_log(job: JobRow, path: str) -> str:
+    if path.endswith("job_result.txt") and job.state not in ENDED_JOBS:
+        instead = f"Until then: `windrow job explain {job.job_id}`."
+        return f"Job {job.job_id} has not ended; {path} is written when it has. {instead}"
+    return f"Job {job.job_id} has no log file {path!r}. `windrow job logs {job.job_id}` names them."

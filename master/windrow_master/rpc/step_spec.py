@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from windrow.rpc.v1 import work_pb2
@@ -73,12 +74,19 @@ def _spec(
         stored_outputs=stored,
         resource_monitor_interval=effective.resource_monitor_interval_s,
         profiling_module=effective.profiling_module or "",
+        output_files=_output_files(effective, outputs) if effective.command is not None else {},
     )
     if effective.environment is not None:
         spec.environment.CopyFrom(work_pb2.Environment(**effective.environment._asdict()))
     spec.run_invocation_timeout.FromMilliseconds(int(effective.run_invocation_timeout_s * 1000))
     spec.task_overhead_timeout.FromMilliseconds(int(effective.task_overhead_timeout_s * 1000))
     return spec
+
+
+def _output_files(effective: EffectiveStep, places: Mapping[str, str]) -> dict[str, str]:
+    """Outputs of which a script alone knows whether they are there (mode `direct`) are left out."""
+    found = {name: places[name] for name, wanted in effective.outputs.items() if wanted.type == "uri_file"}
+    return {name: place for name, place in found.items() if not is_remote(place)}
 
 
 def _output_path(effective: EffectiveStep, paths: StepPaths, stored: list[work_pb2.StoredOutput]) -> str:

@@ -111,7 +111,9 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
     counts = f"{counted(items.ok, 'item')} in {of_batches}" if items.total else of_batches
     rows = sum(step.rows for step in job.steps)
     written = sum(step.output_bytes for step in job.steps)
-    pace = f" ({rate(items.ran / took, 'items')})" if took and items.ran else ""
+    # Between a job's end and its retry days may lie.
+    retried = job.generation > 1
+    pace = f" ({rate(items.ran / took, 'items')})" if took and items.ran and not retried else ""
     commands = counted(job.commands.total, "command") if job.commands.total else ""
     counts = ", ".join(filter(None, (counts if work.steps else "", commands)))
     tail = ", ".join(
@@ -119,7 +121,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
             None,
             (
                 f"{counted(rows, 'row')} ({size(written)})" if work.steps else "",
-                f"{duration(took)}{pace}" if took is not None else "",
+                f"{duration(took)}{' since it was submitted' if retried else pace}" if took is not None else "",
             ),
         )
     )
