@@ -129,7 +129,7 @@ def test_a_crash_is_told_with_where_it_was(ended: Workspace) -> None:
 
 def test_a_script_that_ends_the_process_has_not_returned(ended: Workspace, tmp_path: Path) -> None:
     (tmp_path / "score.py").write_text("import os\ndef run(mini_batch):\n    os._exit(0)\n")
-    done = replay(ended, "0", "--code", str(tmp_path))
+    done = replay(ended, "replayed", "0", "--code", str(tmp_path))
     assert done.returncode == 1
     assert "ended the process with exit code 0" in done.stderr and "`crash`" in done.stderr
 

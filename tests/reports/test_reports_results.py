@@ -43,7 +43,9 @@ def test_a_message_without_a_traceback_is_told_once(tmp_path: Path) -> None:
 def test_a_command_has_no_thresholds_and_no_items(tmp_path: Path) -> None:
     job = ReportedJob(tmp_path / "job")
     steps = "first: {type: command, command: 'true'}\n  second: {type: command, command: 'exit 3'}"
-    (job.folder / "job.yml").write_text(f"type: pipeline\njobs:\n  {steps}\n")
+    (job.folder / "job.yml").write_text(
+        f"type: pipeline\nsettings: {{continue_on_step_failure: true}}\njobs:\n  {steps}\n"
+    )
     told = result_of(job)
     assert "ended with exit code 3" in told and "windrow mb show" in told
     assert "hreshold" not in told and "failed_items" not in told
