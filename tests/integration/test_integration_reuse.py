@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,17 @@ def test_what_a_master_began_and_the_next_one_ended_is_reused(run: ReuseRun) -> 
     run.take_ran()
     assert run.again() == ""
     assert sorted(run.output.read_text().splitlines()) == [f"f0000{at} {at}" for at in range(4)]
+
+
+def test_what_changed_since_a_reused_step_alone_is_run(run: ReuseRun) -> None:
+    job = run.folder / "job.yml"
+    job.write_text(job.read_text().replace('"${{parent.jobs.prepare.outputs.made}}"', "./data"))
+    newest = max(path.stat().st_ctime for path in (run.folder / "data").iterdir())
+    wait_until(lambda: time.time() > newest + 2.1, "the files are older than a clock's tick")
+    assert run.again() == "pxxxx" and run.again() == ""
+    (run.folder / "data" / "f00009").write_text("9")
+    assert run.again("--since", run.newest()["job_id"]) == "px", run.text
+    assert len(run.output.read_text().splitlines()) == 5
 
 
 def test_a_job_that_is_retried_keeps_what_it_reused(run: ReuseRun) -> None:
