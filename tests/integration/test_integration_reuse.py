@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -204,6 +205,39 @@ def test_what_changed_since_a_reused_step_alone_is_run(run: ReuseRun) -> None:
     (run.folder / "data" / "f00009").write_text("9")
     assert run.again("--since", run.newest()["job_id"]) == "px", run.text
     assert len(run.output.read_text().splitlines()) == 5
+
+
+def test_a_job_that_is_cancelled_reads_nothing_more(run: ReuseRun) -> None:
+    """A step whose inputs are being compared, and one whose output is being read to be kept."""
+    job = run.folder / "job.yml"
+    long = run.folder / "data" / "long"
+    run.again()
+
+    def reading() -> list[Path]:
+        """The processes that read files; killed ones leave their listings."""
+        left = (run.state / "reuse" / "listings").glob(".*")
+        return [place for partial in left if (place := Path("/proc", partial.name.rpartition(".")[2])).exists()]
+
+    for when in ("compared", "kept"):
+        if when == "compared":
+            with long.open("wb") as file:
+                file.truncate(1 << 42)
+        else:
+            long.unlink()
+            command = f"truncate -s {1 << 42} ${{{{outputs.made}}}}/long && printf p >>"
+            job.write_text(job.read_text().replace("cp ${{inputs.data}}/* ${{outputs.made}}/ && printf p >>", command))
+        process = run.start()
+        wait_until(lambda: bool(reading()), "files are being read")
+        job_id = run.newest()["job_id"]
+        # With its end the master's would come, and that of all that it has begun.
+        process.send_signal(signal.SIGSTOP)
+        try:
+            run.windrow("job", "cancel", job_id)
+            wait_until(lambda: not reading(), "nothing is being read")
+        finally:
+            process.send_signal(signal.SIGCONT)
+        assert run.finish()[0] == 4
+    assert run.take_ran() == "p"
 
 
 def test_a_job_that_is_retried_keeps_what_it_reused(run: ReuseRun) -> None:
