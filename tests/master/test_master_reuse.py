@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -110,12 +113,34 @@ def test_a_listing_that_is_torn_costs_time_alone(digests: Digests, data: Path, t
         assert of(digests, data) == before
 
 
+@pytest.mark.parametrize("why", ["no folder", "full disk"])
+def test_a_listing_that_cannot_be_written_costs_time_alone(
+    digests: Digests, data: Path, tmp_path: Path, why: str
+) -> None:
+    want = of(digests, data)
+    shutil.rmtree(tmp_path / "listings")
+    if why == "no folder":
+        (tmp_path / "listings").write_text("")
+    else:
+        place = hashlib.sha256(os.fsencode(data)).hexdigest()
+        (tmp_path / "listings").mkdir()
+        (tmp_path / "listings" / f".{place}.{os.getpid()}").symlink_to("/dev/full")
+    assert of(digests, data) == want
+    assert why == "no folder" or not list((tmp_path / "listings").iterdir())
+
+
 def test_listings_of_places_that_nobody_asks_for_are_removed(digests: Digests, data: Path, tmp_path: Path) -> None:
     of(digests, data)
     of(digests, data / "a")
     first, second = (tmp_path / "listings").iterdir()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = first.with_name(f".{first.name}.{ended.pid}")
+    at_work = first.with_name(f".{first.name}.{os.getpid()}")
+    for partial in (left, at_work):
+        partial.touch()
     remove_unused(tmp_path / "listings")
-    assert first.exists() and second.exists()
+    assert first.exists() and second.exists() and at_work.exists() and not left.exists()
     long_ago = time.time() - KEPT_S - 1
     os.utime(first, (long_ago, long_ago))
     remove_unused(tmp_path / "listings")
