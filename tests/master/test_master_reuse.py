@@ -164,7 +164,7 @@ def test_a_table_is_its_definition_and_all_that_it_names(digests: Digests, tmp_p
         folder.mkdir()
         (folder / "rows.csv").write_text("a\n1\n")
     text = (
-        "paths:\n- pattern: ../other/*.csv\n- folder: azureml://datastores/store/paths/\n"
+        "paths:\n- pattern: ../other/*.csv\n- pattern: azureml://datastores/store/paths/*.csv\n"
         "transformations:\n- read_delimited: {}\n"
     )
     (table / "MLTable").write_text(text)
