@@ -46,6 +46,8 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a name": lambda folder: (folder / "b").rename(folder / "bb"),
     "one more": lambda folder: (folder / "c" / "new").write_text(""),
     "one less": lambda folder: (folder / "a" / "z").unlink(),
+    "a folder without files": lambda folder: (folder / "c" / "empty").mkdir(),
+    "a folder that was emptied": lambda folder: (folder / "c" / "d" / "e").rename(folder / "c" / "e"),
     "two swapped": lambda folder: ((folder / "b").write_text("a-1"), (folder / "a-1").write_text("b")),
 }
 

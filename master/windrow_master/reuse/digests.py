@@ -74,18 +74,30 @@ class Digests:
             return _remote(path)
         place = os.fsencode(path)
         if os.path.isdir(place):
-            return self._local(place, place, walk(place, lambda warning: None))
+            return self._folder(place)
         folder, name = os.path.split(place)
-        return self._local(place, folder, iter([[name]]))
+        return self._local(place, folder, iter([[name]])).hexdigest()
 
-    def _local(self, place: bytes, folder: bytes, chunks: Iterator[list[bytes]]) -> str:
+    def _folder(self, place: bytes) -> str:
+        # A folder without files is nothing to mini-batches, but a script may look for it.
+        folders = hashlib.sha256()
+
+        def note(name: bytes) -> bool:
+            folders.update(b"%d\0%b" % (len(name), name))
+            return True
+
+        whole = self._local(place, place, walk(place, lambda warning: None, descend=note))
+        whole.update(folders.digest())
+        return whole.hexdigest()
+
+    def _local(self, place: bytes, folder: bytes, chunks: Iterator[list[bytes]]) -> hashlib._Hash:
         whole = hashlib.sha256()
         with Listing(self._listings / hashlib.sha256(place).hexdigest()) as listing:
             for names in chunks:
                 for name, marks, digest in self._files(folder, names, listing):
                     listing.add(name, marks, digest)
                     whole.update(b"%d\0%b%b" % (len(name), name, digest))
-        return whole.hexdigest()
+        return whole
 
     def _files(self, folder: bytes, names: list[bytes], listing: Listing) -> Iterator[tuple[bytes, Marks, bytes]]:
         """Each with its marks (NO_MARKS if it has to be read next time) and its digest; known ones are not read."""
