@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,17 @@ from windrow_master.reuse.digests import Digests, NoDigest, Place
 from windrow_master.reuse.key import settings_key
 from windrow_master.reuse.listing import KEPT_S, remove_unused
 from windrow_master.reuse.made import KEPT, Made, MadeFolder
+from windrow_master.roots import Roots
 
 OLD_S = 100
+DEADLINE_S = 60
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, f"not within {DEADLINE_S} s: {what}"
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -158,6 +168,51 @@ def test_a_pipe_has_no_digest(digests: Digests, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(NoDigest, match="is no file"):
         of(digests, tmp_path / "pipe", "uri_file")
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "input", "table", "store"])
+def test_nothing_is_read_outside_the_datastores(tmp_path: Path, what: str) -> None:
+    """A served master looks at what the clients name: links to all of a disk among it."""
+    inside, secret = tmp_path / "inside", tmp_path / "secret"
+    for folder in (inside / "sub", secret):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("")
+    digests = Digests(tmp_path / "listings", str, Roots([inside, "s3://bucket/ours"]))
+    place = Place("uri_folder", str(inside))
+    digests.of(place)
+    if what == "table":
+        (inside / "MLTable").write_text(f"paths: [{{file: {secret}/file}}]\ntransformations: [read_delimited]\n")
+        place = Place("mltable", str(inside))
+    elif what == "store":
+        place = Place("uri_folder", "s3://bucket/theirs")
+    elif what == "input":
+        place = Place("uri_file", str(secret / "file"))
+    else:
+        (inside / "sub" / "link").symlink_to(secret if what == "folder" else secret / "file")
+    with pytest.raises(NoDigest, match="outside the datastores"):
+        digests.of(place)
+
+
+def test_the_process_that_makes_digests_ends_with_its_master(data: Path, tmp_path: Path) -> None:
+    with (data / "long").open("wb") as file:
+        file.truncate(1 << 42)
+    asks = (
+        "import asyncio, sys\nfrom pathlib import Path\nfrom windrow_master.datastores import Datastores\n"
+        "from windrow_master.reuse.asking import DigestProcesses\nfrom windrow_master.reuse.digests import Place\n"
+        "folder, data = map(Path, sys.argv[1:])\n"
+        "asking = DigestProcesses(folder, Datastores({}), None)\n"
+        "asyncio.run(asking.digests({'inputs.data': Place('uri_folder', str(data))}))\n"
+    )
+    master = subprocess.Popen([sys.executable, "-c", asks, str(tmp_path), str(data)])
+    try:
+        wait_until(lambda: bool(list((tmp_path / "listings").glob(".*"))), "the data is being read")
+        (partial,) = (tmp_path / "listings").glob(".*")
+        reads = Path("/proc", partial.name.rpartition(".")[2])
+        assert reads.exists()
+    finally:
+        master.kill()
+        master.wait()
+    wait_until(lambda: not reads.exists(), "the process has ended")
 
 
 def test_a_table_is_its_definition_and_all_that_it_names(digests: Digests, tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.table_paths import definition_of, places_in
-from windrow_master.planning.walk import walk
+from windrow_master.planning.walk import Guard, outside, walk
 from windrow_master.reuse.listing import NO_MARKS, Listing, Marks
+from windrow_master.roots import Roots
 
 THREADS = 4
 """Reading waits for disks, and hashing lets go of the interpreter."""
@@ -41,10 +42,12 @@ class Place(NamedTuple):
 class Digests:
     """Makes digests; a file that is as it was when it was read last is not read again."""
 
-    def __init__(self, listings: Path, resolve: Callable[[str], str]) -> None:
-        """`listings`: a folder to remember files in; `resolve`: an address of a datastore as what it means."""
+    def __init__(self, listings: Path, resolve: Callable[[str], str], roots: Roots | None = None) -> None:
+        """`listings`: a folder to remember files in; `resolve`: an address of a datastore as what it means; `roots`:
+        where everything must lie that is read, None: anywhere."""
         self._listings = listings
         self._resolve = resolve
+        self._roots = roots
         self._pool = ThreadPoolExecutor(THREADS)
 
     def of(self, place: Place) -> str:
@@ -70,9 +73,11 @@ class Digests:
         return whole.hexdigest()
 
     def _one(self, path: str) -> str:
+        place = os.fsencode(path)
+        if self._roots is not None and not self._roots.hold(path):
+            raise outside(place, self._roots)
         if is_remote(path):
             return _remote(path)
-        place = os.fsencode(path)
         if os.path.isdir(place):
             return self._folder(place)
         folder, name = os.path.split(place)
@@ -86,7 +91,9 @@ class Digests:
             folders.update(b"%d\0%b" % (len(name), name))
             return True
 
-        whole = self._local(place, place, walk(place, lambda warning: None, descend=note))
+        guard = None if self._roots is None else Guard(self._roots)
+        chunks = walk(place, lambda warning: None, descend=note, guard=guard)
+        whole = self._local(place, place, chunks if guard is None else _guarded(place, chunks, guard))
         whole.update(folders.digest())
         return whole.hexdigest()
 
@@ -113,6 +120,12 @@ class Digests:
                 continue
             found, seen = next(read)
             yield name, seen if seen.at_rest else NO_MARKS, found
+
+
+def _guarded(folder: bytes, chunks: Iterator[list[bytes]], guard: Guard) -> Iterator[list[bytes]]:
+    for names in chunks:
+        guard.check_names(folder, names)
+        yield names
 
 
 def _read_all(paths: list[bytes]) -> list[tuple[bytes, Marks]]:

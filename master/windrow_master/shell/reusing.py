@@ -20,10 +20,11 @@ from windrow.spec.effective import EffectiveStep, LiteralInput
 
 from windrow_master.core.states import StepState
 from windrow_master.datastores import Datastores
-from windrow_master.reuse.asking import DigestProcess
+from windrow_master.reuse.asking import DigestProcesses
 from windrow_master.reuse.digests import NoDigest, Place
 from windrow_master.reuse.key import settings_key
 from windrow_master.reuse.made import Made, MadeFolder
+from windrow_master.roots import Roots
 from windrow_master.shell.preparation import StepPaths
 from windrow_master.store.protocol import StoreReader
 
@@ -45,11 +46,18 @@ class Begun(NamedTuple):
 class Reuse:
     """Finds what earlier steps have made, and keeps what steps make."""
 
-    def __init__(self, reader: StoreReader, state_folder: Path, datastores: Datastores) -> None:
-        """`datastores`: what the addresses in MLTable files mean."""
+    def __init__(
+        self,
+        reader: StoreReader,
+        state_folder: Path,
+        datastores: Datastores,
+        readable: Roots | None,
+    ) -> None:
+        """`datastores`: what the addresses in MLTable files mean; `readable`: where everything must lie that is read,
+        None: anywhere."""
         self._reader = reader
         self._made = MadeFolder(state_folder / FOLDER)
-        self._process = DigestProcess(state_folder / FOLDER, datastores)
+        self._process = DigestProcesses(state_folder / FOLDER, datastores, readable)
 
     async def look(self, begun: Begun, paths: StepPaths) -> StepPaths:
         """The paths of a step that has not begun: with `reused_from`, or with `why_run`."""
@@ -77,7 +85,10 @@ class Reuse:
         found, why = await self._find(key, inputs)
         if found is None:
             note = {"generation": begun.generation, "key": key, "inputs": inputs}
-            await asyncio.to_thread(_write_note, begun.folder / NOTE, note)
+            try:
+                await asyncio.to_thread(_write_note, begun.folder / NOTE, note)
+            except OSError as error:
+                say(logging.WARNING, "a step cannot be reused later", step=begun.step_id, reason=str(error))
             return replace(paths, why_run=why)
         return replace(StepPaths.from_json(found.paths.encode()), inputs=paths.inputs, reused_from=found.job_id)
 
