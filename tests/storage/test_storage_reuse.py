@@ -61,6 +61,16 @@ def test_another_content_in_a_store_is_another_digest(asker: Asker) -> None:
     assert len(set(seen)) == 3 and seen[-1] == seen[-2]
 
 
+def test_an_object_with_the_name_of_a_folder_hides_nothing_in_it(asker: Asker) -> None:
+    asker.put("data", "")
+    asker.put("data/a", "1")
+    before = asker.digest("data")
+    asker.put("data/a", "2")
+    changed = asker.digest("data")
+    asker.put("data", "more")
+    assert len({before, changed, asker.digest("data")}) == 3
+
+
 def test_a_pattern_of_a_table_in_a_store(asker: Asker, tmp_path: Path) -> None:
     (tmp_path / "MLTable").write_text(
         "paths: [{pattern: 'azureml://datastores/ours/paths/*.csv'}]\ntransformations: [read_delimited]\n"

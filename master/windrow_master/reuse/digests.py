@@ -173,7 +173,8 @@ def _remote(address: str) -> str:
             add(one)
         elif url.is_web:
             raise NoDigest(f"{address} does not exist")
-        else:
+        if not url.is_web:
+            # Also where there is an object of that name: stores have such for folders, and some know both at once.
             for chunk in walk_objects(url):
                 for found in chunk:
                     add(found)
