@@ -116,7 +116,7 @@ class MasterService:
         default = config.datastores.get("default")
         reporter = Reporter(store.reader(), store.incarnation, config.state, embedded=config.embedded)
         earlier = EarlierJobs(store.reader(), config.state)
-        reuse = Reuse(store.reader(), config.state, places, readable)
+        reuse = Reuse(store.reader(), config.state, places, readable, config.scripts_run_in)
         open_jobs = OpenJobs(core, config.state, places, readable)
         sorted_rows = SortedRows(config.state, default, embedded=config.embedded)
         starter = Starter(open_jobs, config.outputs, finisher, earlier, reuse, sorted_rows)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,33 @@ def test_what_a_master_began_and_the_next_one_ended_is_reused(run: ReuseRun) -> 
     run.take_ran()
     assert run.again() == ""
     assert sorted(run.output.read_text().splitlines()) == [f"f0000{at} {at}" for at in range(4)]
+
+
+def test_another_python_is_run_in(run: ReuseRun) -> None:
+    run.again()
+    other = run.folder / "python"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    assert run.again("--python", str(other)) == "pxxxx"
+    assert "in the same Python" in run.why("score")
+    assert run.again("--python", str(other)) == "" == run.again()
+
+
+def test_what_was_begun_in_one_python_and_ended_in_another_is_not_reused(run: ReuseRun) -> None:
+    other = run.folder / "python"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    run.gate.touch()
+    run.start("--python", str(other))
+    wait_until(lambda: run.ran.exists() and "x" in run.ran.read_text(), "a file is scored")
+    run.kill("cli")
+    run.finish()
+    wait_until(lambda: not run.strays(), "all has ended")
+    run.gate.unlink()
+    run.take_ran()
+    assert run.again() == "xxxx"
+    # The first step was done before; of the other one no Python has made all.
+    assert run.again("--python", str(other)) == "xxxx"
 
 
 def test_what_changed_since_a_reused_step_alone_is_run(run: ReuseRun) -> None:

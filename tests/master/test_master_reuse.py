@@ -248,6 +248,7 @@ STEP = EffectiveStep(
     reuse=True,
 )
 INPUTS = {"data": "/data", "n": "3"}
+PYTHON = "build:/usr/bin/python3"
 
 DECISIVE: dict[str, EffectiveStep] = {
     "name": STEP._replace(name="other"),
@@ -273,16 +274,20 @@ UNDECISIVE: dict[str, EffectiveStep] = {
 
 @pytest.mark.parametrize("what", DECISIVE)
 def test_settings_that_decide_what_a_step_makes(what: str) -> None:
-    assert settings_key(DECISIVE[what], INPUTS) != settings_key(STEP, INPUTS)
+    assert settings_key(DECISIVE[what], INPUTS, PYTHON) != settings_key(STEP, INPUTS, PYTHON)
 
 
 @pytest.mark.parametrize("what", UNDECISIVE)
 def test_settings_that_decide_nothing_of_it(what: str) -> None:
-    assert settings_key(UNDECISIVE[what], INPUTS) == settings_key(STEP, INPUTS)
+    assert settings_key(UNDECISIVE[what], INPUTS, PYTHON) == settings_key(STEP, INPUTS, PYTHON)
 
 
 def test_another_place_of_an_input_is_another_key() -> None:
-    assert settings_key(STEP, {**INPUTS, "data": "/moved"}) != settings_key(STEP, INPUTS)
+    assert settings_key(STEP, {**INPUTS, "data": "/moved"}, PYTHON) != settings_key(STEP, INPUTS, PYTHON)
+
+
+def test_another_python_is_another_key() -> None:
+    assert settings_key(STEP, INPUTS, "build:/usr/bin/python4") != settings_key(STEP, INPUTS, PYTHON)
 
 
 def test_the_last_few_that_were_made_are_kept(tmp_path: Path) -> None:
