@@ -118,7 +118,7 @@ class MasterService:
         artifacts = ArtifactFolder(config.state / "artifacts")
         data = PlacedData(artifacts, default, config.state / UPLOADS)
         earlier = EarlierJobs(store.reader(), config.state, data)
-        reuse = Reuse(store.reader(), config.state, places)
+        reuse = Reuse(store.reader(), config.state, places, readable, config.scripts_run_in)
         open_jobs = OpenJobs(core, config.state, places, readable)
         sorted_rows = SortedRows(config.state, default, embedded=config.embedded)
         starter = Starter(open_jobs, config.outputs, finisher, earlier, reuse, sorted_rows)

@@ -1,8 +1,8 @@
 """Steps that are not run since an earlier job has made the same (`reuse` of a step, docs/contracts.md, section 1).
 
 1. A step is reused only where settings, code and inputs are what they were, and its outputs are still what it made.
-2. What a step made is kept only if nothing of it failed, and its inputs were the same when it ended as when it began:
-   whatever its workers have read, they have read this.
+2. What a step made is kept only if nothing of it failed, and settings, code and inputs were the same when it ended as
+   when it began: whatever its workers have read, they have read this (but for what was changed and changed back).
 3. Nothing here fails a step: where something cannot be told, the step runs.
 """
 
@@ -20,10 +20,11 @@ from windrow.spec.effective import EffectiveStep, LiteralInput
 
 from windrow_master.core.states import StepState
 from windrow_master.datastores import Datastores
-from windrow_master.reuse.asking import DigestProcess
+from windrow_master.reuse.asking import DigestProcesses
 from windrow_master.reuse.digests import NoDigest, Place
 from windrow_master.reuse.key import settings_key
 from windrow_master.reuse.made import Made, MadeFolder
+from windrow_master.roots import Roots
 from windrow_master.shell.preparation import StepPaths
 from windrow_master.store.protocol import StoreReader
 
@@ -45,11 +46,20 @@ class Begun(NamedTuple):
 class Reuse:
     """Finds what earlier steps have made, and keeps what steps make."""
 
-    def __init__(self, reader: StoreReader, state_folder: Path, datastores: Datastores) -> None:
-        """`datastores`: what the addresses in MLTable files mean."""
+    def __init__(
+        self,
+        reader: StoreReader,
+        state_folder: Path,
+        datastores: Datastores,
+        readable: Roots | None,
+        scripts_run_in: str,
+    ) -> None:
+        """`datastores`: what the addresses in MLTable files mean; `readable`: where everything must lie that is read,
+        None: anywhere; `scripts_run_in`: what is known of the agents' Python."""
         self._reader = reader
         self._made = MadeFolder(state_folder / FOLDER)
-        self._process = DigestProcess(state_folder / FOLDER, datastores)
+        self._process = DigestProcesses(state_folder / FOLDER, datastores, readable)
+        self._scripts_run_in = scripts_run_in
 
     async def look(self, begun: Begun, paths: StepPaths) -> StepPaths:
         """The paths of a step that has not begun: with `reused_from`, or with `why_run`."""
@@ -69,7 +79,7 @@ class Reuse:
             log.exception("a step cannot be reused later: please report this")
 
     async def _look(self, begun: Begun, paths: StepPaths) -> StepPaths:
-        key = settings_key(begun.effective, paths.inputs)
+        key = settings_key(begun.effective, paths.inputs, self._scripts_run_in)
         try:
             inputs = await self._process.digests(_inputs(begun.effective, paths))
         except NoDigest as error:
@@ -77,7 +87,10 @@ class Reuse:
         found, why = await self._find(key, inputs)
         if found is None:
             note = {"generation": begun.generation, "key": key, "inputs": inputs}
-            await asyncio.to_thread(_write_note, begun.folder / NOTE, note)
+            try:
+                await asyncio.to_thread(_write_note, begun.folder / NOTE, note)
+            except OSError as error:
+                say(logging.WARNING, "a step cannot be reused later", step=begun.step_id, reason=str(error))
             return replace(paths, why_run=why)
         return replace(StepPaths.from_json(found.paths.encode()), inputs=paths.inputs, reused_from=found.job_id)
 
@@ -85,6 +98,8 @@ class Reuse:
         note = await asyncio.to_thread(_read_note, begun.folder / NOTE)
         if note is None or note["generation"] != begun.generation:
             return
+        if note["key"] != settings_key(begun.effective, paths.inputs, self._scripts_run_in):
+            raise NoDigest("it was ended with other settings, or in another Python, than it was begun")
         inputs, outputs = _inputs(begun.effective, paths), _outputs(paths)
         digests = await self._process.digests(inputs | outputs)
         if any(digests[name] != note["inputs"][name] for name in inputs):
@@ -101,7 +116,10 @@ class Reuse:
     async def _find(self, key: str, inputs: dict[str, str]) -> tuple[Made | None, str]:
         """What an earlier step has made; None, and why there is nothing."""
         candidates = await asyncio.to_thread(self._made.find, key)
-        why = "No earlier step of this name had the same settings and code, and succeeded without failures."
+        why = (
+            "No earlier step of this name had the same settings and code, in the same Python, and succeeded without "
+            "failures while its inputs stayed the same."
+        )
         for made in candidates:
             changed = next((name for name, digest in inputs.items() if made.inputs.get(name) != digest), None)
             if changed is not None:
