@@ -45,15 +45,15 @@ from windrow_master.shell.committer import Committer
 from windrow_master.shell.earlier import EarlierJobs
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.open_jobs import OpenJobs
-from windrow_master.shell.preparation import step_folder
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.reusing import Reuse
 from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.shell.starting import Starter
+from windrow_master.shell.submission import Submissions, settings_of
 from windrow_master.shell.writer import Writer, moment
+from windrow_master.step_paths import step_folder
 from windrow_master.store.sqlite import SqliteStore
-from windrow_master.submission import Submissions, settings_of
 from windrow_master.watchers import Watchers
 
 MESSAGE_BYTES_HARD_MAX = 64 << 20

@@ -23,15 +23,15 @@ from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import Step
 from windrow_master.core.states import JobState
-from windrow_master.rpc.step_spec import step_spec
-from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.open_jobs import OpenJobs
-from windrow_master.shell.preparation import StepPaths
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.reusing import Begun, Reuse
 from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.shell.starting import Starter
+from windrow_master.shell.step_spec import step_spec
+from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StoreError
 from windrow_master.store.protocol import StoreReader
 from windrow_master.watchers import Watchers

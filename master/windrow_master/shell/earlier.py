@@ -19,7 +19,7 @@ from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import MiniBatchState
 from windrow_master.placed_data import PlacedData
-from windrow_master.shell.preparation import StepPaths, step_folder
+from windrow_master.step_paths import StepPaths, step_folder
 from windrow_master.store.protocol import StoreReader
 
 RECORD = struct.Struct("<QIQI")

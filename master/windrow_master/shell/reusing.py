@@ -25,7 +25,7 @@ from windrow_master.reuse.digests import NoDigest, Place
 from windrow_master.reuse.key import settings_key
 from windrow_master.reuse.made import Made, MadeFolder
 from windrow_master.roots import Roots
-from windrow_master.shell.preparation import StepPaths
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import StoreReader
 
 FOLDER = "reuse"
