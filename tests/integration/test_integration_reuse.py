@@ -182,7 +182,15 @@ def test_a_step_whose_inputs_changed_while_it_ran_is_not_reused(run: ReuseRun) -
     assert run.finish()[0] == 0
     run.take_ran()
     assert run.again() == "pxxxx"
+    assert "its input 'data' has changed while it ran" in run.why("score")
     assert run.again() == ""
+
+
+def test_a_step_that_leaves_an_output_out_is_told_why_it_runs_again(run: ReuseRun) -> None:
+    job = run.folder / "job.yml"
+    job.write_text(job.read_text().replace("{made: {type: uri_folder}}", "{made: , never: {type: uri_file}}"))
+    assert run.again() == "pxxxx" == run.again()
+    assert "outputs.never: " in run.why("prepare") and "No such file" in run.why("prepare")
 
 
 def test_what_a_master_began_and_the_next_one_ended_is_reused(run: ReuseRun) -> None:

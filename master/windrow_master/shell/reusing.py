@@ -73,7 +73,7 @@ class Reuse:
         """Keep what a step has made in which nothing has failed, for jobs to come."""
         try:
             await self._keep(begun, paths)
-        except (NoDigest, OSError) as error:
+        except OSError as error:
             say(logging.WARNING, "a step cannot be reused later", step=begun.step_id, reason=str(error))
         except Exception:
             log.exception("a step cannot be reused later: please report this")
@@ -98,29 +98,36 @@ class Reuse:
         note = await asyncio.to_thread(_read_note, begun.folder / NOTE)
         if note is None or note["generation"] != begun.generation:
             return
+        made = Made(begun.job_id, begun.step_id, note["inputs"], {}, replace(paths, why_run="").to_json().decode())
+        try:
+            made = made._replace(outputs=await self._outputs_of(begun, paths, note))
+        except NoDigest as error:
+            say(logging.WARNING, "a step cannot be reused later", step=begun.step_id, reason=str(error))
+            made = made._replace(why_not=str(error))
+        await asyncio.to_thread(self._made.add, note["key"], made)
+
+    async def _outputs_of(self, begun: Begun, paths: StepPaths, note: dict[str, Any]) -> dict[str, str]:
+        """The digests of what a step has made. Raises NoDigest where it was not made of what the step began with."""
         if note["key"] != settings_key(begun.effective, paths.inputs, self._scripts_run_in):
             raise NoDigest("it was ended with other settings, or in another Python, than it was begun")
         inputs, outputs = _inputs(begun.effective, paths), _outputs(paths)
         digests = await self._process.digests(inputs | outputs)
-        if any(digests[name] != note["inputs"][name] for name in inputs):
-            raise NoDigest("its inputs have changed while it ran")
-        made = Made(
-            begun.job_id,
-            begun.step_id,
-            note["inputs"],
-            {name: digests[name] for name in outputs},
-            replace(paths, why_run="").to_json().decode(),
-        )
-        await asyncio.to_thread(self._made.add, note["key"], made)
+        changed = next((name for name in inputs if digests[name] != note["inputs"][name]), None)
+        if changed is not None:
+            raise NoDigest(f"its {_told(changed)} has changed while it ran")
+        return {name: digests[name] for name in outputs}
 
     async def _find(self, key: str, inputs: dict[str, str]) -> tuple[Made | None, str]:
         """What an earlier step has made; None, and why there is nothing."""
         candidates = await asyncio.to_thread(self._made.find, key)
         why = (
             "No earlier step of this name had the same settings and code, in the same Python, and succeeded without "
-            "failures while its inputs stayed the same."
+            "failures."
         )
         for made in candidates:
+            if made.why_not:
+                why = f"What job {made.job_id} made cannot be reused: {made.why_not}."
+                continue
             changed = next((name for name, digest in inputs.items() if made.inputs.get(name) != digest), None)
             if changed is not None:
                 why = f"Its {_told(changed)} holds something else than in job {made.job_id}."
