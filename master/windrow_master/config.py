@@ -34,6 +34,9 @@ class MasterConfig:
     tls_file: Path | None = None
     job_logs_max: int = JOB_LOGS_MAX
     """Bytes that are kept of the logs of one job."""
+    scripts_run_in: str = ""
+    """Of the embedded mode: the one agent's Python, and whether it builds environments, as a text to compare; "" where
+    agents have each their own."""
 
     @property
     def places(self) -> Datastores:
@@ -104,6 +107,8 @@ def parse(arguments: list[str]) -> MasterConfig:
         metavar="BYTES",
         help="most bytes kept of what workers and agents log for one job [%(default)s]",
     )
+    # From the embedded mode, as `own:/usr/bin/python3`.
+    parser.add_argument("--scripts-run-in", default="", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.job_logs_max < 0:
         parser.error(f"--job-logs-max {given.job_logs_max}: say a number of bytes; 0 keeps none")
@@ -131,6 +136,7 @@ def parse(arguments: list[str]) -> MasterConfig:
         given.client_token_file,
         given.tls_file,
         given.job_logs_max,
+        given.scripts_run_in,
     )
 
 

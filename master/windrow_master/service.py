@@ -45,15 +45,15 @@ from windrow_master.shell.committer import Committer
 from windrow_master.shell.earlier import EarlierJobs
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.open_jobs import OpenJobs
-from windrow_master.shell.preparation import step_folder
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.reusing import Reuse
 from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.shell.starting import Starter
+from windrow_master.shell.submission import Submissions, settings_of
 from windrow_master.shell.writer import Writer, moment
+from windrow_master.step_paths import step_folder
 from windrow_master.store.sqlite import SqliteStore
-from windrow_master.submission import Submissions, settings_of
 from windrow_master.watchers import Watchers
 
 MESSAGE_BYTES_HARD_MAX = 64 << 20
@@ -118,7 +118,7 @@ class MasterService:
         artifacts = ArtifactFolder(config.state / "artifacts")
         data = PlacedData(artifacts, default, config.state / UPLOADS)
         earlier = EarlierJobs(store.reader(), config.state, data)
-        reuse = Reuse(store.reader(), config.state, places)
+        reuse = Reuse(store.reader(), config.state, places, readable, config.scripts_run_in)
         open_jobs = OpenJobs(core, config.state, places, readable)
         sorted_rows = SortedRows(config.state, default, embedded=config.embedded)
         starter = Starter(open_jobs, config.outputs, finisher, earlier, reuse, sorted_rows)

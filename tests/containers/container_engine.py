@@ -16,6 +16,10 @@ PULL_S = 60
 os.environ["PATH"] += f"{os.pathsep}/usr/sbin{os.pathsep}/sbin"
 
 
+BUILD_S = 1800.0
+"""For one image. Tests have their own limits, which begin when the images are there."""
+
+
 class EngineMissing(Exception):
     """Container tests cannot run here; the text says why."""
 
@@ -71,6 +75,8 @@ def build_images() -> None:
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, errors="replace", timeout=BUILD_S, check=False
+    )
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from container_cluster import WINDROW, Cluster, Work, wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300, func_only=True)
 
 TABLE_SCRIPT = """\
 def run(mini_batch):

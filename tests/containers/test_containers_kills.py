@@ -7,7 +7,7 @@ import os
 import pytest
 from container_cluster import Cluster, Work, processes, restarts, wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300, func_only=True)
 
 AGENT, WORKER, MASTER = "-m windrow_agent", r"launch\.py", "-m windrow_master --listen"
 

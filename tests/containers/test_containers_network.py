@@ -13,7 +13,7 @@ import pytest
 from container_cluster import Cluster, Work, inspect_address, restarts, wait_until
 from container_engine import docker
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300, func_only=True)
 
 
 def in_network_of(container: str, *command: str) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 from container_cluster import Cluster, Work, kept, restarts, wait_until
 from container_engine import docker
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300, func_only=True)
 
 HUNGRY = """\
 import os, time

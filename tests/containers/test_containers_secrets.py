@@ -22,7 +22,7 @@ from container_cluster import Cluster, Work, processes
 from container_engine import docker
 from windrow_master.setup.authority import Authority
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300, func_only=True)
 
 PORT = 8470
 

@@ -20,7 +20,7 @@ from container_cluster import Cluster, Work, restarts, wait_until
 from windrow import Client
 from windrow.errors import MasterUntrusted
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300, func_only=True)
 
 
 def serial_of(cluster: Cluster) -> str:

@@ -36,7 +36,7 @@ from windrow.spec import build_effective, load_job
 from windrow.transfer import FileSource, upload_artifact
 from windrow_master.setup.authority import Authority
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300, func_only=True)
 
 
 @pytest.mark.parametrize("brings", ["nothing", "a wrong token", "the join token"])

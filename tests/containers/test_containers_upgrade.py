@@ -15,7 +15,7 @@ from container_cluster import Cluster, Work, free_port, logs_kept, wait_until
 from container_engine import REPOSITORY, docker
 from windrow import Client
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300, func_only=True)
 
 SCHEMA = REPOSITORY / "master" / "windrow_master" / "store" / "schema"
 

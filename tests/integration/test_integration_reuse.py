@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +182,15 @@ def test_a_step_whose_inputs_changed_while_it_ran_is_not_reused(run: ReuseRun) -
     assert run.finish()[0] == 0
     run.take_ran()
     assert run.again() == "pxxxx"
+    assert "its input 'data' has changed while it ran" in run.why("score")
     assert run.again() == ""
+
+
+def test_a_step_that_leaves_an_output_out_is_told_why_it_runs_again(run: ReuseRun) -> None:
+    job = run.folder / "job.yml"
+    job.write_text(job.read_text().replace("{made: {type: uri_folder}}", "{made: , never: {type: uri_file}}"))
+    assert run.again() == "pxxxx" == run.again()
+    assert "outputs.never: " in run.why("prepare") and "No such file" in run.why("prepare")
 
 
 def test_what_a_master_began_and_the_next_one_ended_is_reused(run: ReuseRun) -> None:
@@ -192,6 +203,77 @@ def test_what_a_master_began_and_the_next_one_ended_is_reused(run: ReuseRun) -> 
     run.take_ran()
     assert run.again() == ""
     assert sorted(run.output.read_text().splitlines()) == [f"f0000{at} {at}" for at in range(4)]
+
+
+def test_another_python_is_run_in(run: ReuseRun) -> None:
+    run.again()
+    other = run.folder / "python"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    assert run.again("--python", str(other)) == "pxxxx"
+    assert "in the same Python" in run.why("score")
+    assert run.again("--python", str(other)) == "" == run.again()
+
+
+def test_what_was_begun_in_one_python_and_ended_in_another_is_not_reused(run: ReuseRun) -> None:
+    other = run.folder / "python"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    run.gate.touch()
+    run.start("--python", str(other))
+    wait_until(lambda: run.ran.exists() and "x" in run.ran.read_text(), "a file is scored")
+    run.kill("cli")
+    run.finish()
+    wait_until(lambda: not run.strays(), "all has ended")
+    run.gate.unlink()
+    run.take_ran()
+    assert run.again() == "xxxx"
+    # The first step was done before; of the other one no Python has made all.
+    assert run.again("--python", str(other)) == "xxxx"
+
+
+def test_what_changed_since_a_reused_step_alone_is_run(run: ReuseRun) -> None:
+    job = run.folder / "job.yml"
+    job.write_text(job.read_text().replace('"${{parent.jobs.prepare.outputs.made}}"', "./data"))
+    newest = max(path.stat().st_ctime for path in (run.folder / "data").iterdir())
+    wait_until(lambda: time.time() > newest + 2.1, "the files are older than a clock's tick")
+    assert run.again() == "pxxxx" and run.again() == ""
+    (run.folder / "data" / "f00009").write_text("9")
+    assert run.again("--since", run.newest()["job_id"]) == "px", run.text
+    assert len(run.output.read_text().splitlines()) == 5
+
+
+def test_a_job_that_is_cancelled_reads_nothing_more(run: ReuseRun) -> None:
+    """A step whose inputs are being compared, and one whose output is being read to be kept."""
+    job = run.folder / "job.yml"
+    long = run.folder / "data" / "long"
+    run.again()
+
+    def reading() -> list[Path]:
+        """The processes that read files; killed ones leave their listings."""
+        left = (run.state / "reuse" / "listings").glob(".*")
+        return [place for partial in left if (place := Path("/proc", partial.name.rpartition(".")[2])).exists()]
+
+    for when in ("compared", "kept"):
+        if when == "compared":
+            with long.open("wb") as file:
+                file.truncate(1 << 42)
+        else:
+            long.unlink()
+            command = f"truncate -s {1 << 42} ${{{{outputs.made}}}}/long && printf p >>"
+            job.write_text(job.read_text().replace("cp ${{inputs.data}}/* ${{outputs.made}}/ && printf p >>", command))
+        process = run.start()
+        wait_until(lambda: bool(reading()), "files are being read")
+        job_id = run.newest()["job_id"]
+        # With its end the master's would come, and that of all that it has begun.
+        process.send_signal(signal.SIGSTOP)
+        try:
+            run.windrow("job", "cancel", job_id)
+            wait_until(lambda: not reading(), "nothing is being read")
+        finally:
+            process.send_signal(signal.SIGCONT)
+        assert run.finish()[0] == 4
+    assert run.take_ran() == "p"
 
 
 def test_a_job_that_is_retried_keeps_what_it_reused(run: ReuseRun) -> None:

@@ -31,13 +31,13 @@ from windrow_master.roots import Roots
 from windrow_master.rpc.agent_service import AgentService
 from windrow_master.rpc.artifact_service import ArtifactService
 from windrow_master.rpc.job_service import JobService
-from windrow_master.rpc.work_session import WorkSession
 from windrow_master.shell.committer import Committer
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.sorted_rows import SortedRows
+from windrow_master.shell.submission import Submissions
+from windrow_master.shell.work_session import WorkSession
 from windrow_master.shell.writer import Writer
 from windrow_master.store.sqlite import SqliteStore
-from windrow_master.submission import Submissions
 from windrow_master.watchers import Watchers
 
 DEADLINE_S = 30.0

@@ -9,7 +9,7 @@ import pytest
 from windrow_master.core.commands import FinishStep
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.shell.finishing import Finish, Finisher, failed_items_path
-from windrow_master.shell.preparation import StepPaths
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.rows import OutputRow
 from windrow_master.store.sqlite import SqliteStore
 

@@ -17,7 +17,7 @@ from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.records import AttemptRow, Dirty, ItemOutcomeRow, JobRow, OutcomeRow, PlannedRows, StepRow
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
-from windrow_master.shell.preparation import step_folder
+from windrow_master.step_paths import step_folder
 
 JOB_KEY, FIRST, SECOND = JobKey(900), StepId(901), StepId(902)
 START_US = 1_700_000_000_000_000

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +19,17 @@ from windrow_master.reuse.digests import Digests, NoDigest, Place
 from windrow_master.reuse.key import settings_key
 from windrow_master.reuse.listing import KEPT_S, remove_unused
 from windrow_master.reuse.made import KEPT, Made, MadeFolder
+from windrow_master.roots import Roots
 
 OLD_S = 100
+DEADLINE_S = 60
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, f"not within {DEADLINE_S} s: {what}"
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -43,6 +56,8 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a name": lambda folder: (folder / "b").rename(folder / "bb"),
     "one more": lambda folder: (folder / "c" / "new").write_text(""),
     "one less": lambda folder: (folder / "a" / "z").unlink(),
+    "a folder without files": lambda folder: (folder / "c" / "empty").mkdir(),
+    "a folder that was emptied": lambda folder: (folder / "c" / "d" / "e").rename(folder / "c" / "e"),
     "two swapped": lambda folder: ((folder / "b").write_text("a-1"), (folder / "a-1").write_text("b")),
 }
 
@@ -110,12 +125,34 @@ def test_a_listing_that_is_torn_costs_time_alone(digests: Digests, data: Path, t
         assert of(digests, data) == before
 
 
+@pytest.mark.parametrize("why", ["no folder", "full disk"])
+def test_a_listing_that_cannot_be_written_costs_time_alone(
+    digests: Digests, data: Path, tmp_path: Path, why: str
+) -> None:
+    want = of(digests, data)
+    shutil.rmtree(tmp_path / "listings")
+    if why == "no folder":
+        (tmp_path / "listings").write_text("")
+    else:
+        place = hashlib.sha256(os.fsencode(data)).hexdigest()
+        (tmp_path / "listings").mkdir()
+        (tmp_path / "listings" / f".{place}.{os.getpid()}").symlink_to("/dev/full")
+    assert of(digests, data) == want
+    assert why == "no folder" or not list((tmp_path / "listings").iterdir())
+
+
 def test_listings_of_places_that_nobody_asks_for_are_removed(digests: Digests, data: Path, tmp_path: Path) -> None:
     of(digests, data)
     of(digests, data / "a")
     first, second = (tmp_path / "listings").iterdir()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = first.with_name(f".{first.name}.{ended.pid}")
+    at_work = first.with_name(f".{first.name}.{os.getpid()}")
+    for partial in (left, at_work):
+        partial.touch()
     remove_unused(tmp_path / "listings")
-    assert first.exists() and second.exists()
+    assert first.exists() and second.exists() and at_work.exists() and not left.exists()
     long_ago = time.time() - KEPT_S - 1
     os.utime(first, (long_ago, long_ago))
     remove_unused(tmp_path / "listings")
@@ -133,13 +170,58 @@ def test_a_pipe_has_no_digest(digests: Digests, tmp_path: Path) -> None:
         of(digests, tmp_path / "pipe", "uri_file")
 
 
+@pytest.mark.parametrize("what", ["file", "folder", "input", "table", "store"])
+def test_nothing_is_read_outside_the_datastores(tmp_path: Path, what: str) -> None:
+    """A served master looks at what the clients name: links to all of a disk among it."""
+    inside, secret = tmp_path / "inside", tmp_path / "secret"
+    for folder in (inside / "sub", secret):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("")
+    digests = Digests(tmp_path / "listings", str, Roots([inside, "s3://bucket/ours"]))
+    place = Place("uri_folder", str(inside))
+    digests.of(place)
+    if what == "table":
+        (inside / "MLTable").write_text(f"paths: [{{file: {secret}/file}}]\ntransformations: [read_delimited]\n")
+        place = Place("mltable", str(inside))
+    elif what == "store":
+        place = Place("uri_folder", "s3://bucket/theirs")
+    elif what == "input":
+        place = Place("uri_file", str(secret / "file"))
+    else:
+        (inside / "sub" / "link").symlink_to(secret if what == "folder" else secret / "file")
+    with pytest.raises(NoDigest, match="outside the datastores"):
+        digests.of(place)
+
+
+def test_the_process_that_makes_digests_ends_with_its_master(data: Path, tmp_path: Path) -> None:
+    with (data / "long").open("wb") as file:
+        file.truncate(1 << 42)
+    asks = (
+        "import asyncio, sys\nfrom pathlib import Path\nfrom windrow_master.datastores import Datastores\n"
+        "from windrow_master.reuse.asking import DigestProcesses\nfrom windrow_master.reuse.digests import Place\n"
+        "folder, data = map(Path, sys.argv[1:])\n"
+        "asking = DigestProcesses(folder, Datastores({}), None)\n"
+        "asyncio.run(asking.digests({'inputs.data': Place('uri_folder', str(data))}))\n"
+    )
+    master = subprocess.Popen([sys.executable, "-c", asks, str(tmp_path), str(data)])
+    try:
+        wait_until(lambda: bool(list((tmp_path / "listings").glob(".*"))), "the data is being read")
+        (partial,) = (tmp_path / "listings").glob(".*")
+        reads = Path("/proc", partial.name.rpartition(".")[2])
+        assert reads.exists()
+    finally:
+        master.kill()
+        master.wait()
+    wait_until(lambda: not reads.exists(), "the process has ended")
+
+
 def test_a_table_is_its_definition_and_all_that_it_names(digests: Digests, tmp_path: Path) -> None:
     table, store, other = tmp_path / "table", tmp_path / "store", tmp_path / "other"
     for folder in (table, store, other):
         folder.mkdir()
         (folder / "rows.csv").write_text("a\n1\n")
     text = (
-        "paths:\n- pattern: ../other/*.csv\n- folder: azureml://datastores/store/paths/\n"
+        "paths:\n- pattern: ../other/*.csv\n- pattern: azureml://datastores/store/paths/*.csv\n"
         "transformations:\n- read_delimited: {}\n"
     )
     (table / "MLTable").write_text(text)
@@ -166,6 +248,7 @@ STEP = EffectiveStep(
     reuse=True,
 )
 INPUTS = {"data": "/data", "n": "3"}
+PYTHON = "build:/usr/bin/python3"
 
 DECISIVE: dict[str, EffectiveStep] = {
     "name": STEP._replace(name="other"),
@@ -191,16 +274,20 @@ UNDECISIVE: dict[str, EffectiveStep] = {
 
 @pytest.mark.parametrize("what", DECISIVE)
 def test_settings_that_decide_what_a_step_makes(what: str) -> None:
-    assert settings_key(DECISIVE[what], INPUTS) != settings_key(STEP, INPUTS)
+    assert settings_key(DECISIVE[what], INPUTS, PYTHON) != settings_key(STEP, INPUTS, PYTHON)
 
 
 @pytest.mark.parametrize("what", UNDECISIVE)
 def test_settings_that_decide_nothing_of_it(what: str) -> None:
-    assert settings_key(UNDECISIVE[what], INPUTS) == settings_key(STEP, INPUTS)
+    assert settings_key(UNDECISIVE[what], INPUTS, PYTHON) == settings_key(STEP, INPUTS, PYTHON)
 
 
 def test_another_place_of_an_input_is_another_key() -> None:
-    assert settings_key(STEP, {**INPUTS, "data": "/moved"}) != settings_key(STEP, INPUTS)
+    assert settings_key(STEP, {**INPUTS, "data": "/moved"}, PYTHON) != settings_key(STEP, INPUTS, PYTHON)
+
+
+def test_another_python_is_another_key() -> None:
+    assert settings_key(STEP, INPUTS, "build:/usr/bin/python4") != settings_key(STEP, INPUTS, PYTHON)
 
 
 def test_the_last_few_that_were_made_are_kept(tmp_path: Path) -> None:

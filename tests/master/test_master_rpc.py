@@ -20,9 +20,9 @@ from windrow_master.core.ids import NodeId, StepId
 from windrow_master.rpc import agent_service
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY
 from windrow_master.rpc.files import file_below
-from windrow_master.rpc.threads import in_thread
-from windrow_master.shell.preparation import StepPaths
 from windrow_master.shell.writer import moment
+from windrow_master.step_paths import StepPaths
+from windrow_master.threads import in_thread
 
 
 def logs_of(bench: MasterBench, job_id: str) -> Path:

@@ -21,9 +21,9 @@ from windrow_master.output.concatenation import ConcatenationStopped, OutputFull
 from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.open_jobs import OpenJobs
-from windrow_master.shell.preparation import StepPaths
 from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.shell.starting import Starter
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import OwnershipLost
 from windrow_master.watchers import Watchers
 

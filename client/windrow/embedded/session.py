@@ -154,6 +154,7 @@ class Session:
                 self.folder,
                 run_folder,
                 python=self._python,
+                interpreter=self.interpreter,
                 environments="build" if self.builds_environments else "own",
                 slots=self._slots,
                 with_agent=self._with_agent,

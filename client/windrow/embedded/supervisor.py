@@ -64,13 +64,15 @@ class Supervisor:
         run_folder: str,
         *,
         python: str | None,
+        interpreter: str,
         environments: str,
         slots: int | None,
         with_agent: bool,
         datastores: Mapping[str, str],
     ) -> None:
-        """`state`: the prepared folder, absolute; `run_folder`: fresh, for the socket; `python`: for user scripts;
-        `environments`: of the agent, build or own; `datastores`: of the master, by name."""
+        """`state`: the prepared folder, absolute; `run_folder`: fresh, for the socket; `python`: for user scripts,
+        where one is given; `interpreter`: what they run in, given or not; `environments`: of the agent, build or own;
+        `datastores`: of the master, by name."""
         self.run_folder = run_folder
         self.address = f"unix:{run_folder}/master"
         self.failure: MasterFailed | None = None
@@ -90,7 +92,8 @@ class Supervisor:
                 "master",
                 "windrow_master",
                 ["--state", state, "--listen", self.address, "--embedded"]
-                + [f"--datastore={name}={place}" for name, place in datastores.items()],
+                + [f"--datastore={name}={place}" for name, place in datastores.items()]
+                + ([f"--scripts-run-in={environments}:{interpreter}"] if with_agent else []),
                 os.path.join(state, "master.stderr.log"),
                 {RUN_FOLDER_VARIABLE: run_folder},
             )

@@ -71,7 +71,7 @@ class Bindings:
             elif nodes:
                 self._outputs[step_name] = self._read_step_outputs(step_name, nodes)
         for pipeline, name in self._pipeline_specs if self._graph.is_whole else ():
-            if (pipeline, name) in self._bound or not (places if not pipeline else True):
+            if (pipeline, name) in self._bound:
                 continue
             nodes = self._steps[pipeline] if pipeline else None
             if nodes is None:

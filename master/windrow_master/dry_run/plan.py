@@ -28,9 +28,10 @@ from windrow_master.output.errors import TargetForeign
 from windrow_master.output.remote import need_bucket, refuse_foreign_object
 from windrow_master.output.target import refuse_foreign
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResume
-from windrow_master.shell.preparation import StepPaths, planning_request, resolve, resolved
+from windrow_master.shell.preparation import planning_request, resolve, resolved
+from windrow_master.shell.submission import name_stem
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StoreError
-from windrow_master.submission import name_stem
 
 TIME = "<time>"
 """Stands for what is known only when a job without a name is submitted."""

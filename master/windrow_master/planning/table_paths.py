@@ -34,8 +34,9 @@ def places_in(definition: bytes) -> Iterator[tuple[str, bytes]]:
         text = os.fsencode(entry.text)
         if is_elsewhere(entry.text):
             # Below which names a pattern's files lie is the planner's concern: the place before the first wildcard.
-            fixed = re.split(rb"[*?\[]", text)[0]
-            yield f"paths[{index}].{entry.kind}", fixed if fixed == text else fixed.rpartition(b"/")[0]
+            fixed = re.split(rb"[*?\[]", text)[0] if entry.kind == "pattern" else text
+            # With the slash: without it azureml://datastores/data/paths/ is no address.
+            yield f"paths[{index}].{entry.kind}", fixed if fixed == text else fixed[: fixed.rindex(b"/") + 1]
             continue
         if entry.kind == "pattern" and is_wild(text):
             text = compile_pattern(text).base

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.states import JobState, StepState
-from windrow_master.shell.preparation import StepPaths
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import StoreReader
 
 

@@ -16,7 +16,7 @@ from windrow_master.core.states import AttemptState, Cause, JobState, Phase, Ste
 from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.steps import planned_in_checkpoint
 from windrow_master.reports.job_figures import ROWS_MAX, RunningAttempt, StepFigures
-from windrow_master.shell.preparation import StepPaths
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import StoreReader
 
 FORMAT = 1

@@ -22,7 +22,7 @@ from windrow_master.output.target import temporary_path
 from windrow_master.reports import overview
 from windrow_master.reports.master_role import MasterRole
 from windrow_master.reports.metrics import FILE_NAME, append_metrics, metrics_of
-from windrow_master.shell.preparation import StepPaths
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import StoreReader
 
 METRICS_INTERVAL_S = 30.0

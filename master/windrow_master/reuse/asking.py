@@ -1,4 +1,4 @@
-"""Asks a process for digests, so that the master's own threads are free while many files are read."""
+"""Asks processes for digests, so that the master's own threads are free while many files are read."""
 
 from __future__ import annotations
 
@@ -11,21 +11,38 @@ from typing import Any
 
 from windrow_master.datastores import Datastores
 from windrow_master.reuse.digests import NoDigest, Place
+from windrow_master.roots import Roots
 
 LISTINGS = "listings"
+AT_ONCE = 8
+"""Processes; a job may begin thousands of steps at a time."""
 
 
-class DigestProcess:
+class DigestProcesses:
     """One process for each question."""
 
-    def __init__(self, folder: Path, datastores: Datastores) -> None:
-        """`folder`: where listings are kept; `datastores`: what the addresses in MLTable files mean."""
-        self._request: dict[str, Any] = {"listings": str(folder / LISTINGS), "datastores": datastores.places}
+    def __init__(self, folder: Path, datastores: Datastores, roots: Roots | None) -> None:
+        """`folder`: where listings are kept; `datastores`: what the addresses in MLTable files mean; `roots`: where
+        everything must lie that is read, None: anywhere."""
+        self._request: dict[str, Any] = {
+            "listings": str(folder / LISTINGS),
+            "datastores": datastores.places,
+            "roots": None if roots is None else roots.folders,
+        }
+        self._free = asyncio.Semaphore(AT_ONCE)
 
     async def digests(self, places: Mapping[str, Place]) -> dict[str, str]:
         """Digests by name. Raises NoDigest for the first place that has none."""
         if not places:
             return {}
+        async with self._free:
+            answer = await self._ask(json.dumps({**self._request, "places": places}).encode() + b"\n")
+        if "why" in answer:
+            raise NoDigest(f"{answer['name']}: {answer['why']}")
+        found: dict[str, str] = answer["digests"]
+        return found
+
+    async def _ask(self, request: bytes) -> dict[str, Any]:
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -36,18 +53,27 @@ class DigestProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
+                # What a terminal sends to its processes is the master's to understand.
+                start_new_session=True,
             )
         except OSError as error:
             raise NoDigest(f"the process that makes digests cannot be started: {error}") from error
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         try:
-            told, errors = await process.communicate(json.dumps({**self._request, "places": places}).encode())
+            # Stdin stays open: by its end the process knows that the master is gone.
+            process.stdin.write(request)
+            told, errors = await asyncio.gather(process.stdout.read(), process.stderr.read())
+            await process.wait()
         finally:
+            process.stdin.close()
             if process.returncode is None:
                 process.kill()
-        if process.returncode:
-            raise NoDigest(f"the process that makes digests ended: {errors.decode(errors='replace').strip()[-1000:]}")
-        answer = json.loads(told)
-        if "why" in answer:
-            raise NoDigest(f"{answer['name']}: {answer['why']}")
-        found: dict[str, str] = answer["digests"]
-        return found
+                await process.wait()
+        try:
+            answer: dict[str, Any] = json.loads(told)
+        except ValueError as error:
+            last_words = errors.decode(errors="replace").strip()[-1000:] or "(none)"
+            raise NoDigest(
+                f"the process that makes digests ended with {process.returncode}; its last words: {last_words}"
+            ) from error
+        return answer

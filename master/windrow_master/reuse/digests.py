@@ -18,8 +18,9 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.table_paths import definition_of, places_in
-from windrow_master.planning.walk import walk
+from windrow_master.planning.walk import Guard, outside, walk
 from windrow_master.reuse.listing import NO_MARKS, Listing, Marks
+from windrow_master.roots import Roots
 
 THREADS = 4
 """Reading waits for disks, and hashing lets go of the interpreter."""
@@ -41,10 +42,12 @@ class Place(NamedTuple):
 class Digests:
     """Makes digests; a file that is as it was when it was read last is not read again."""
 
-    def __init__(self, listings: Path, resolve: Callable[[str], str]) -> None:
-        """`listings`: a folder to remember files in; `resolve`: an address of a datastore as what it means."""
+    def __init__(self, listings: Path, resolve: Callable[[str], str], roots: Roots | None = None) -> None:
+        """`listings`: a folder to remember files in; `resolve`: an address of a datastore as what it means; `roots`:
+        where everything must lie that is read, None: anywhere."""
         self._listings = listings
         self._resolve = resolve
+        self._roots = roots
         self._pool = ThreadPoolExecutor(THREADS)
 
     def of(self, place: Place) -> str:
@@ -70,22 +73,38 @@ class Digests:
         return whole.hexdigest()
 
     def _one(self, path: str) -> str:
+        place = os.fsencode(path)
+        if self._roots is not None and not self._roots.hold(path):
+            raise outside(place, self._roots)
         if is_remote(path):
             return _remote(path)
-        place = os.fsencode(path)
         if os.path.isdir(place):
-            return self._local(place, place, walk(place, lambda warning: None))
+            return self._folder(place)
         folder, name = os.path.split(place)
-        return self._local(place, folder, iter([[name]]))
+        return self._local(place, folder, iter([[name]])).hexdigest()
 
-    def _local(self, place: bytes, folder: bytes, chunks: Iterator[list[bytes]]) -> str:
+    def _folder(self, place: bytes) -> str:
+        # A folder without files is nothing to mini-batches, but a script may look for it.
+        folders = hashlib.sha256()
+
+        def note(name: bytes) -> bool:
+            folders.update(b"%d\0%b" % (len(name), name))
+            return True
+
+        guard = None if self._roots is None else Guard(self._roots)
+        chunks = walk(place, lambda warning: None, descend=note, guard=guard)
+        whole = self._local(place, place, chunks if guard is None else _guarded(place, chunks, guard))
+        whole.update(folders.digest())
+        return whole.hexdigest()
+
+    def _local(self, place: bytes, folder: bytes, chunks: Iterator[list[bytes]]) -> hashlib._Hash:
         whole = hashlib.sha256()
         with Listing(self._listings / hashlib.sha256(place).hexdigest()) as listing:
             for names in chunks:
                 for name, marks, digest in self._files(folder, names, listing):
                     listing.add(name, marks, digest)
                     whole.update(b"%d\0%b%b" % (len(name), name, digest))
-        return whole.hexdigest()
+        return whole
 
     def _files(self, folder: bytes, names: list[bytes], listing: Listing) -> Iterator[tuple[bytes, Marks, bytes]]:
         """Each with its marks (NO_MARKS if it has to be read next time) and its digest; known ones are not read."""
@@ -101,6 +120,12 @@ class Digests:
                 continue
             found, seen = next(read)
             yield name, seen if seen.at_rest else NO_MARKS, found
+
+
+def _guarded(folder: bytes, chunks: Iterator[list[bytes]], guard: Guard) -> Iterator[list[bytes]]:
+    for names in chunks:
+        guard.check_names(folder, names)
+        yield names
 
 
 def _read_all(paths: list[bytes]) -> list[tuple[bytes, Marks]]:
@@ -148,7 +173,8 @@ def _remote(address: str) -> str:
             add(one)
         elif url.is_web:
             raise NoDigest(f"{address} does not exist")
-        else:
+        if not url.is_web:
+            # Also where there is an object of that name: stores have such for folders, and some know both at once.
             for chunk in walk_objects(url):
                 for found in chunk:
                     add(found)

@@ -42,14 +42,15 @@ _UNDECISIVE = frozenset(
 )
 
 
-def settings_key(step: EffectiveStep, inputs: Mapping[str, str]) -> str:
+def settings_key(step: EffectiveStep, inputs: Mapping[str, str], scripts_run_in: str) -> str:
     """sha256 (hexadecimal) of all that decides what a step makes, but the contents of its inputs.
 
-    `step` without addresses of datastores; `inputs`: where its inputs lie. The version of Windrow is part of it: what
-    becomes of rows may be another in the next one.
+    `step` without addresses of datastores; `inputs`: where its inputs lie; `scripts_run_in`: what is known of the
+    agents' Python. The version of Windrow is part of it: what becomes of rows may be another in the next one.
     """
     decisive = {
         "windrow": windrow.__version__,
+        "scripts_run_in": scripts_run_in,
         "settings": {name: value for name, value in step._asdict().items() if name not in _UNDECISIVE},
         "inputs": {
             name: ["literal", given.value]

@@ -3,11 +3,12 @@
 A file whose marks are the same is not read again. Marks are taken down only of a file that had been at rest when it was
 read: one that is changed twice within a tick of the file system's clock keeps its marks.
 
-A listing that is torn or gone costs time alone: what it does not tell is read.
+A listing that is torn or gone, or cannot be written, costs time alone: what it does not tell is read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import time
@@ -51,11 +52,13 @@ class Listing:
     """The listing of one place, read and written at once, in the order of the walk."""
 
     def __init__(self, path: Path) -> None:
-        """`path`: where it is kept. Raises OSError."""
+        """`path`: where it is kept."""
         self._path = path
         self._partial = path.with_name(f".{path.name}.{os.getpid()}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._new: BinaryIO = self._partial.open("wb", buffering=1 << 20)
+        self._new: BinaryIO | None = None
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._new = self._partial.open("wb", buffering=1 << 20)
         self._old = _records(path)
         self._next: tuple[bytes, Marks, bytes] | None = next(self._old, None)
 
@@ -63,11 +66,15 @@ class Listing:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._new.close()
-        if kind is None:
-            self._partial.replace(self._path)
-        else:
-            self._partial.unlink(missing_ok=True)
+        try:
+            if self._new is not None:
+                self._new.close()
+                if kind is None:
+                    self._partial.replace(self._path)
+                    return
+        except OSError:
+            pass
+        self._forget()
 
     def find(self, name: bytes, marks: Marks) -> bytes | None:
         """The digest of a file, if it is known; names rise from call to call."""
@@ -81,7 +88,20 @@ class Listing:
 
     def add(self, name: bytes, marks: Marks, digest: bytes) -> None:
         """Take a file down; names rise from call to call."""
-        self._new.write(RECORD.pack(*marks, digest, len(name)) + name)
+        if self._new is None:
+            return
+        try:
+            self._new.write(RECORD.pack(*marks, digest, len(name)) + name)
+        except OSError:
+            self._forget()
+
+    def _forget(self) -> None:
+        file, self._new = self._new, None
+        with contextlib.suppress(OSError):
+            self._partial.unlink(missing_ok=True)
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
 
 
 def _order(name: bytes) -> list[bytes]:
@@ -102,11 +122,22 @@ def _records(path: Path) -> Iterator[tuple[bytes, Marks, bytes]]:
 
 
 def remove_unused(folder: Path) -> None:
-    """Remove listings of places that nobody has asked for in a long time."""
-    limit = time.time() - KEPT_S
+    """Remove listings of places that nobody has asked for in a long time, and what killed processes have left."""
+    now = time.time()
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            # Others may remove theirs.
+            with contextlib.suppress(OSError):
+                is_left = entry.name.startswith(".") and not _is_alive(int(entry.name.rpartition(".")[2]))
+                if is_left or entry.stat().st_mtime < now - KEPT_S:
+                    os.unlink(entry.path)  # as scandir names it
+
+
+def _is_alive(process_id: int) -> bool:
     try:
-        old = [entry.path for entry in os.scandir(folder) if entry.stat().st_mtime < limit]
-        for path in old:
-            os.unlink(path)  # as scandir names it
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
     except OSError:
         pass
+    return True

@@ -16,13 +16,17 @@ KEPT = 10
 
 
 class Made(NamedTuple):
-    """What a step has made. `inputs` and `outputs`: digests by name; `paths`: `StepPaths.to_json` as text."""
+    """What a step has made. `inputs` and `outputs`: digests by name; `paths`: `StepPaths.to_json` as text.
+
+    `why_not`: why it cannot be reused, though nothing of it failed; then it has no `outputs`.
+    """
 
     job_id: str
     step_id: int
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     paths: str
+    why_not: str = ""
 
 
 class MadeFolder:
@@ -41,7 +45,8 @@ class MadeFolder:
 
     def add(self, key: str, made: Made) -> None:
         """Keep what a step has made. Raises OSError."""
-        others = [known for known in self.find(key) if known.step_id != made.step_id]
+        # Of those that cannot be reused the last one tells enough.
+        others = [known for known in self.find(key) if known.step_id != made.step_id and not known.why_not]
         entries = [one._asdict() for one in (made, *others[: KEPT - 1])]
         self._folder.mkdir(parents=True, exist_ok=True)
         target = self._folder / f"{key}.json"

@@ -29,9 +29,9 @@ from windrow_master.output.staging import StagedSegment, staged_fits
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
 from windrow_master.rpc.refusals import refuse
-from windrow_master.rpc.threads import in_thread
-from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
+from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.writer import Writer
+from windrow_master.threads import in_thread
 
 CREDENTIAL_KEY = "windrow-credential"
 CREDENTIAL_REFUSED = "The call brings no valid node credential. The agent registers again by itself."

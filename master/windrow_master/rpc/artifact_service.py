@@ -19,7 +19,7 @@ from windrow_master.artifacts import ArtifactError, ArtifactFolder
 from windrow_master.placed_data import PlacedData, Stopped
 from windrow_master.roots import Roots
 from windrow_master.rpc.refusals import Context
-from windrow_master.rpc.threads import in_thread
+from windrow_master.threads import in_thread
 
 CHUNK_BYTES = 1 << 20
 TELL_S = 0.5

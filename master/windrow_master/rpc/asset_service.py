@@ -12,8 +12,8 @@ from windrow.rpc.v1 import asset_service_pb2_grpc
 
 from windrow_master.assets import AssetRefused, Assets, message_of
 from windrow_master.rpc.refusals import CODES, Context
-from windrow_master.rpc.threads import in_thread
 from windrow_master.store.errors import StorePostponed
+from windrow_master.threads import in_thread
 
 PAGE, PAGE_MAX = 100, 1000
 T = TypeVar("T")

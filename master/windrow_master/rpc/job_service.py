@@ -25,14 +25,14 @@ from windrow_master.rpc.log_choice import chosen_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
 from windrow_master.rpc.refusals import CODES, Context, refuse
-from windrow_master.rpc.threads import in_thread
 from windrow_master.rpc.views import job_message
-from windrow_master.shell.preparation import StepPaths, logs_folder
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
+from windrow_master.shell.submission import SubmissionInvalid, Submissions
 from windrow_master.shell.writer import Writer
+from windrow_master.step_paths import StepPaths, logs_folder
 from windrow_master.store.errors import StorePostponed
-from windrow_master.submission import SubmissionInvalid, Submissions
+from windrow_master.threads import in_thread
 from windrow_master.watchers import Watchers
 
 WATCH_INTERVAL_S = 0.25

@@ -31,11 +31,12 @@ from windrow_master.rpc.mini_batch_views import (
 )
 from windrow_master.rpc.node_calls import NodeViews
 from windrow_master.rpc.refusals import Context
-from windrow_master.rpc.step_spec import replayed_step_spec
-from windrow_master.rpc.threads import in_thread
-from windrow_master.shell.preparation import StepPaths, logs_folder, resolved, step_folder
+from windrow_master.shell.preparation import resolved
+from windrow_master.shell.step_spec import replayed_step_spec
 from windrow_master.shell.writer import Writer, moment
+from windrow_master.step_paths import StepPaths, logs_folder, step_folder
 from windrow_master.store.rows import MiniBatchRow
+from windrow_master.threads import in_thread
 
 PAGE, PAGE_MAX = 100, 1_000
 BUSY = (node_pb2.WORKER_PHASE_LOADING, node_pb2.WORKER_PHASE_RUNNING, node_pb2.WORKER_PHASE_RETURNING)

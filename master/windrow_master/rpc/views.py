@@ -16,7 +16,7 @@ from windrow_master.core.state import ENDED_STEPS, Node
 from windrow_master.core.states import AttemptState, Phase, StepState
 from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.steps import planned_in_checkpoint
-from windrow_master.shell.preparation import StepPaths
+from windrow_master.step_paths import StepPaths
 
 
 def timestamp(seconds: float | None) -> Timestamp | None:

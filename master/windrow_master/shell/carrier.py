@@ -23,15 +23,15 @@ from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import Step
 from windrow_master.core.states import JobState
-from windrow_master.rpc.step_spec import step_spec
-from windrow_master.rpc.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.open_jobs import OpenJobs
-from windrow_master.shell.preparation import StepPaths
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.reusing import Begun, Reuse
 from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.shell.starting import Starter
+from windrow_master.shell.step_spec import step_spec
+from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StoreError
 from windrow_master.store.protocol import StoreReader
 from windrow_master.watchers import Watchers
@@ -68,6 +68,8 @@ class Carrier:
         self._reporter = reporter
         self._listings: dict[JobKey, list[asyncio.Task[Any]]] = {}
         """Lists of failed items that are being made."""
+        self._keeping: dict[StepId, asyncio.Task[Any]] = {}
+        """Finished steps whose inputs and outputs are being read, so that later jobs can reuse them."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._handlers: dict[type, Callable[[Any], None]] = {
             fx.SendAssignments: self._send_assignments,
@@ -242,6 +244,8 @@ class Carrier:
 
     def _stop_step_work(self, effect: fx.StopStepWork) -> None:
         self._finisher.abandon(effect.step_id)
+        if effect.step_id in self._keeping:
+            self._keeping[effect.step_id].cancel()
         ending = self._starter.stop(effect.step_id)
         if ending is not None:
             self._keep(asyncio.create_task(ending))
@@ -299,7 +303,12 @@ class Carrier:
         try:
             command: Any = await self._finisher.finish(work, self._submit)
             if reusable is not None and isinstance(command, commands.FinishStep):
-                await self._reuse.keep(reusable, work.paths)
+                keeping = self._keeping[work.step_id] = asyncio.create_task(self._reuse.keep(reusable, work.paths))
+                try:
+                    await asyncio.wait([keeping])
+                finally:
+                    keeping.cancel()
+                    self._keeping.pop(work.step_id, None)
         except StoreError as error:
             self._on_fatal(error)
             return

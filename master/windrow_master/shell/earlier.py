@@ -19,7 +19,7 @@ from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import MiniBatchState
 from windrow_master.placed_data import PlacedData
-from windrow_master.shell.preparation import step_folder
+from windrow_master.step_paths import StepPaths, step_folder
 from windrow_master.store.protocol import StoreReader
 
 RECORD = struct.Struct("<QIQI")
@@ -84,6 +84,16 @@ class EarlierJobs:
                 "cancel it."
             )
         before, row = self._counterpart(job, step)
+        made_by = StepPaths.from_json(row.paths).reused_from
+        if made_by:
+            # It has no mini-batches; the one that it was reused from has.
+            job = self._reader.job_by_id(made_by)
+            if job is None:
+                raise NothingToResume(
+                    f"Step {before.name!r} of job {step.resume_from} was reused from job {made_by}, which is not here "
+                    "any more. Run the step without taking over results."
+                )
+            before, row = self._counterpart(job, before)
         _check_alike(step, before, job.job_id)
         folder = step_folder(self._state_folder, job.job_id, row.step_id)
         return EarlierStep(job.job_id, job.create_time, job.generation, row, folder, self._uploads)

@@ -36,7 +36,7 @@ from windrow_master.output.remote import need_bucket, refuse_foreign_object, upl
 from windrow_master.output.staging import remove_orphans
 from windrow_master.output.target import digest_of, refuse_foreign
 from windrow_master.reports.failed_items import FILE_NAME, copy_list, describer, write_failed_items
-from windrow_master.shell.preparation import StepPaths
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StoreError, StorePostponed
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.rows import AssetRow, CommittedRange, OutputRow

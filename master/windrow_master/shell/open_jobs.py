@@ -11,7 +11,8 @@ from windrow_master.core.ids import JobKey
 from windrow_master.core.state import Job, Step
 from windrow_master.datastores import Datastores
 from windrow_master.roots import Roots
-from windrow_master.shell.preparation import logs_folder, resolved, step_folder
+from windrow_master.shell.preparation import resolved
+from windrow_master.step_paths import logs_folder, step_folder
 
 
 class OpenJobs:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,51 +12,11 @@ from windrow.storage.urls import is_remote, parse_url
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.folders import make_durable
 from windrow_master.roots import Roots
+from windrow_master.step_paths import StepPaths
 
 
 class PreparationFailed(Exception):
     """A step cannot begin; the text tells the user why and what to do."""
-
-
-@dataclass(frozen=True)
-class StepPaths:
-    """Where a step's data is. `outputs[x]` is what `${{outputs.x}}` means; `append_row` the file of aggregated rows.
-
-    `reused_from`: the job that has made the outputs, where that is an earlier one; `why_run`: of a step that might have
-    been reused, why it was not.
-    """
-
-    inputs: dict[str, str]
-    outputs: dict[str, str]
-    append_row: str | None
-    reused_from: str = ""
-    why_run: str = ""
-
-    def to_json(self) -> bytes:
-        """As stored with the step."""
-        return json.dumps({name: value for name, value in asdict(self).items() if value != ""}, sort_keys=True).encode()
-
-    @classmethod
-    def from_json(cls, text: bytes) -> StepPaths:
-        """From the stored form; empty before the step began."""
-        value: dict[str, Any] = json.loads(text or b"{}")
-        return cls(
-            value.get("inputs", {}),
-            value.get("outputs", {}),
-            value.get("append_row"),
-            value.get("reused_from", ""),
-            value.get("why_run", ""),
-        )
-
-
-def step_folder(state_folder: Path, job_id: str, step_id: int) -> Path:
-    """`state/jobs/<job_id>/steps/<step_id>`."""
-    return state_folder / "jobs" / job_id / "steps" / str(step_id)
-
-
-def logs_folder(state_folder: Path, job_id: str) -> Path:
-    """`state/jobs/<job_id>/logs`."""
-    return state_folder / "jobs" / job_id / "logs"
 
 
 def resolved(step: EffectiveStep, places: Datastores, *, lenient: bool) -> EffectiveStep:

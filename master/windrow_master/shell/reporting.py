@@ -29,7 +29,7 @@ from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import JobRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import StepState
-from windrow_master.shell.preparation import logs_folder
+from windrow_master.step_paths import logs_folder
 from windrow_master.store.errors import StoreError
 from windrow_master.store.protocol import StoreReader
 

@@ -20,13 +20,13 @@ from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import JobState, StepState
 from windrow_master.jobs import Jobs
-from windrow_master.rpc.threads import in_thread
-from windrow_master.shell.preparation import StepPaths
 from windrow_master.shell.sorted_rows import SortedRows, reads_sorted_rows
+from windrow_master.shell.submission import SubmissionInvalid, Submissions, settings_of
 from windrow_master.shell.writer import Writer
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import Store
 from windrow_master.store.reopening import NotReopened, ReopenedJob, Reopening
-from windrow_master.submission import SubmissionInvalid, Submissions, settings_of
+from windrow_master.threads import in_thread
 
 DIVIDING = (
     "command",

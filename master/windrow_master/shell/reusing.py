@@ -1,8 +1,8 @@
 """Steps that are not run since an earlier job has made the same (`reuse` of a step, docs/contracts.md, section 1).
 
 1. A step is reused only where settings, code and inputs are what they were, and its outputs are still what it made.
-2. What a step made is kept only if nothing of it failed, and its inputs were the same when it ended as when it began:
-   whatever its workers have read, they have read this.
+2. What a step made is kept only if nothing of it failed, and settings, code and inputs were the same when it ended as
+   when it began: whatever its workers have read, they have read this (but for what was changed and changed back).
 3. Nothing here fails a step: where something cannot be told, the step runs.
 """
 
@@ -20,11 +20,12 @@ from windrow.spec.effective import EffectiveStep, LiteralInput
 
 from windrow_master.core.states import StepState
 from windrow_master.datastores import Datastores
-from windrow_master.reuse.asking import DigestProcess
+from windrow_master.reuse.asking import DigestProcesses
 from windrow_master.reuse.digests import NoDigest, Place
 from windrow_master.reuse.key import settings_key
 from windrow_master.reuse.made import Made, MadeFolder
-from windrow_master.shell.preparation import StepPaths
+from windrow_master.roots import Roots
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import StoreReader
 
 FOLDER = "reuse"
@@ -45,11 +46,20 @@ class Begun(NamedTuple):
 class Reuse:
     """Finds what earlier steps have made, and keeps what steps make."""
 
-    def __init__(self, reader: StoreReader, state_folder: Path, datastores: Datastores) -> None:
-        """`datastores`: what the addresses in MLTable files mean."""
+    def __init__(
+        self,
+        reader: StoreReader,
+        state_folder: Path,
+        datastores: Datastores,
+        readable: Roots | None,
+        scripts_run_in: str,
+    ) -> None:
+        """`datastores`: what the addresses in MLTable files mean; `readable`: where everything must lie that is read,
+        None: anywhere; `scripts_run_in`: what is known of the agents' Python."""
         self._reader = reader
         self._made = MadeFolder(state_folder / FOLDER)
-        self._process = DigestProcess(state_folder / FOLDER, datastores)
+        self._process = DigestProcesses(state_folder / FOLDER, datastores, readable)
+        self._scripts_run_in = scripts_run_in
 
     async def look(self, begun: Begun, paths: StepPaths) -> StepPaths:
         """The paths of a step that has not begun: with `reused_from`, or with `why_run`."""
@@ -63,13 +73,13 @@ class Reuse:
         """Keep what a step has made in which nothing has failed, for jobs to come."""
         try:
             await self._keep(begun, paths)
-        except (NoDigest, OSError) as error:
+        except OSError as error:
             say(logging.WARNING, "a step cannot be reused later", step=begun.step_id, reason=str(error))
         except Exception:
             log.exception("a step cannot be reused later: please report this")
 
     async def _look(self, begun: Begun, paths: StepPaths) -> StepPaths:
-        key = settings_key(begun.effective, paths.inputs)
+        key = settings_key(begun.effective, paths.inputs, self._scripts_run_in)
         try:
             inputs = await self._process.digests(_inputs(begun.effective, paths))
         except NoDigest as error:
@@ -77,7 +87,10 @@ class Reuse:
         found, why = await self._find(key, inputs)
         if found is None:
             note = {"generation": begun.generation, "key": key, "inputs": inputs}
-            await asyncio.to_thread(_write_note, begun.folder / NOTE, note)
+            try:
+                await asyncio.to_thread(_write_note, begun.folder / NOTE, note)
+            except OSError as error:
+                say(logging.WARNING, "a step cannot be reused later", step=begun.step_id, reason=str(error))
             return replace(paths, why_run=why)
         return replace(StepPaths.from_json(found.paths.encode()), inputs=paths.inputs, reused_from=found.job_id)
 
@@ -85,24 +98,36 @@ class Reuse:
         note = await asyncio.to_thread(_read_note, begun.folder / NOTE)
         if note is None or note["generation"] != begun.generation:
             return
+        made = Made(begun.job_id, begun.step_id, note["inputs"], {}, replace(paths, why_run="").to_json().decode())
+        try:
+            made = made._replace(outputs=await self._outputs_of(begun, paths, note))
+        except NoDigest as error:
+            say(logging.WARNING, "a step cannot be reused later", step=begun.step_id, reason=str(error))
+            made = made._replace(why_not=str(error))
+        await asyncio.to_thread(self._made.add, note["key"], made)
+
+    async def _outputs_of(self, begun: Begun, paths: StepPaths, note: dict[str, Any]) -> dict[str, str]:
+        """The digests of what a step has made. Raises NoDigest where it was not made of what the step began with."""
+        if note["key"] != settings_key(begun.effective, paths.inputs, self._scripts_run_in):
+            raise NoDigest("it was ended with other settings, or in another Python, than it was begun")
         inputs, outputs = _inputs(begun.effective, paths), _outputs(paths)
         digests = await self._process.digests(inputs | outputs)
-        if any(digests[name] != note["inputs"][name] for name in inputs):
-            raise NoDigest("its inputs have changed while it ran")
-        made = Made(
-            begun.job_id,
-            begun.step_id,
-            note["inputs"],
-            {name: digests[name] for name in outputs},
-            replace(paths, why_run="").to_json().decode(),
-        )
-        await asyncio.to_thread(self._made.add, note["key"], made)
+        changed = next((name for name in inputs if digests[name] != note["inputs"][name]), None)
+        if changed is not None:
+            raise NoDigest(f"its {_told(changed)} has changed while it ran")
+        return {name: digests[name] for name in outputs}
 
     async def _find(self, key: str, inputs: dict[str, str]) -> tuple[Made | None, str]:
         """What an earlier step has made; None, and why there is nothing."""
         candidates = await asyncio.to_thread(self._made.find, key)
-        why = "No earlier step of this name had the same settings and code, and succeeded without failures."
+        why = (
+            "No earlier step of this name had the same settings and code, in the same Python, and succeeded without "
+            "failures."
+        )
         for made in candidates:
+            if made.why_not:
+                why = f"What job {made.job_id} made cannot be reused: {made.why_not}."
+                continue
             changed = next((name for name, digest in inputs.items() if made.inputs.get(name) != digest), None)
             if changed is not None:
                 why = f"Its {_told(changed)} holds something else than in job {made.job_id}."

@@ -16,7 +16,7 @@ from pathlib import Path
 from windrow.journal import say
 
 from windrow_master.core.states import JobState
-from windrow_master.shell.preparation import step_folder
+from windrow_master.step_paths import step_folder
 from windrow_master.store.errors import StoreError
 from windrow_master.store.protocol import StoreReader
 

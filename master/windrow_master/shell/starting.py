@@ -24,9 +24,10 @@ from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResu
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.planning_driver import PlanningDriver
-from windrow_master.shell.preparation import PreparationFailed, StepPaths, make_folders, planning_request, resolve
+from windrow_master.shell.preparation import PreparationFailed, make_folders, planning_request, resolve
 from windrow_master.shell.reusing import Begun, Reuse, message_of
 from windrow_master.shell.sorted_rows import SortedRows
+from windrow_master.step_paths import StepPaths
 
 Submit = Callable[[Any], "asyncio.Future[Any]"]
 

@@ -29,9 +29,9 @@ from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.jobs import Jobs
 from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
 from windrow_master.roots import Roots
-from windrow_master.rpc.threads import in_thread
 from windrow_master.shell.earlier import EarlierJobs, NothingToResume
 from windrow_master.shell.preparation import resolved
+from windrow_master.threads import in_thread
 
 DOCUMENT_BYTES_MAX = 4 << 20
 

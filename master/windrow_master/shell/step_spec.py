@@ -12,7 +12,7 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import Job, Step
-from windrow_master.shell.preparation import StepPaths
+from windrow_master.step_paths import StepPaths
 
 
 def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:

@@ -1,0 +1,49 @@
+"""Where the data of a step is, and what is kept of it in the state folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class StepPaths:
+    """Where a step's data is. `outputs[x]` is what `${{outputs.x}}` means; `append_row` the file of aggregated rows.
+
+    `reused_from`: the job that has made the outputs, where that is an earlier one; `why_run`: of a step that might have
+    been reused, why it was not.
+    """
+
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    append_row: str | None
+    reused_from: str = ""
+    why_run: str = ""
+
+    def to_json(self) -> bytes:
+        """As stored with the step."""
+        return json.dumps({name: value for name, value in asdict(self).items() if value != ""}, sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> StepPaths:
+        """From the stored form; empty before the step began."""
+        value: dict[str, Any] = json.loads(text or b"{}")
+        return cls(
+            value.get("inputs", {}),
+            value.get("outputs", {}),
+            value.get("append_row"),
+            value.get("reused_from", ""),
+            value.get("why_run", ""),
+        )
+
+
+def step_folder(state_folder: Path, job_id: str, step_id: int) -> Path:
+    """`state/jobs/<job_id>/steps/<step_id>`."""
+    return state_folder / "jobs" / job_id / "steps" / str(step_id)
+
+
+def logs_folder(state_folder: Path, job_id: str) -> Path:
+    """`state/jobs/<job_id>/logs`."""
+    return state_folder / "jobs" / job_id / "logs"
