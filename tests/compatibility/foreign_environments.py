@@ -54,6 +54,10 @@ class Environments:
         wanted = [f"{name}=={version}" for name, version in versions.items()]
         return self._made(f"older-{variant}", [], wanted), versions
 
+    def vendors_client(self) -> Path:
+        """The Python of an environment with Azure ML's own client, which works without a network on what is local."""
+        return self._made("vendor", [], ["azure-ai-ml==1.35.2", "setuptools<81"])
+
     def _made(self, name: str, options: Sequence[str], wanted: Sequence[str]) -> Path:
         what = "\n".join([sys.executable, sys.version, *options, *wanted])
         folder = self._folder / f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
