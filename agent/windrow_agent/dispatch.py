@@ -91,8 +91,12 @@ class Dispatcher:
             self._take_step(spec)
         for acknowledgement in response.acknowledgements:
             self._acknowledged(acknowledgement)
-        for group in response.assignments:
-            self._take_assignments(group)
+        if response.assignments:
+            steps = [step for group in response.assignments if (step := self._take_assignments(group)) is not None]
+            if not all(step.live for step in steps):
+                self.allot()
+            for step in steps:
+                self._flow.pump(step)
         if response.revoked_lease_ids:
             self._flow.revoke(response.revoked_lease_ids)
             for worker in list(self._pool.workers.values()):
@@ -108,7 +112,8 @@ class Dispatcher:
         if response.revoked_lease_ids or response.recalled_lease_ids or response.ended_step_ids:
             self._flow.pump_all()
 
-    def _take_assignments(self, group: work.StepAssignments) -> None:
+    def _take_assignments(self, group: work.StepAssignments) -> Step | None:
+        """The step, if it takes them."""
         step_id, generation = group.step_id, group.generation
         step = self.steps.get(step_id)
         if (
@@ -119,7 +124,7 @@ class Dispatcher:
             or (step.given_up and not step.live)
         ):
             self._upward.release([a.lease_id for a in group.assignments if self.ledger.get(a.lease_id) is None])
-            return
+            return None
         step.active_ns = now_ns()
         new = self.ledger.receive(
             (
@@ -140,9 +145,7 @@ class Dispatcher:
         )
         for lease in new if step.needs_fetching else ():
             self._fetcher.add(lease, step)
-        if not step.live:
-            self.allot()
-        self._flow.pump(step)
+        return step
 
     def _fetched(self, step: Step, lease: Lease, recipe: bytes) -> None:
         """What a mini-batch needs is on this node."""
@@ -286,7 +289,7 @@ class Dispatcher:
         exclusive = self.ledger.exclusive_waiting
         # Nothing else is begun while an exclusive lease waits: its step must not wait for a slot of theirs.
         first = exclusive.step_id if exclusive is not None else None
-        self._pool.allot(self.steps, self.ledger.held, now_ns(), first=first)
+        self._pool.allot(self.steps, self.ledger.steps_held(), now_ns(), first=first)
         for step in self.steps.values():
             excess = len(step.live) - step.target
             if excess > 0 and step.state is StepState.SERVING:

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,14 +56,13 @@ class Pool:
         self._records = config.folder / "workers"
         self._keys = 0
 
-    def allot(
-        self, steps: Mapping[int, Step], held: Callable[[int], int], now_ns: int, *, first: int | None = None
-    ) -> None:
-        """Sets every step's ``target``. ``first``: a step that gets a worker before all others get any."""
+    def allot(self, steps: Mapping[int, Step], held: Container[int], now_ns: int, *, first: int | None = None) -> None:
+        """Sets every step's ``target``. ``held``: steps of which there are unfinished leases; ``first``: one that gets
+        a worker before all others get any."""
         serving = [step for step in steps.values() if step.state is not StepState.ENDING]
         demands: list[Demand] = []
         for step in serving:
-            idle = now_ns - step.active_ns > IDLE_NS and not held(step.step_id)
+            idle = now_ns - step.active_ns > IDLE_NS and step.step_id not in held
             limit = step.workers_max
             if not step.outfitted:
                 limit = 0

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from embedded_run import EmbeddedRun, check_words, wait_until
 from fleet_commands import Fleet
 
@@ -27,6 +28,16 @@ def log_of(run: EmbeddedRun, step: str, kind: str = "stdout") -> str:
     """What a step's processes wrote."""
     (logs,) = run.state.glob(f"jobs/*/logs/{step}/user/{kind}")
     return "".join(file.read_text() for file in sorted(logs.rglob("*.txt")))
+
+
+@pytest.mark.timeout(400)
+def test_a_job_of_a_thousand_steps_loses_no_node(make: Make) -> None:
+    run = pipeline(make, "".join(f"c{number}: {{type: command, command: 'true'}}\n" for number in range(1000)))
+    run.start()
+    assert run.process is not None
+    text, _ = run.process.communicate(timeout=380)
+    assert run.process.returncode == 0, text[-2000:]
+    assert "1,000 commands" in text and "lost" not in text
 
 
 def test_commands_and_parallel_steps_hand_their_outputs_on(make: Make) -> None:

@@ -32,17 +32,22 @@ def no_descriptors_left() -> Iterator[None]:
 
 KILLS = 7
 GROUPS_KILLED = KILLS * 3
+FILES = 8000
 
 
 def run_with_kills(tmp_path: Path, kill_at: Callable[[int], bool]) -> list[Any]:
     """What a driver submits whose planners are killed at groups of these numbers, the last one of a plan or a
     failure."""
+    data, step = tmp_path / "data", tmp_path / "step"
+    data.mkdir()
+    step.mkdir()
+    for number in range(FILES):
+        (data / f"{number:05}").touch()
     request = {
-        "step_folder": str(tmp_path),
-        "inputs": [],
-        "mini_batch_size": None,
+        "step_folder": str(step),
+        "inputs": [{"name": "data", "type": "uri_folder", "path": str(data), "mode": "ro_mount"}],
+        "mini_batch_size": 1,
         "mini_batch_rows": None,
-        "rank_mini_batch_count": 1_000_000,
         "file_format": None,
         "exact_row_index": False,
         "mixed_types": False,
@@ -68,7 +73,7 @@ def run_with_kills(tmp_path: Path, kill_at: Callable[[int], bool]) -> list[Any]:
             stored[0] = command.end
             return True
 
-        driver = PlanningDriver(StepId(1), request, lambda: stored[0], submit)
+        driver = PlanningDriver(StepId(1), request, lambda: stored[0], submit, asyncio.Semaphore(1))
         driver.start()
         async with asyncio.timeout(60):
             await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
@@ -82,7 +87,7 @@ def test_planners_that_are_killed_again_and_again_get_to_the_end(tmp_path: Path)
     """As long as each gets further."""
     submitted = run_with_kills(tmp_path, lambda number: number % 3 == 1 and number < GROUPS_KILLED)
     assert all(isinstance(one, PlanGroup) for one in submitted) and len(submitted) > GROUPS_KILLED
-    assert sum(len(one.records) for one in submitted) == 1_000_000 * PLAN_RECORD.size
+    assert sum(len(one.records) for one in submitted) == FILES * PLAN_RECORD.size
 
 
 def test_a_planner_that_cannot_be_started_fails_its_step() -> None:
@@ -95,7 +100,7 @@ def test_a_planner_that_cannot_be_started_fails_its_step() -> None:
             told.set_result(command)
             return True
 
-        driver = PlanningDriver(StepId(1), {}, lambda: None, submit)
+        driver = PlanningDriver(StepId(1), {"inputs": [{}]}, lambda: None, submit, asyncio.Semaphore(1))
         with no_descriptors_left():
             driver.start()
             command = await asyncio.wait_for(told, 30)

@@ -44,7 +44,6 @@ def request_line(
         "checkpoint": checkpoint,
         "datastores": {},
         "roots": None,
-        "rank_mini_batch_count": 0,
         "file_format": None,
         "mini_batch_rows": None,
         "exact_row_index": False,

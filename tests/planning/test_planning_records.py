@@ -12,10 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planner_process import Plan, Planner, plan
 from windrow_master.planning import describe_items
+from windrow_master.planning.emitter import GROUP_MAX, RECORD
 from windrow_master.planning.tables import cutting
 from windrow_master.planning.tables.cutting import slices_of_lines
 from windrow_master.planning.tables.delimited_files import Format
 from windrow_master.planning.tables.window import Window
+from windrow_master.planning.without_input import groups_without_input
 from windrow_worker.loading import is_row_index_exact, make_loader
 from windrow_worker.tables.delimited_text import Text
 from windrow_worker.tables.encodings import ENCODINGS
@@ -40,18 +42,22 @@ def write_lines(path: Path, first: int, count: int, end: str = "\n") -> None:
 class TestRank:
     """`--rank_mini_batch_count`."""
 
-    def test_so_many_mini_batches_of_nothing(self, tmp_path: Path) -> None:
-        found = plan(tmp_path / "step", b"/", rank_mini_batch_count=70, inputs=[])
-        assert [one[:4] for one in found.mini_batches] == [(0, 0, 0, 0)] * 70
-        assert found.reader == {"kind": "none"}
-        assert loaded(found) == [[]] * 70
-        assert describe_items(found.reader, b"") == ["(no input)"]
+    @pytest.mark.parametrize("count", [1, GROUP_MAX, 2 * GROUP_MAX + 1])
+    def test_so_many_mini_batches_of_nothing(self, count: int) -> None:
+        groups = list(groups_without_input(count, None))
+        assert b"".join(records for _, records in groups) == RECORD.pack(0, 0, 0, 0) * count
+        assert [message["count"] * RECORD.size for message, _ in groups] == [len(records) for _, records in groups]
+        messages = [message for message, _ in groups]
+        assert messages[0]["reader"] == {"kind": "none"} and not any("reader" in one for one in messages[1:])
+        assert [one["from"] for one in messages] == [None, *(one["to"] for one in messages[:-1])]
+        assert [one["to"]["done"] for one in messages] == [False] * (len(messages) - 1) + [True]
+        assert messages[-1]["to"]["mini_batches"] == count
+        assert describe_items({"kind": "none"}, b"") == ["(no input)"]
 
-    def test_goes_on_after_a_checkpoint(self, tmp_path: Path) -> None:
-        whole = plan(tmp_path / "step", b"/", rank_mini_batch_count=70, inputs=[])
-        for checkpoint in whole.checkpoints[:-1]:
-            rest = plan(tmp_path / "step", b"/", checkpoint=checkpoint, rank_mini_batch_count=70, inputs=[])
-            assert len(rest.mini_batches) == 70 - checkpoint["mini_batches"]
+    def test_goes_on_after_a_checkpoint(self) -> None:
+        whole = list(groups_without_input(2 * GROUP_MAX + 1, None))
+        for number, (message, _) in enumerate(whole):
+            assert list(groups_without_input(2 * GROUP_MAX + 1, message["to"])) == whole[number + 1 :]
 
 
 class TestListsOfDicts:

@@ -88,9 +88,9 @@ class Ledger:
         """The leases with one worker, oldest first. Read only."""
         return self._with_worker.get(worker, {})
 
-    def held(self, step_id: int) -> int:
-        """Unfinished leases of one step. Counts by going through them: not for the hot path."""
-        return sum(1 for lease in self if lease.step_id == step_id and lease.state is not LeaseState.FINISHED)
+    def steps_held(self) -> set[int]:
+        """The steps of which there are unfinished leases. Goes through all of them: not for the hot path."""
+        return {lease.step_id for lease in self if lease.state is not LeaseState.FINISHED}
 
     @property
     def exclusive_waiting(self) -> Lease | None:

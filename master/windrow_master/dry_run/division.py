@@ -17,6 +17,7 @@ from windrow_master.dry_run.recipes import bytes_of
 from windrow_master.dry_run.taking_over import TakingOver
 from windrow_master.planning import describe_items
 from windrow_master.planning.describe import describe_partition
+from windrow_master.planning.without_input import groups_without_input
 from windrow_master.shell.planning_driver import EARLIER
 
 MESSAGE_HEAD = struct.Struct("<II")
@@ -67,6 +68,11 @@ class Division:
 
     def run(self, request: dict[str, Any]) -> None:
         """Run the planner to its end, or to a limit."""
+        if not request["inputs"]:
+            (self._folder / "recipes").touch()
+            for message, records in groups_without_input(request["rank_mini_batch_count"], None):
+                self._take(message, records)
+            return
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "windrow_master.planning"],
             stdin=subprocess.PIPE,

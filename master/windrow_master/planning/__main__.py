@@ -56,9 +56,6 @@ def plan(request: Request, output: Output) -> None:
     emitter = Emitter(output, journal, start)
     if request.earlier is not None:
         emitter.take_over(request.earlier)
-    if not request.inputs:
-        plan_without_input(request.rank_mini_batch_count, emitter)
-        return
     if request.file_format is not None or any(given.type == "mltable" for given in request.inputs):
         # Tables bring YAML and the reader of tables along; file lists start without.
         from windrow_master.planning.tables.plan import plan_tables
@@ -73,14 +70,6 @@ def plan(request: Request, output: Output) -> None:
         with about(given, request, emitter):
             lists.append(FileList(given, given.path, [input_entry(given, request.roots)]))
     plan_file_lists(lists, request, journal, emitter)
-
-
-def plan_without_input(count: int, emitter: Emitter) -> None:
-    """So many mini-batches of no items. Source: reference/parallel-job.md, 2.2 (`--rank_mini_batch_count`)."""
-    emitter.set_reader({"kind": "none"})
-    for _ in range(emitter.mini_batches, count):
-        emitter.add(0, 0, 0, None)
-    emitter.finish()
 
 
 def _read_line() -> bytes:

@@ -115,11 +115,6 @@ class Emitter:
         return start["at"] if resumed else None
 
     @property
-    def mini_batches(self) -> int:
-        """How many there are so far, those of earlier planners included."""
-        return self._mini_batches
-
-    @property
     def is_input_empty(self) -> bool:
         """Whether the present input has come to no mini-batch so far."""
         return self._input_mini_batches == 0

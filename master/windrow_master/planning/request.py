@@ -39,8 +39,8 @@ class DividedInput(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A step to plan. `inputs`: what is divided, one after the other; none: so many mini-batches as
-    `rank_mini_batch_count` says, without input.
+    """A step to plan. `inputs`: what is divided, one after the other; a step without any takes no planner
+    (`without_input`).
     `mini_batch_size`: files for a file list, bytes for a table; `mini_batch_rows`: records, where `file_format` is
     jsonl; `exact_row_index`: count the records of tables; `mixed_types`: columns of JSON lines keep values of several
     kinds; `roots`: where everything that is read must lie, None:
@@ -54,7 +54,6 @@ class Request(NamedTuple):
     partition_keys: tuple[str, ...]
     checkpoint: Checkpoint | None
     roots: Roots | None
-    rank_mini_batch_count: int
     file_format: str | None
     mini_batch_rows: int | None
     exact_row_index: bool
@@ -85,7 +84,6 @@ def parse_request(line: bytes) -> Request:
             tuple(value["partition_keys"]),
             None if stored is None else Checkpoint.from_json(stored),
             None if value["roots"] is None else Roots(value["roots"]),
-            value["rank_mini_batch_count"],
             value["file_format"],
             value["mini_batch_rows"],
             value["exact_row_index"],

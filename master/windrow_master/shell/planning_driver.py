@@ -1,4 +1,5 @@
-"""Starts the planner process of a step and hands its groups over to the core, one by one."""
+"""Starts the planner process of a step and hands its groups over to the core, one by one; a step without input has
+none."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from windrow_master.core.commands import FailStep, PlanGroup, TakenOver
 from windrow_master.core.ids import StepId
 from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.crash_points import reach
+from windrow_master.planning.without_input import groups_without_input
 from windrow_master.shell.errors import CommandFailed
 
 MESSAGE_HEAD = struct.Struct("<II")
@@ -32,7 +34,7 @@ def canonical(value: Any) -> bytes:
 
 
 class PlanningDriver:
-    """One planner process for one step. A planner that dies is started again from the stored checkpoint."""
+    """One planner process for one step with input. A planner that dies is started again from the stored checkpoint."""
 
     def __init__(
         self,
@@ -40,11 +42,13 @@ class PlanningDriver:
         request: dict[str, Any],
         checkpoint: Callable[[], bytes | None],
         submit: Callable[[Any], Awaitable[Any]],
+        processes: asyncio.Semaphore,
         earlier: Callable[[Sequence[tuple[int, int]]], tuple[TakenOver, ...]] | None = None,
         header: bytes | None = None,
     ) -> None:
         """`request` as in docs/contracts.md, section 3, without checkpoint; `checkpoint()` is the stored one.
 
+        `processes`: bounds how many planners run at once.
         `earlier`: gives outcomes to pairs of a new mini-batch and that of an earlier job that it is (see
         shell.earlier), in a thread; `header`: of the earlier job's rows.
         """
@@ -52,6 +56,7 @@ class PlanningDriver:
         self._request = request
         self._checkpoint = checkpoint
         self._submit = submit
+        self._processes = processes
         self._earlier = earlier
         self._header = header
         self._task: asyncio.Task[None] | None = None
@@ -69,7 +74,11 @@ class PlanningDriver:
 
     async def _run(self) -> None:
         try:
-            await self._plan()
+            if self._request["inputs"]:
+                async with self._processes:
+                    await self._plan()
+            else:
+                await self._plan_without_input()
         except CommandFailed:
             return  # told where it was raised, and the job is paused
         except Exception as error:
@@ -78,6 +87,13 @@ class PlanningDriver:
             await self._submit(
                 FailStep(self._step_id, f"The input could not be divided: {error!r}. Please report this.")
             )
+
+    async def _plan_without_input(self) -> None:
+        stored = self._checkpoint()
+        count = self._request["rank_mini_batch_count"]
+        for message, records in groups_without_input(count, json.loads(stored) if stored else None):
+            if await self._take(message, records):
+                return
 
     async def _plan(self) -> None:
         """Start planners until the work has ended, or too many have ended before it."""
@@ -143,33 +159,37 @@ class PlanningDriver:
                 records = await stdout.readexactly(records_length)
             except asyncio.IncompleteReadError:
                 return False
-            if message["type"] == "error":
-                await self._submit(FailStep(self._step_id, message["message"], message["category"]))
+            if await self._take(message, records):
                 return True
-            reach("planning.checkpoint_received")
-            start, end = message["from"], message["to"]
-            count = message["count"]
-            ranks = count * PLAN_RECORD.size
-            pairs = ranks + count * RANK.size * bool(message.get("ranked"))
-            first = 0 if start is None else start["mini_batches"]
-            taken_over = await self._outcomes(first, records[pairs:])
-            accepted = await self._submit(
-                PlanGroup(
-                    self._step_id,
-                    None if start is None else canonical(start),
-                    canonical(end),
-                    first,
-                    records[:ranks],
-                    bool(end["done"]),
-                    canonical(message["reader"]) if message.get("reader") is not None else None,
-                    tuple(message.get("warnings", ())),
-                    records[ranks:pairs],
-                    taken_over,
-                    self._header if taken_over else None,
-                )
+
+    async def _take(self, message: dict[str, Any], records: bytes) -> bool:
+        """Hand a message over; return whether it was the last one."""
+        if message["type"] == "error":
+            await self._submit(FailStep(self._step_id, message["message"], message["category"]))
+            return True
+        reach("planning.checkpoint_received")
+        start, end = message["from"], message["to"]
+        count = message["count"]
+        ranks = count * PLAN_RECORD.size
+        pairs = ranks + count * RANK.size * bool(message.get("ranked"))
+        first = 0 if start is None else start["mini_batches"]
+        taken_over = await self._outcomes(first, records[pairs:])
+        accepted = await self._submit(
+            PlanGroup(
+                self._step_id,
+                None if start is None else canonical(start),
+                canonical(end),
+                first,
+                records[:ranks],
+                bool(end["done"]),
+                canonical(message["reader"]) if message.get("reader") is not None else None,
+                tuple(message.get("warnings", ())),
+                records[ranks:pairs],
+                taken_over,
+                self._header if taken_over else None,
             )
-            if not accepted or end["done"]:
-                return True
+        )
+        return not accepted or bool(end["done"])
 
     async def _outcomes(self, first: int, earlier: bytes) -> tuple[TakenOver, ...]:
         """Outcomes for the mini-batches of a group, numbered from `first` on, that are taken over."""

@@ -29,6 +29,9 @@ from windrow_master.shell.reusing import Begun, Reuse, message_of
 from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.step_paths import StepPaths
 
+PLANNERS_AT_ONCE = 32
+"""A job may begin a thousand steps at a time."""
+
 Submit = Callable[[Any], "asyncio.Future[Any]"]
 
 
@@ -54,6 +57,7 @@ class Starter:
         self._submit: Submit
         self._beginning: dict[StepId, asyncio.Task[None]] = {}
         self._planners: dict[StepId, PlanningDriver] = {}
+        self._planning = asyncio.Semaphore(PLANNERS_AT_ONCE)
 
     def attach(self, submit: Submit) -> None:
         """Say where commands go. Before the first step."""
@@ -100,7 +104,11 @@ class Starter:
         jobs = self._jobs
         job = jobs.job_of(step)
         effective = jobs.effective(step)
-        others = {other.settings.name: StepPaths.from_json(other.paths) for other in job.steps if other is not step}
+        others = {
+            other.settings.name: StepPaths.from_json(other.paths)
+            for other in job.steps
+            if other.settings.name in effective.depends_on
+        }
         paths = resolve(jobs.document(step), effective, job.job_id, self._outputs_root, others)
         folder = jobs.folder(step)
         paths = await self._with_reuse(step, paths, folder)
@@ -110,6 +118,9 @@ class Starter:
         def touch_disks() -> EarlierStep | None:
             make_folders(effective, paths, folder, jobs.readable)
             self._finisher.refuse_foreign(paths)
+            if not effective.input_data:
+                # What planners write, where there is one.
+                (folder / "recipes").touch()
             found = None if step.planned else self._earlier.find(effective, begun=step.checkpoint is not None)
             if found is not None:
                 self._earlier.write_index(found, folder / "earlier")
@@ -132,6 +143,7 @@ class Starter:
                 ),
                 lambda: step.checkpoint,
                 self._submit,
+                self._planning,
                 None if earlier is None else partial(self._earlier.outcomes, earlier),
                 None if earlier is None else earlier.row.header,
             )

@@ -1,0 +1,34 @@
+"""Mini-batches without input, as the planner process sends those that have one: there is nothing to wait for, so they
+take no process.
+
+Source: reference/parallel-job.md, 2.2 (`--rank_mini_batch_count`); docs/contracts.md, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from windrow_master.planning.checkpoint import Checkpoint
+from windrow_master.planning.emitter import GROUP_MAX, RECORD
+
+_NOTHING = RECORD.pack(0, 0, 0, 0)
+
+
+def groups_without_input(count: int, stored: Any) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Messages with their records, from the stored checkpoint (None: from the beginning) to the end.
+
+    Raises PlanningError if it is none.
+    """
+    start = None if stored is None else Checkpoint.from_json(stored)
+    done = 0 if start is None else start.mini_batches
+    sent = stored
+    while start is None or not start.done:
+        taken = min(GROUP_MAX, count - done)
+        done += taken
+        start = Checkpoint(done, position={"next": None, "frontier": None}, done=done == count)
+        message = {"type": "group", "from": sent, "to": start.to_json(), "count": taken, "warnings": []}
+        if sent is None:
+            message["reader"] = {"kind": "none"}
+        yield message, _NOTHING * taken
+        sent = message["to"]
