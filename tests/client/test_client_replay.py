@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
-from client_workspace import Workspace
+from client_workspace import DEADLINE_S, Workspace, wait_until
 from replays import Terminal, replay
 
 SCRIPT = """
@@ -240,3 +241,18 @@ def test_ctrl_c_ends_run_and_leaves_nothing_behind(ended: Workspace, tmp_path: P
     terminal.wait_for("in order")
     assert "KeyboardInterrupt" in terminal.seen
     assert terminal.end() == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_and_leaves_nothing_behind(ended: Workspace, tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "score.py").write_text("import time\ndef run(mini_batch):\n    time.sleep(600)\n")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    arguments = ("mb", "replay", "replayed", "0", "--code", str(tmp_path))
+    replaying = ended.start(*arguments, TMPDIR=str(temporary))
+    wait_until(lambda: list(temporary.rglob("process000.json.running")), "the script runs")
+    replaying.send_signal(number)
+    assert replaying.wait(DEADLINE_S) == 128 + number
+    replaying.communicate()
+    assert not list(temporary.iterdir())
+    wait_until(lambda: not ended.processes(), "nothing runs any more")

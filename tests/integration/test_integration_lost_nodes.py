@@ -54,6 +54,6 @@ def test_what_is_cancelled_is_no_failure_at_all(fleet: Fleet) -> None:
     assert fleet.run("job", "cancel", "nightly", "--wait").returncode == 0
     (step,) = fleet.job("nightly")["steps"]
     assert (step["failed_attempts"], step["retries"], step["error_category"]) == ({}, 0, "")
-    assert step["items"] == {"total": FILES, "ok": 0, "failed": 0, "cancelled": FILES}
+    assert step["items"] == {"total": FILES, "ok": 0, "failed": 0, "cancelled": FILES, "taken_over": 0}
     assert set(stored_attempts(fleet.folder / "master-state")) == {("CANCELLED", "cancelled")}
     assert not fleet.output.exists() or fleet.output.read_text() != EXPECTED

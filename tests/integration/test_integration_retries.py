@@ -189,7 +189,8 @@ def test_steps_behind_what_changes_run_anew(make: Make) -> None:
 def test_a_cancelled_job_of_a_served_master_goes_on_where_it_was(fleet: Fleet) -> None:
     fleet.start_agent("one")
     gate = fleet.folder / "gate"
-    fleet.create("job", "--set", f"jobs.score.environment_variables.HURRY={gate}")
+    variables = "jobs.score.environment_variables"
+    fleet.create("job", "--set", f"{variables}.PAUSE=2", "--set", f"{variables}.HURRY={gate}")
     wait_until(lambda: fleet.done("job") > 2, "some is done")
     refused = fleet.run("job", "retry", "job")
     assert refused.returncode == 2 and "has not ended" in refused.stderr

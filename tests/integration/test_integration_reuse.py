@@ -188,9 +188,9 @@ def test_a_step_whose_inputs_changed_while_it_ran_is_not_reused(run: ReuseRun) -
 
 def test_a_step_that_leaves_an_output_out_is_told_why_it_runs_again(run: ReuseRun) -> None:
     job = run.folder / "job.yml"
-    job.write_text(job.read_text().replace("{made: {type: uri_folder}}", "{made: , never: {type: uri_file}}"))
-    assert run.again() == "pxxxx" == run.again()
-    assert "outputs.never: " in run.why("prepare") and "No such file" in run.why("prepare")
+    job.write_text(job.read_text().replace("path: ./out.txt}}", "path: ./out.txt}, never: {type: uri_file}}"))
+    assert run.again() == "pxxxx" and run.again() == "xxxx"
+    assert "outputs.never: " in run.why("score") and "No such file" in run.why("score")
 
 
 def test_what_a_master_began_and_the_next_one_ended_is_reused(run: ReuseRun) -> None:

@@ -35,11 +35,13 @@ class Replaying:
         """Run it to its end, with this terminal; its exit code."""
         # Ctrl-C is the script's: it ends run(), and this process tells what came of it. A handler of ours, unlike an
         # ignored signal, is not passed on.
-        before = signal.signal(signal.SIGINT, lambda number, frame: None)
+        handlers = {signal.SIGINT: lambda number, frame: None, signal.SIGTERM: _leave, signal.SIGHUP: _leave}
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             done = subprocess.run([sys.executable, "-P", "-m", "windrow_agent.replay", str(self._config)], check=False)
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
             was_running = any(self._folder.rglob("process000.json.running"))
             if not self._kept:
                 shutil.rmtree(self._folder, ignore_errors=True)
@@ -58,6 +60,11 @@ class Replaying:
             )
             return 1
         return done.returncode
+
+
+def _leave(number: int, frame: object) -> None:
+    """The process that runs is killed, and what was brought here removed, on the way out."""
+    raise SystemExit(128 + number)
 
 
 def replay_mini_batch(

@@ -23,6 +23,7 @@ from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import Step
 from windrow_master.core.states import JobState
+from windrow_master.datastores import UnknownDatastore
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.reporting import Reporter
@@ -296,8 +297,12 @@ class Carrier:
         failures = counters.failed or counters.items_failed or step.shutdown_failures
         if not settings.reuse or settings.resume_from is not None or failures:
             return None
+        try:
+            effective = self._jobs.effective(step)
+        except UnknownDatastore:
+            return None  # this master has lost one that the step began with
         job = self._jobs.job_of(step)
-        return Begun(job.job_id, step.step_id, job.generation, self._jobs.effective(step), self._jobs.folder(step))
+        return Begun(job.job_id, step.step_id, job.generation, effective, self._jobs.folder(step))
 
     async def _finish(self, work: Finish, reusable: Begun | None) -> None:
         try:
