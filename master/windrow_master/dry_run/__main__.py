@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import threading
 from pathlib import Path
 
 from windrow.spec.effective import EffectiveJob
@@ -13,6 +11,7 @@ from windrow.spec.effective import EffectiveJob
 from windrow_master.datastores import Datastores
 from windrow_master.dry_run.division import Limits, end_planners
 from windrow_master.dry_run.plan import Question, answer
+from windrow_master.one_request import read_request
 
 
 def main() -> None:
@@ -20,10 +19,9 @@ def main() -> None:
     # Whatever prints must not get into the answer.
     out = os.dup(1)
     os.dup2(2, 1)
-    line = sys.stdin.buffer.readline()
+    line = read_request(end_planners, code=1)
     if not line:
         return
-    threading.Thread(target=_leave_with_asker, daemon=True).start()
     asked = json.loads(line)
     state = None if asked["state"] is None else Path(asked["state"])
     told = answer(
@@ -40,13 +38,6 @@ def main() -> None:
     )
     with os.fdopen(out, "w") as stream:
         stream.write(json.dumps(told) + "\n")
-
-
-def _leave_with_asker() -> None:
-    while os.read(0, 4096):
-        pass
-    end_planners()
-    os._exit(1)
 
 
 if __name__ == "__main__":

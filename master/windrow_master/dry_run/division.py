@@ -7,7 +7,6 @@ import os
 import select
 import struct
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.dry_run.recipes import bytes_of
 from windrow_master.dry_run.taking_over import TakingOver
+from windrow_master.one_request import command_of
 from windrow_master.planning import describe_items
 from windrow_master.planning.describe import describe_partition
 from windrow_master.planning.without_input import groups_without_input
@@ -74,7 +74,7 @@ class Division:
                 self._take(message, records)
             return
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "windrow_master.planning"],
+            command_of("windrow_master.planning"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

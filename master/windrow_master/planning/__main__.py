@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
 
 from windrow.storage.secrecy import hide_credentials
 
+from windrow_master.one_request import read_request
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter, Output
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.journal import Journal
 from windrow_master.planning.request import Request, parse_request
 
-STDIN, STDOUT, STDERR = 0, 1, 2
+STDOUT, STDERR = 1, 2
 
 
 def main() -> None:
@@ -28,10 +28,9 @@ def main() -> None:
     # Whatever prints must not get into the stream of messages.
     stdout = os.dup(STDOUT)
     os.dup2(STDERR, STDOUT)
-    line = _read_line()
+    line = read_request()
     if not line:
         os._exit(0)
-    threading.Thread(target=_leave_with_master, daemon=True).start()
     # Names and records are made by the million and hold no cycles; looking for some costs a third of the listing's
     # time.
     gc.disable()
@@ -70,22 +69,6 @@ def plan(request: Request, output: Output) -> None:
         with about(given, request, emitter):
             lists.append(FileList(given, given.path, [input_entry(given, request.roots)]))
     plan_file_lists(lists, request, journal, emitter)
-
-
-def _read_line() -> bytes:
-    line = b""
-    while not line.endswith(b"\n"):
-        part = os.read(STDIN, 65536)
-        if not part:
-            return b""
-        line += part
-    return line
-
-
-def _leave_with_master() -> None:
-    while os.read(STDIN, 4096):
-        pass
-    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 from windrow.storage.secrecy import hide_credentials
 
 from windrow_master.datastores import Datastores, UnknownDatastore
+from windrow_master.one_request import read_request
 from windrow_master.reuse.digests import Digests, NoDigest, Place
 from windrow_master.reuse.listing import remove_unused
 from windrow_master.roots import Roots
@@ -27,15 +27,14 @@ from windrow_master.roots import Roots
 def main() -> None:
     """Answer one request."""
     hide_credentials()
-    line = sys.stdin.buffer.readline()
+    line = read_request()
     if not line:
         return
-    threading.Thread(target=_leave_with_master, daemon=True).start()
     request = json.loads(line)
     json.dump(answer_to(request), sys.stdout)
     remove_unused(Path(request["listings"]))
     sys.stdout.flush()
-    # An orderly end would wait for files that are being read, and for the thread above.
+    # An orderly end would wait for files that are being read.
     os._exit(0)
 
 
@@ -50,12 +49,6 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
         except (NoDigest, UnknownDatastore) as error:
             return {"name": name, "why": str(error)}
     return {"digests": found}
-
-
-def _leave_with_master() -> None:
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    os._exit(0)
 
 
 if __name__ == "__main__":

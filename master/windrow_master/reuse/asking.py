@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from windrow_master.datastores import Datastores
+from windrow_master.one_request import command_of
 from windrow_master.reuse.digests import NoDigest, Place
 from windrow_master.roots import Roots
 
@@ -45,11 +45,7 @@ class DigestProcesses:
     async def _ask(self, request: bytes) -> dict[str, Any]:
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                # A module in the folder from which a run was started never shadows one of ours.
-                "-P",
-                "-m",
-                "windrow_master.reuse",
+                *command_of("windrow_master.reuse"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

@@ -7,7 +7,6 @@ import asyncio
 import json
 import logging
 import struct
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from windrow_master.core.commands import FailStep, PlanGroup, TakenOver
 from windrow_master.core.ids import StepId
 from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.crash_points import reach
+from windrow_master.one_request import command_of
 from windrow_master.planning.without_input import groups_without_input
 from windrow_master.shell.errors import CommandFailed
 
@@ -127,11 +127,7 @@ class PlanningDriver:
         Raises OSError when it cannot be started.
         """
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            # A module in the folder from which a run was started never shadows one of ours.
-            "-P",
-            "-m",
-            "windrow_master.planning",
+            *command_of("windrow_master.planning"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
