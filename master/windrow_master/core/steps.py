@@ -175,9 +175,7 @@ def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
     if command.generation != job.generation or job.state == JobState.PAUSED:
         return
     step.message = command.message
-    _end_step(state, step, StepState.COMPLETED, now)
-    begin_steps(state, job, now)
-    _settle_job(state, job, now)
+    _complete_step(state, job, step, now)
 
 
 def on_reuse_step(state: CoreState, command: ReuseStep, now: Moment) -> None:
@@ -189,6 +187,10 @@ def on_reuse_step(state: CoreState, command: ReuseStep, now: Moment) -> None:
     if job.state == JobState.PAUSED:
         return
     step.paths, step.message = command.paths, command.message
+    _complete_step(state, job, step, now)
+
+
+def _complete_step(state: CoreState, job: Job, step: Step, now: Moment) -> None:
     _end_step(state, step, StepState.COMPLETED, now)
     begin_steps(state, job, now)
     _settle_job(state, job, now)

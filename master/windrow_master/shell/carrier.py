@@ -29,15 +29,13 @@ from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.reusing import Begun, Reuse
 from windrow_master.shell.sorted_rows import SortedRows
-from windrow_master.shell.starting import Starter
+from windrow_master.shell.starting import Starter, Submit
 from windrow_master.shell.step_spec import step_spec
 from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StoreError
 from windrow_master.store.protocol import StoreReader
 from windrow_master.watchers import Watchers
-
-Submit = Callable[[Any], "asyncio.Future[Any]"]
 
 
 class Carrier:
@@ -298,11 +296,9 @@ class Carrier:
         if not settings.reuse or settings.resume_from is not None or failures:
             return None
         try:
-            effective = self._jobs.effective(step)
+            return Begun.of(self._jobs, step)
         except UnknownDatastore:
             return None  # this master has lost one that the step began with
-        job = self._jobs.job_of(step)
-        return Begun(job.job_id, step.step_id, job.generation, effective, self._jobs.folder(step))
 
     async def _finish(self, work: Finish, reusable: Begun | None) -> None:
         try:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from windrow.journal import log, say
 from windrow.spec.effective import EffectiveStep, LiteralInput
 
+from windrow_master.core.state import Step
 from windrow_master.core.states import StepState
 from windrow_master.datastores import Datastores
 from windrow_master.reuse.asking import DigestProcesses
@@ -25,6 +26,7 @@ from windrow_master.reuse.digests import NoDigest, Place
 from windrow_master.reuse.key import settings_key
 from windrow_master.reuse.made import Made, MadeFolder
 from windrow_master.roots import Roots
+from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import StoreReader
 
@@ -41,6 +43,12 @@ class Begun(NamedTuple):
     generation: int
     effective: EffectiveStep
     folder: Path
+
+    @classmethod
+    def of(cls, jobs: OpenJobs, step: Step) -> Begun:
+        """From a step of the core. Raises UnknownDatastore."""
+        job = jobs.job_of(step)
+        return cls(job.job_id, step.step_id, job.generation, jobs.effective(step), jobs.folder(step))
 
 
 class Reuse:

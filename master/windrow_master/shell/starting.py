@@ -111,7 +111,8 @@ class Starter:
         }
         paths = resolve(jobs.document(step), effective, job.job_id, self._outputs_root, others)
         folder = jobs.folder(step)
-        paths = await self._with_reuse(step, paths, folder)
+        if effective.reuse:
+            paths = await self._with_reuse(step, paths)
         if paths.reused_from:
             return
 
@@ -150,18 +151,15 @@ class Starter:
             self._planners[step.step_id] = driver
             driver.start()
 
-    async def _with_reuse(self, step: Step, paths: StepPaths, folder: Path) -> StepPaths:
+    async def _with_reuse(self, step: Step, paths: StepPaths) -> StepPaths:
         """The paths with `reused_from`, where what an earlier job has made stands for the step's outputs (that is said
         then); or with `why_run`."""
-        effective, job = self._jobs.effective(step), self._jobs.job_of(step)
-        if not effective.reuse:
-            return paths
         if step.checkpoint is not None:
             return replace(paths, why_run=StepPaths.from_json(step.paths).why_run)
-        begun = Begun(job.job_id, step.step_id, job.generation, effective, folder)
+        begun = Begun.of(self._jobs, step)
         paths = await self._reuse.look(begun, paths)
         if paths.reused_from:
-            rows = rows_of_outputs(effective, step.step_id, job.job_id, paths.outputs, time.time())
+            rows = rows_of_outputs(begun.effective, step.step_id, begun.job_id, paths.outputs, time.time())
             told = await asyncio.to_thread(self._finisher.register, rows)
             message = " ".join((message_of(paths), *told))
             self._submit(ReuseStep(step.step_id, paths.to_json(), message))
