@@ -11,35 +11,32 @@ class JobService(Attributes):
     """One of the `services` of a step; none is started."""
 
     _is_copied = True
+    _type: str | None = None
 
     def __init__(self, *, type: str | None = None, **more: Any) -> None:
         """`type`: jupyter_lab, ssh, tensor_board, vs_code, custom."""
-        super().__init__(type=type, **more)
+        super().__init__(type=type or self._type, **more)
 
 
 class JupyterLabJobService(JobService):
     """Told to have no effect."""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(**{"type": "jupyter_lab", **more})
+    _type = "jupyter_lab"
 
 
 class SshJobService(JobService):
     """Told to have no effect."""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(**{"type": "ssh", **more})
+    _type = "ssh"
 
 
 class TensorBoardJobService(JobService):
     """Told to have no effect."""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(**{"type": "tensor_board", **more})
+    _type = "tensor_board"
 
 
 class VsCodeJobService(JobService):
     """Told to have no effect."""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(**{"type": "vs_code", **more})
+    _type = "vs_code"
