@@ -1,4 +1,5 @@
-"""Folders whose names are on the disk: what lies in them is lost with them when the machine loses power.
+"""Folders whose names are on the disk: what lies in them is lost with them when the machine loses power. Small files that
+are there whole, or not at all.
 
 And what tells a disk without room from a broken one.
 """
@@ -43,3 +44,13 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def write_durable(path: Path, text: str) -> None:
+    """Write a small file, whole or not at all; on return its content is on the disk. Raises OSError."""
+    partial = path.with_suffix(".tmp")
+    with partial.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

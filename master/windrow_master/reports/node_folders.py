@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
+
+from windrow_master.folders import write_durable
 
 REGISTER = "nodes.json"
 
@@ -24,12 +25,7 @@ def read_register(register: Path) -> dict[str, list[str]]:
 
 def write_register(register: Path, incarnations: dict[str, list[str]]) -> None:
     """Durable, whole or not at all. Raises OSError."""
-    temporary = register.with_suffix(".tmp")
-    with temporary.open("w") as file:
-        json.dump(incarnations, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(register)
+    write_durable(register, json.dumps(incarnations))
 
 
 def folder_name(node_id: str, number: int) -> str:

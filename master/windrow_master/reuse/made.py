@@ -6,10 +6,11 @@ Kept in the state folder as one JSON file a key. A file that is lost means that 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from windrow_master.folders import write_durable
 
 MADE = "made"
 KEPT = 10
@@ -49,10 +50,4 @@ class MadeFolder:
         others = [known for known in self.find(key) if known.step_id != made.step_id and not known.why_not]
         entries = [one._asdict() for one in (made, *others[: KEPT - 1])]
         self._folder.mkdir(parents=True, exist_ok=True)
-        target = self._folder / f"{key}.json"
-        partial = target.with_name(f".{target.name}")
-        with partial.open("w") as file:
-            json.dump(entries, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
+        write_durable(self._folder / f"{key}.json", json.dumps(entries))
