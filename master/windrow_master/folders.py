@@ -1,7 +1,6 @@
-"""Folders whose names are on the disk: what lies in them is lost with them when the machine loses power. Small files that
-are there whole, or not at all.
+"""Folders whose names are on the disk: what lies in them is lost with them when the machine loses power.
 
-And what tells a disk without room from a broken one.
+And small files that are there whole or not at all, and what tells a disk without room from a broken one.
 """
 
 from __future__ import annotations
