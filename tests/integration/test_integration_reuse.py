@@ -137,6 +137,11 @@ def test_an_input_of_another_content_is_run_again(run: ReuseRun) -> None:
     # The command's own output stands, of the first time; the rows were written anew, of something else.
     assert run.again() == "xxxx"
     assert sorted(run.output.read_text().splitlines()) == [f"f0000{at} {at}" for at in range(4)]
+    # Of several earlier jobs, the newest is the one that a person remembers.
+    newest = run.newest()["job_id"]
+    file.write_text("2")
+    assert run.again() == "pxxxx"
+    assert f"input 'data' holds something else than in job {newest}." in run.why("score")
 
 
 def test_steps_whose_outputs_were_touched_are_run_again(run: ReuseRun) -> None:

@@ -33,6 +33,9 @@ from windrow_master.store.protocol import StoreReader
 FOLDER = "reuse"
 NOTE = "reuse.json"
 """In a step's own folder: what it began with."""
+NOTHING_LIKE_IT = (
+    "No earlier step of this name had the same settings and code, in the same Python, and succeeded without failures."
+)
 
 
 class Begun(NamedTuple):
@@ -126,33 +129,34 @@ class Reuse:
         return {name: digests[name] for name in outputs}
 
     async def _find(self, key: str, inputs: dict[str, str]) -> tuple[Made | None, str]:
-        """What an earlier step has made; None, and why there is nothing."""
-        candidates = await asyncio.to_thread(self._made.find, key)
-        why = (
-            "No earlier step of this name had the same settings and code, in the same Python, and succeeded without "
-            "failures."
-        )
-        for made in candidates:
-            if made.why_not:
-                why = f"What job {made.job_id} made cannot be reused: {made.why_not}."
-                continue
-            changed = next((name for name, digest in inputs.items() if made.inputs.get(name) != digest), None)
-            if changed is not None:
-                why = f"Its {_told(changed)} holds something else than in job {made.job_id}."
-                continue
-            if not await asyncio.to_thread(self._has_completed, made):
-                continue
-            places = _outputs(StepPaths.from_json(made.paths.encode()))
-            try:
-                outputs = await self._process.digests(places)
-            except NoDigest as error:
-                why = f"What job {made.job_id} made is not there any more: {error}."
-                continue
-            changed = next((name for name, digest in outputs.items() if made.outputs.get(name) != digest), None)
-            if changed is None:
+        """What an earlier step has made; None, and why not the newest of those there are."""
+        reasons = []
+        for made in await asyncio.to_thread(self._made.find, key):
+            why_not = await self._why_not(made, inputs)
+            if why_not is None:
                 return made, ""
-            why = f"The {_told(changed)} of job {made.job_id} is not what it was then: {places[changed].path}."
-        return None, why
+            reasons.append(why_not)
+        return None, next(filter(None, reasons), NOTHING_LIKE_IT)
+
+    async def _why_not(self, made: Made, inputs: dict[str, str]) -> str | None:
+        """Why a step with these inputs cannot be what this one made; None where it can. Empty: it is as if there were
+        nothing."""
+        if made.why_not:
+            return f"What job {made.job_id} made cannot be reused: {made.why_not}."
+        changed = next((name for name, digest in inputs.items() if made.inputs.get(name) != digest), None)
+        if changed is not None:
+            return f"Its {_told(changed)} holds something else than in job {made.job_id}."
+        if not await asyncio.to_thread(self._has_completed, made):
+            return ""
+        places = _outputs(StepPaths.from_json(made.paths.encode()))
+        try:
+            outputs = await self._process.digests(places)
+        except NoDigest as error:
+            return f"What job {made.job_id} made is not there any more: {error}."
+        changed = next((name for name, digest in outputs.items() if made.outputs.get(name) != digest), None)
+        if changed is None:
+            return None
+        return f"The {_told(changed)} of job {made.job_id} is not what it was then: {places[changed].path}."
 
     def _has_completed(self, made: Made) -> bool:
         """What was kept when its master ended may be of a step that did not come to its end."""
