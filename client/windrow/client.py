@@ -172,6 +172,18 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
             effective = taking_over(self, effective, since)
         return self.submit_effective(effective)
 
+    def load_job(self, job_file: str | os.PathLike[str], sets: Sequence[str] = ()) -> LoadedJob:
+        """A job file, read and checked as one for this master: with its datastores and registry. Nothing is submitted.
+
+        Raises windrow.spec.JobFileError with all problems of the file.
+        """
+        from windrow.spec import load_job
+
+        master = self.master()
+        return load_job(
+            job_file, sets, embedded=master.embedded, datastores=master.datastores, assets=self.asset_lookup
+        )
+
     def _prepared(
         self,
         job: str | os.PathLike[str] | LoadedJob,
@@ -184,9 +196,7 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         """The effective job that can be submitted: its code and data are where the master is."""
         master = self.master()
         if isinstance(job, (str, os.PathLike)):
-            from windrow.spec import load_job
-
-            job = load_job(job, sets, embedded=master.embedded, assets=self.asset_lookup)
+            job = self.load_job(job, sets)
         elif sets:
             raise UsageError("`sets` change a job file while it is loaded; give them to load_job.")
         data_paths = None

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from client_workspace import Workspace, end, kill, wait_until
+from windrow.dry_run.ask import ask
+from windrow.errors import MasterFailed
+from windrow.spec import build_effective, load_job
 
 PIPELINE = """
 type: pipeline
@@ -142,6 +146,18 @@ def test_errors_of_file_and_script_end_with_2(workspace: Workspace) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "code/score.py:1:" in done.stderr
     assert not workspace.state.exists()
+
+
+def test_a_planner_that_dies_is_told(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace.write(["a"])
+    job = workspace.job_file.read_text()
+    # More than a pipe takes: it is gone before it has read all.
+    workspace.job_file.write_text(f"description: {'x' * 200_000}\n{job}")
+    loaded = load_job(workspace.job_file)
+    effective = build_effective(loaded, dict.fromkeys(loaded.code_folders.values(), "a" * 64))
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    with pytest.raises(MasterFailed, match="could not be made"):
+        ask(effective, state=str(workspace.state), outputs="", datastores={}, divided=[])
 
 
 def test_tables_are_described_by_what_their_mini_batches_are(workspace: Workspace) -> None:

@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import typing
+from pathlib import Path
 
 import pytest
+from client_workspace import Workspace
 from hypothesis import given
 from hypothesis import strategies as st
 from windrow.cli import app, run_options
 from windrow.cli.display.figures import Figures, counted, duration, progress_line, rate, size
 from windrow.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
+from windrow.spec.datastores import read_datastores
 
 
 def typer_options() -> dict[str, str]:
@@ -179,3 +182,15 @@ def test_a_second_signal_hurries_but_a_closing_terminal_is_one(sent: str, hurrie
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == f"interrupted\n{hurried}\n"
+
+
+@pytest.mark.parametrize("option", ["--python=/usr/bin/python3", "--slots=2"])
+def test_a_retry_by_agents_takes_no_options_of_a_run_on_this_machine(tmp_path: Path, option: str) -> None:
+    workspace = Workspace(tmp_path)
+    refused = workspace.run("job", "retry", "j", "--master", "unix:/nowhere", option)
+    assert refused.returncode == 2
+    assert f"{option.partition('=')[0]} is for runs on this machine" in refused.stderr
+
+
+def test_the_default_datastore_can_be_named_as_job_files_do(tmp_path: Path) -> None:
+    assert read_datastores([f"workspaceblobstore={tmp_path}"]) == {"default": str(tmp_path)}

@@ -263,3 +263,23 @@ def test_a_file_that_names_an_asset_is_checked_where_nothing_is_registered(works
     done = told(workspace, "job.yml", "--set", "inputs={data: {type: uri_folder, path: 'azureml:flowers:1'}}",
                 "--set", "jobs.score.inputs.data=${{parent.inputs.data}}", code=2)  # fmt: skip
     assert any("Register it: windrow data create --name flowers" in error["message"] for error in done["errors"])
+
+
+@pytest.mark.parametrize(("written", "said"), [("'A=B': c", '"A=B" is no name'), ('A: "c\\0d"', '"A" is no name')])
+def test_a_variable_that_no_process_can_have_is_an_error(workspace: Workspace, written: str, said: str) -> None:
+    workspace.write(["a"])
+    job = workspace.job_file.read_text()
+    workspace.job_file.write_text(job.replace("environment_variables:", "environment_variables:\n      " + written))
+    (error,) = told(workspace, "job.yml", code=2)["errors"]
+    assert error["key"] == "jobs.score.environment_variables" and said in error["message"]
+
+
+def test_the_datastores_of_the_state_folder_are_known(workspace: Workspace) -> None:
+    workspace.write(["a"])
+    text = workspace.job_file.read_text().replace("./data", "azureml://datastores/lake/paths/")
+    workspace.job_file.write_text(text)
+    (error,) = told(workspace, "job.yml", code=2)["errors"]
+    assert "lake" in error["message"]
+    done = workspace.run("run", "job.yml", "--datastore", "lake=./data")
+    assert done.returncode == 0, done.stderr
+    told(workspace, "job.yml", code=0)

@@ -81,7 +81,9 @@ def test_a_failing_job_raises_where_it_is_followed(client: MLClient, notebook: P
 def test_a_job_is_cancelled(client: MLClient, notebook: Path) -> None:
     (notebook / "src" / "slow.py").write_text("import time\n\n\ndef run(mini_batch):\n    time.sleep(60)\n")
     job = client.jobs.create_or_update(upper_job("slow.py"))
-    assert client.jobs.begin_cancel(job.name).result().status == "Canceled"
+    cancelling = client.jobs.begin_cancel(job.name)
+    assert cancelling.result().status == cancelling.status() == "Canceled"
+    assert cancelling.done()
 
 
 def test_a_closed_client_opens_again_and_has_its_jobs(client: MLClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from windrow.ml.constants import AssetTypes
 from windrow.ml.dsl import pipeline
 from windrow.ml.entities import Environment, ResourceConfiguration, RetrySettings
 from windrow.ml.pipeline_job import PipelineJob
-from windrow.spec import JobFileError
+from windrow.spec import JobFileError, LiteralInput
 from windrow.spec import load_job as load_job_file
 
 
@@ -27,6 +28,79 @@ def test_what_it_writes_loads_to_the_same_job_from_any_folder(notebook: Path, tm
     job.dump(elsewhere)
     assert digest(load_job(elsewhere).load()) == digest(load_job_file(elsewhere)) == digest(job.load())
     assert str(load_job(elsewhere)) == str(job) == elsewhere.read_text()
+
+
+BARE = """\
+type: pipeline
+inputs:
+  data: ./files
+  word: ./files
+jobs:
+  score:
+    type: command
+    command: cat ${{inputs.data}}/* && echo ${{inputs.word}} > ${{outputs.made}}/x
+    environment: %s
+    inputs:
+      data: {type: uri_folder, path: "${{parent.inputs.data}}"}
+      word: "${{parent.inputs.word}}"
+    outputs:
+      made: {type: uri_folder}
+"""
+
+
+@pytest.mark.parametrize("environment", ["./requirements.txt", "src/conda.yml", "requirements.json"])
+def test_bare_paths_are_written_as_absolute_ones(
+    notebook: Path, tmp_path_factory: pytest.TempPathFactory, environment: str
+) -> None:
+    (notebook / "requirements.txt").write_text("numpy\n")
+    (notebook / "requirements.json").write_text('{"conda_file": {"dependencies": ["pip"]}}')
+    (notebook / "job.yml").write_text(BARE % environment)
+    job = load_job("job.yml")
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "job.yml"
+    job.dump(elsewhere)
+    assert digest(load_job_file(elsewhere)) == digest(job.load())
+    # What no step reads as data is a text like any other.
+    assert load_job_file(elsewhere).job.steps[0].inputs["word"] == LiteralInput("./files")
+
+
+TABLE = """\
+type: pipeline
+inputs:
+  data: {type: mltable, path: ./table, mode: direct}
+jobs:
+  score:
+    type: parallel
+    mini_batch_size: 1kb
+    input_data: ${{inputs.data}}
+    inputs:
+      data: ${{parent.inputs.data}}
+    task: {type: run_function, code: ./src, entry_script: upper.py}
+"""
+
+
+@pytest.mark.parametrize(("key", "value"), [("path", "./other"), ("mode", "ro_mount")])
+def test_a_loaded_input_keeps_what_is_not_set_of_it(notebook: Path, key: str, value: str) -> None:
+    shutil.copytree("table", "other")
+    job = load_job(from_text(TABLE, notebook))
+    assert job.inputs.data.type == "mltable"
+    setattr(job.inputs.data, key, value)
+    expected = {"path": "./table", "mode": "direct", key: value}
+    text = TABLE.replace("path: ./table, mode: direct", "path: {path}, mode: {mode}".format(**expected))
+    assert digest(job.load()) == digest(load_job_file(from_text(text, notebook)))
+
+
+def test_a_bare_input_that_is_pointed_elsewhere_is_a_path(notebook: Path) -> None:
+    shutil.copytree("files", "more")
+    job = load_job(from_text(BARE.replace("    environment: %s\n", ""), notebook))
+    job.inputs.data.path = "./more"
+    text = BARE.replace("    environment: %s\n", "").replace("data: ./files", "data: {path: ./more}")
+    assert digest(job.load()) == digest(load_job_file(from_text(text, notebook)))
+
+
+def from_text(text: str, folder: Path) -> Path:
+    path = folder / "job.yml"
+    path.write_text(text)
+    return path
 
 
 # What is done to the steps of `two`, and the same in its YAML twin.

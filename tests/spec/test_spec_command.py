@@ -174,6 +174,13 @@ def test_a_step_without_compute_has_that_of_the_pipeline(workspace: Workspace) -
     assert of(workspace).compute == ""
 
 
+@pytest.mark.parametrize("any_node", ["local", "azureml:serverless"])
+def test_a_step_that_may_run_on_any_node_is_in_no_pool(workspace: Workspace, any_node: str) -> None:
+    assert of(workspace, f"compute: {any_node}", more="settings: {default_compute: azureml:cpu}\n").compute == ""
+    more = f"compute: cpu\nsettings: {{default_compute: '{any_node}'}}\n"
+    assert of(workspace, more=more).compute == ""
+
+
 @pytest.mark.parametrize("key", ["continue_on_step_failure", "continue_run_on_step_failure"])
 def test_continue_on_step_failure_is_part_of_the_job(workspace: Workspace, key: str) -> None:
     def job(settings: str) -> EffectiveJob:
@@ -196,6 +203,28 @@ def test_outputs_without_a_place_go_to_the_default_datastore_of_the_pipeline(wor
         "data": f"{place}/all",
         "more": f"{place}/score/more/parallel_run_step.txt",
     }
+    named = "outputs: {data: {type: uri_file, name: scores, version: 3}}"
+    text = workspace.job_of(changed(COMMAND, named), "settings: {default_datastore: azureml:lake}\n")
+    data = workspace.job(text, embedded=False).job.steps[0].outputs["data"]
+    assert (data.asset_name, data.asset_version) == ("scores", "3")
     own = "outputs: {data: {path: 'azureml://datastores/${{default_datastore}}/paths/x'}}"
     text = workspace.job_of(changed(COMMAND, own), "settings: {default_datastore: azureml:lake}\n")
     assert workspace.job(text, embedded=False).job.steps[0].outputs["data"].path == "azureml://datastores/lake/paths/x"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ("--append_row_file_name rows.tsv", "rows.tsv"),
+        ("--append_row_format csv", "parallel_run_step.csv"),
+        ("--append_row_format csv --append_row_file_name a.csv", "a.csv"),
+    ],
+)
+def test_rows_in_the_default_datastore_of_the_pipeline_are_named_as_elsewhere(
+    workspace: Workspace, arguments: str, name: str
+) -> None:
+    step = STEP + f"  program_arguments: {arguments}\n"
+    loaded = workspace.job(workspace.job_of(step, "settings: {default_datastore: lake}\n"), embedded=False)
+    place = "azureml://datastores/lake/paths/azureml/${{name}}/score/scores"
+    assert loaded.job.steps[0].outputs["scores"].path == f"{place}/{name}"
+    assert not loaded.warnings

@@ -182,6 +182,9 @@ def test_requirements_files_that_name_each_other_are_refused(workspace: Workspac
     workspace.write("b.txt", "-r a.txt\n")
     (problem,) = workspace.step_problems(TASK + "./a.txt\n")
     assert "break the circle" in problem.message
+    workspace.write("a.txt", "-e -r a.txt\n")
+    (problem,) = workspace.step_problems(TASK + "./a.txt\n")
+    assert "break the circle" in problem.message
 
 
 @pytest.mark.parametrize(

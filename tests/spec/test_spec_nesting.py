@@ -324,6 +324,14 @@ def test_pipelines_that_double_at_each_level_end(workspace: Workspace) -> None:
     assert [problem for problem in problems if "a job can have 1000 steps" in problem.message]
 
 
+def test_a_job_has_a_thousand_steps_at_most(workspace: Workspace) -> None:
+    steps = [f"  s{at}: {{type: command, command: ls}}\n" for at in range(1001)]
+    assert len(workspace.job(f"type: pipeline\njobs:\n{''.join(steps[:1000])}").job.steps) == 1000
+    (problem,) = workspace.problems(f"type: pipeline\njobs:\n{''.join(steps)}")
+    assert (problem.key, problem.line) == ("jobs.s1000", 1003)
+    assert "a job can have 1000 steps" in problem.message
+
+
 def test_a_name_that_is_too_long_is_told(workspace: Workspace) -> None:
     for level in range(3):
         inner = f"{{type: pipeline, component: ./l{level + 1}.yml}}" if level < 2 else "{type: command, command: ls}"

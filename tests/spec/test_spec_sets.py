@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from spec_workspace import Workspace
 from windrow.spec import DataInput, LiteralInput
+from windrow.spec.effective import Environment
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,21 @@ from windrow.spec import DataInput, LiteralInput
 )  # fmt: skip
 def test_a_setting_is_put_over_the_files(workspace: Workspace, text: str, setting: str, value: Any) -> None:
     assert getattr(workspace.step("", text), setting) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "value"),
+    [
+        ("jobs.score.limits.timeout=5", "run_invocation_timeout_s", 5),
+        ("jobs.score.environment={conda_file: {dependencies: [python=3.11]}}", "environment", Environment("3.11")),
+        ("jobs.score.environment.conda_file={dependencies: [python=3.11]}", "environment", Environment("3.11")),
+    ],
+)
+def test_a_setting_of_a_command_is_put_over_the_files(
+    workspace: Workspace, text: str, setting: str, value: Any
+) -> None:
+    command = "type: command\ncommand: echo\nenvironment: {name: e}\n"
+    assert getattr(workspace.job(workspace.job_of(command), text).job.steps[0], setting) == value
 
 
 def test_later_ones_win(workspace: Workspace) -> None:

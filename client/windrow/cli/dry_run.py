@@ -85,8 +85,7 @@ def dry_create(
 ) -> int:
     """The plan of what `windrow job create` with the same options would submit. Returns the exit code."""
     master = client.master()
-    loaded = load_job(file, sets, embedded=master.embedded, assets=client.asset_lookup)
-    loaded = _checked(loaded, find_interpreter(None, os.environ), packages=False)
+    loaded = _checked(client.load_job(file, sets), find_interpreter(None, os.environ), packages=False)
     uploaded: set[tuple[str, str]] = set()
     if not master.embedded:
         from windrow.upload import refuse_before_uploads, to_be_uploaded

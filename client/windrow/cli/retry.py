@@ -57,6 +57,9 @@ def retry(
     folder = state_of(master, state)
     if folder is not None:
         return _here(job, file, sets, folder, python, slots, strict=strict, output=output)
+    if python is not None or slots is not None:
+        option = "--slots" if python is None else "--python"
+        raise UsageError(f"{option} is for runs on this machine; here the agents of the master decide. Leave it out.")
     with open_client(master, state, live=True) as client:
         with UploadDisplay(quiet=output is OutputForm.JSON) as display:
             found = client.retry(job, file, sets=sets or (), on_upload=display.show)

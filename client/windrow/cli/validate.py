@@ -61,14 +61,14 @@ def validate(
     Tells all errors and warnings with their places, also of the files that it names on this machine: components,
     MLTable files, code folders, entry scripts. Exit code 0: valid, perhaps with warnings; 2: not.
     """
-    from windrow.embedded.datastores import read
+    from windrow.embedded.datastores import known, read
     from windrow.spec import load_job
     from windrow.validation.validate import validate as check
 
     with contextlib.ExitStack() as opened:
         load = functools.partial(
             load_job,
-            datastores=read(datastores or ()),
+            datastores=known(str(state), read(datastores or ())),
             # Asked only by a file that names an asset.
             assets=lambda: _registry(opened),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -65,8 +66,9 @@ def ask(
         )
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         try:
-            process.stdin.write(json.dumps(question).encode() + b"\n")
-            process.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # its last words tell why
+                process.stdin.write(json.dumps(question).encode() + b"\n")
+                process.stdin.flush()
             line = process.stdout.readline()
             if not line:
                 said = process.stderr.read().decode(errors="replace").strip()
@@ -74,7 +76,8 @@ def ask(
             answer: dict[str, Any] = json.loads(line)
             return answer
         finally:
-            process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
             try:
                 process.wait(timeout=5)
             except subprocess.TimeoutExpired:

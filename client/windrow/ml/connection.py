@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,6 +48,17 @@ class MasterConnection:
         from windrow.contexts import find_access
 
         return find_access(self._master, os.environ) is None
+
+    def known_datastores(self) -> Collection[str]:
+        """Names of those that a job may name, where it would run on this machine; of a served master's nothing has to
+        be known. Nothing is opened."""
+        if self._session is not None:
+            return self._session.datastores
+        if not self.would_be_embedded:
+            return ()
+        from windrow.embedded.datastores import known, read
+
+        return known(self.state, read(self._given))
 
     @property
     def session(self) -> Session | None:

@@ -89,9 +89,18 @@ class PipelineInput(Attributes):
     """An input of a pipeline, as its function and its caller see it."""
 
     def __init__(self, name: str, given: Any) -> None:
-        """`given`: an Input, a literal, or None for one that is optional."""
-        super().__init__(**(_entries_of(given)))
+        """`given`: an Input, a literal, what a file has there, or None for one that is optional."""
+        if isinstance(given, Mapping):
+            super().__init__(given)
+        else:
+            super().__init__(**_entries_of(given))
         self._name = name
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Set a key; data that is pointed elsewhere is not what stood bare in a file any more."""
+        if name == "path" and value is not None:
+            self._values.pop("value", None)
+        super().__setitem__(name, value)
 
     @property
     def is_optional_without_value(self) -> bool:
@@ -172,9 +181,9 @@ class StepOutput(Attributes):
         """Bound: as an input of another step."""
         return scalar(str(self), self._place)  # type: ignore[return-value]  # stands wherever a value does
 
-    def settings(self, without: tuple[str, ...] = ()) -> dict[str, Node]:
+    def settings(self) -> dict[str, Node]:
         """Its own settings as nodes."""
-        return {name: to_node(self._values[name], self._place) for name in self._values if name not in without}
+        return {name: to_node(value, self._place) for name, value in self._values.items()}
 
 
 class Ports:

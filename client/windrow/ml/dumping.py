@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import yaml
 
-from windrow.spec.expressions import has_expression
+from windrow.spec.environment import is_path
+from windrow.spec.expressions import has_expression, whole_reference
 from windrow.spec.locations import absolute, parse_location
-from windrow.spec.nodes import Mapping, Node, Scalar, Sequence, to_plain
+from windrow.spec.nodes import Mapping, Node, Scalar, to_plain
+from windrow.spec.schema import DATA_TYPES, MODEL_TYPES
 
-_TASK_PATHS = ("code",)
 _STEP_PATHS = ("code", "component")
 
 
@@ -24,19 +26,19 @@ def _pipeline(root: Mapping) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for name, node in root.entries.items():
         if name in ("inputs", "outputs") and isinstance(node, Mapping):
-            ports = _ports(node)
+            ports = _ports(node, _read_as_data(root) if name == "inputs" else ())
             if ports:
                 plain[name] = ports
         elif name == "jobs" and isinstance(node, Mapping):
             plain[name] = {key: _step(step) for key, step in node.entries.items()}
         else:
-            plain[name] = _plain(node)
+            plain[name] = to_plain(node)
     return plain
 
 
 def _step(node: Node) -> Any:
     if not isinstance(node, Mapping):
-        return _plain(node)
+        return to_plain(node)
     plain: dict[str, Any] = {}
     for name, entry in node.entries.items():
         if name in ("inputs", "outputs") and isinstance(entry, Mapping):
@@ -51,23 +53,45 @@ def _step(node: Node) -> Any:
         elif name == "environment":
             plain[name] = _environment(entry)
         else:
-            plain[name] = _plain(entry)
+            plain[name] = to_plain(entry)
     return plain
 
 
-def _ports(node: Mapping) -> dict[str, Any]:
+def _ports(node: Mapping, data: Collection[str] = ()) -> dict[str, Any]:
+    """`data`: the names of those that are paths where they are bare."""
     ports: dict[str, Any] = {}
     for name, entry in node.entries.items():
-        plain = _plain(entry)
+        plain: Any = to_plain(entry)
         if isinstance(entry, Mapping) and isinstance(entry.entries.get("path"), Scalar):
             plain["path"] = _path(entry.entries["path"])
-        ports[name] = plain
+        ports[name] = _path(entry) if name in data else plain
     return ports
 
 
+def _read_as_data(root: Mapping) -> set[str]:
+    """The pipeline's bare inputs that a step reads as data: of themselves they could be any text."""
+    found: set[str] = set()
+    bare = {name for name, node in _entries(root.entries.get("inputs")).items() if isinstance(node, Scalar)}
+    for step in _entries(root.entries.get("jobs")).values():
+        declared = _entries(_entries(_entries(step).get("component")).get("inputs"))
+        for name, entry in _entries(_entries(step).get("inputs")).items():
+            bound = entry if isinstance(entry, Scalar) else _entries(entry).get("path")
+            kind = _entries(entry).get("type", _entries(declared.get(name)).get("type"))
+            if not isinstance(bound, Scalar) or not isinstance(kind, Scalar):
+                continue
+            reference = whole_reference(bound.text)
+            if reference and reference.scope == "parent.inputs" and kind.text in (*DATA_TYPES, *MODEL_TYPES):
+                found.add(reference.name)
+    return found & bare
+
+
+def _entries(node: Node | None) -> dict[str, Node]:
+    return dict(node.entries) if isinstance(node, Mapping) else {}
+
+
 def _environment(node: Node) -> Any:
-    plain = _plain(node)
-    if isinstance(node, Scalar) and node.text.endswith((".yml", ".yaml")):
+    plain: Any = to_plain(node)
+    if isinstance(node, Scalar) and is_path(node.text, node.place.source.folder):
         return _path(node)
     if isinstance(node, Mapping) and isinstance(node.entries.get("conda_file"), Scalar):
         plain["conda_file"] = _path(node.entries["conda_file"])
@@ -83,13 +107,3 @@ def _path(node: Node) -> Any:
         return node.text
     path = absolute(location.value, node.place.source.folder)
     return path + "/" if location.value.endswith("/") and path != "/" else path
-
-
-def _plain(node: Node) -> Any:
-    """Plain values; text that YAML read as something else stays what it was read as."""
-    match node:
-        case Mapping():
-            return {key: _plain(entry) for key, entry in node.entries.items()}
-        case Sequence():
-            return [_plain(item) for item in node.items]
-    return to_plain(node)

@@ -15,7 +15,7 @@ from windrow.spec.building import from_plain
 from windrow.spec.components import FLOW, is_flow
 from windrow.spec.load import is_v1
 from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Node, Scalar, Source, read_yaml, source_label
+from windrow.spec.nodes import Node, Scalar, Source, read_yaml, source_label, to_plain
 from windrow.spec.problems import JobFileError
 from windrow.spec.reading import Context
 from windrow.spec.sets import apply_sets
@@ -217,7 +217,7 @@ def _plain(source: Any, overrides: Sequence[Mapping[str, Any]], *, paths: tuple[
     values = {key: node for key, node in root.entries.items() if key != "$schema"}
     plain: dict[str, Any] = {}
     for key, node in values.items():
-        plain[key] = _from_here(node) if key in paths and isinstance(node, Scalar) else _value(node)
+        plain[key] = _from_here(node) if key in paths and isinstance(node, Scalar) else to_plain(node)
     for changes in overrides:
         plain |= changes
     return plain
@@ -231,9 +231,3 @@ def _from_here(node: Scalar) -> str:
         return node.text
     # Relative stays relative: that says whose machine the data is on.
     return os.path.relpath(absolute(location.value, node.place.source.folder))
-
-
-def _value(node: Node) -> Any:
-    from windrow.spec.nodes import to_plain
-
-    return to_plain(node)

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from windrow.ml.attributes import Attributes
-from windrow.ml.contexts import OpenRegistry, context_of
 from windrow.ml.data import PipelineInput, Ports, StepOutput
 from windrow.ml.dumping import to_yaml
 from windrow.ml.environments import resolve_environments
@@ -16,10 +15,12 @@ from windrow.ml.steps import Step
 from windrow.spec.building import mapping, scalar
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Node, Scalar, Source
+from windrow.spec.reading import Context
 
 if TYPE_CHECKING:
     from windrow.ml.entities import Environment
     from windrow.spec import LoadedJob
+    from windrow.spec.assets import OpenLookup
 
 _APART = ("type", "inputs", "outputs", "jobs")
 
@@ -115,7 +116,7 @@ class PipelineJob(Attributes):
         embedded: bool = True,
         datastores: Collection[str] = (),
         environments: Mapping[str, Environment] | None = None,
-        assets: OpenRegistry | None = None,
+        assets: OpenLookup | None = None,
     ) -> LoadedJob:
         """Read and check the job as a job file is. Raises windrow.spec.JobFileError with all its problems.
 
@@ -126,7 +127,7 @@ class PipelineJob(Attributes):
         from windrow.spec.problems import JobFileError
 
         place = self._place.source
-        context = context_of(
+        context = Context(
             Source("job", place.label, os.path.dirname(self._file)),
             embedded=embedded,
             datastores=datastores,

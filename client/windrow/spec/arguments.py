@@ -37,21 +37,21 @@ _TO_SCRIPT = "Azure ML's runtime claims this name; Windrow hands it to the scrip
 RUNTIME_ARGUMENTS: dict[str, RuntimeArgument] = {
     # Documented (2.2).
     "error_threshold": RuntimeArgument(threshold(), "error_threshold"),
-    "allowed_failed_percent": RuntimeArgument(Field("number", 0, 100, default=100.0), "allowed_failed_percent"),
-    "task_overhead_timeout": RuntimeArgument(timeout(600), "task_overhead_timeout_s"),
-    "progress_update_timeout": RuntimeArgument(timeout(None), "progress_update_timeout_s"),
-    "first_task_creation_timeout": RuntimeArgument(timeout(600), "first_task_creation_timeout_s"),
-    "copy_logs_to_parent": RuntimeArgument(Field("bool", default=False), "copy_logs_to_parent"),
+    "allowed_failed_percent": RuntimeArgument(Field("number", 0, 100), "allowed_failed_percent"),
+    "task_overhead_timeout": RuntimeArgument(timeout(), "task_overhead_timeout_s"),
+    "progress_update_timeout": RuntimeArgument(timeout(), "progress_update_timeout_s"),
+    "first_task_creation_timeout": RuntimeArgument(timeout(), "first_task_creation_timeout_s"),
+    "copy_logs_to_parent": RuntimeArgument(Field("bool"), "copy_logs_to_parent"),
     "resource_monitor_interval": RuntimeArgument(
-        Field("int", 0, INT_MAX, default=600, unit="seconds"), "resource_monitor_interval_s"
+        Field("int", 0, INT_MAX, unit="seconds"), "resource_monitor_interval_s"
     ),
     "metrics_name_prefix": RuntimeArgument(Field("text"), "metrics_name_prefix"),
-    "push_metrics_to_parent": RuntimeArgument(Field("bool", default=False), "push_metrics_to_parent"),
-    "append_row_dataframe_header": RuntimeArgument(Field("bool", default=False), "dataframe_header"),
+    "push_metrics_to_parent": RuntimeArgument(Field("bool"), "push_metrics_to_parent"),
+    "append_row_dataframe_header": RuntimeArgument(Field("bool"), "dataframe_header"),
     "profiling_module": RuntimeArgument(Field("choice", choices=("cProfile", "profile")), "profiling_module"),
     "process_count_per_node": RuntimeArgument(Field("int", 1, INT_MAX), "max_concurrency_per_instance"),
-    "run_invocation_timeout": RuntimeArgument(timeout(60), "run_invocation_timeout_s"),
-    "rank_mini_batch_count": RuntimeArgument(Field("int", -INT_MAX, INT_MAX, default=0), "rank_mini_batch_count"),
+    "run_invocation_timeout": RuntimeArgument(timeout(), "run_invocation_timeout_s"),
+    "rank_mini_batch_count": RuntimeArgument(Field("int", -INT_MAX, INT_MAX), "rank_mini_batch_count"),
     # Of the command line that v1 builds (2.1), where the meaning is plain.
     "mini_batch_error_threshold": RuntimeArgument(threshold(), "mini_batch_error_threshold"),
     "allowed_failed_count": RuntimeArgument(threshold(), "mini_batch_error_threshold"),
@@ -92,8 +92,8 @@ EXACT_ONLY: dict[str, RuntimeArgument] = {
 
 OWN: dict[str, RuntimeArgument] = {
     # Beyond the original: only a full match counts, and no abbreviation of a name above is less unique for them.
-    "append_row_format": RuntimeArgument(Field("choice", choices=ROW_FORMATS, default="text"), "append_row_format"),
-    "exact_row_index": RuntimeArgument(Field("bool", default=False), "exact_row_index"),
+    "append_row_format": RuntimeArgument(Field("choice", choices=ROW_FORMATS), "append_row_format"),
+    "exact_row_index": RuntimeArgument(Field("bool"), "exact_row_index"),
 }
 
 ALL_ARGUMENTS: dict[str, RuntimeArgument] = {**RUNTIME_ARGUMENTS, **EXACT_ONLY, **OWN}

@@ -9,6 +9,8 @@ from windrow.storage.urls import BadUrl, canonical, is_remote
 
 DEFAULT = "default"
 """The one that keeps outputs without a path."""
+DEFAULT_DATASTORES = ("${{default_datastore}}", "workspaceblobstore")
+"""Names that job files have for it."""
 
 
 class BadDatastore(ValueError):
@@ -20,6 +22,7 @@ def read_datastores(items: Iterable[str]) -> dict[str, str]:
     places: dict[str, str] = {}
     for item in items:
         name, _, place = item.partition("=")
+        name = DEFAULT if name in DEFAULT_DATASTORES else name
         if name and is_remote(place):
             if name == DEFAULT:
                 raise BadDatastore(

@@ -64,7 +64,7 @@ def read_environment(node: Node | None, key: str, context: Context) -> Environme
         )
         return None
     location = parse_location(node.text)
-    if location.kind != "local" or not _is_path(location.value, node.place.source.folder):
+    if location.kind != "local" or not is_path(location.value, node.place.source.folder):
         context.problems.warn(
             node,
             key,
@@ -75,7 +75,7 @@ def read_environment(node: Node | None, key: str, context: Context) -> Environme
     return _file(location.value, node, key, context)
 
 
-def _is_path(text: str, folder: str) -> bool:
+def is_path(text: str, folder: str) -> bool:
     """Whether a text is the path of a file, rather than an environment's name."""
     return "/" in text or text.endswith((".yml", ".yaml", ".txt", ".json")) or os.path.isfile(absolute(text, folder))
 

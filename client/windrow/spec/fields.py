@@ -1,4 +1,4 @@
-"""What a single setting may be: its kind, range, default and effect, and how its text is read.
+"""What a single setting may be: its kind, range and effect, and how its text is read.
 
 One table row (`Field`) serves the job file, the program arguments and the check of a submitted document, so that all
 three agree. Reference: parallel-job.md, sections 1.2 and 2.2; client.md, rules 1 to 3.
@@ -34,7 +34,6 @@ class Field(NamedTuple):
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
-    default: int | float | bool | str | None = None
     effect: str = ""
     unit: str = ""
 
@@ -62,14 +61,14 @@ class Field(NamedTuple):
         return "text"
 
 
-def timeout(default: int | None) -> Field:
+def timeout() -> Field:
     """A timeout in whole seconds."""
-    return Field("int", 1, TIMEOUT_S_MAX, default=default, unit="seconds")
+    return Field("int", 1, TIMEOUT_S_MAX, unit="seconds")
 
 
 def threshold() -> Field:
     """How many failures are tolerated; -1 switches the check off."""
-    return Field("int", -1, INT_MAX, default=-1)
+    return Field("int", -1, INT_MAX)
 
 
 def parse_value(field: Field, value: str | int | float | bool | None) -> int | float | bool | str:

@@ -9,7 +9,7 @@ import os
 import re
 from typing import NamedTuple
 
-from windrow.spec.datastores import DEFAULT
+from windrow.spec.datastores import DEFAULT, DEFAULT_DATASTORES
 from windrow.storage.urls import BadUrl, canonical, is_remote
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -67,8 +67,6 @@ class DatastorePath(NamedTuple):
 
 
 _DATASTORES = "azureml://datastores/"
-DEFAULT_DATASTORES = ("${{default_datastore}}", "workspaceblobstore")
-"""Names that mean the master's default datastore."""
 
 
 def datastore_path(text: str) -> DatastorePath | None:

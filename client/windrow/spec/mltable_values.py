@@ -22,11 +22,6 @@ class ValueChecks:
         """Note something to know about a value."""
         self._problems.warn(node, key, message)
 
-    @property
-    def error_count(self) -> int:
-        """How many errors have been noted so far."""
-        return len(self._problems.errors)
-
     def mapping(self, node: Node, key: str, known: Iterable[str], should: str) -> dict[str, Node]:
         """The entries of a mapping that has no keys but the `known`; entries without a value are left out."""
         if not isinstance(node, Mapping):

@@ -102,7 +102,7 @@ class _Reader:
         if home:
             context.problems.spelled[key] = own_key
         check_name(name, "a step", place, key, context)
-        if len(graph.nodes) >= STEPS_MAX and home:
+        if len(graph.nodes) >= STEPS_MAX:
             if not self._is_full:
                 context.problems.error(place, key, f"is one too many: a job can have {STEPS_MAX} steps. Split it.")
             self._is_full = True

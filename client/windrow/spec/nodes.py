@@ -159,8 +159,9 @@ def read_yaml(
         return None
     before = len(problems.errors)
     node = parse_yaml(text, source, problems)
-    if node is None and len(problems.errors) == before:
+    if len(problems.errors) == before and is_null(node):
         problems.error(start, "", "is empty.")
+        return None
     return node
 
 

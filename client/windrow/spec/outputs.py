@@ -9,9 +9,10 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from windrow.spec.datastores import DEFAULT_DATASTORES
 from windrow.spec.effective import DEFAULT_ROWS_FILE, StepOutput
 from windrow.spec.expressions import Reference, substitute, whole_reference
-from windrow.spec.locations import DEFAULT_DATASTORES, absolute, datastore_path, elsewhere, parse_location
+from windrow.spec.locations import absolute, datastore_path, elsewhere, parse_location
 from windrow.spec.names import ASSET_NAME, is_asset_version, is_file_name
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.reading import Context, check_keys, read_scalar, read_text
@@ -93,8 +94,9 @@ def make_output(
     asset = (named.asset_name, named.asset_version) if named else (None, None)
     path_node = next((spec.path for spec in ranked if spec.path), None)
     if path_node is None and context.default_datastore:
+        context.placed_outputs.add(key)
         folder = f"azureml://datastores/{context.default_datastore}/paths/azureml/${{{{name}}}}/{place_name}"
-        return StepOutput(kind, mode, f"{folder}/{DEFAULT_ROWS_FILE}" if kind == "uri_file" else folder)
+        return StepOutput(kind, mode, f"{folder}/{DEFAULT_ROWS_FILE}" if kind == "uri_file" else folder, None, *asset)
     if path_node is None:
         return StepOutput(kind, mode, None, None, *asset)
     path, file_name = _output_path(path_node, kind, key, context)

@@ -7,6 +7,7 @@ job.md, sections 1.1 to 1.4; client.md, section 1.
 
 from __future__ import annotations
 
+import json
 import os
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ from windrow.spec.problems import Problem
 from windrow.spec.reading import (
     Context,
     Origin,
+    Resolve,
     StepCode,
     as_mapping,
     check_keys,
@@ -219,25 +221,14 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
     def literal(reference: Reference) -> str:
         return bindings.literal(name, reference)
 
-    variables = read_text_map(
-        entries.get("environment_variables"),
-        f"{key}.environment_variables",
-        context,
-        literal,
-    )
-    for variable in variables:
-        if not variable or "=" in variable or "\0" in variable + variables[variable]:
-            context.problems.error(
-                entries["environment_variables"],
-                f"{key}.environment_variables",
-                f'"{variable}" is no name of a variable, or its value holds a NUL.',
-            )
+    variables = _variables(entries.get("environment_variables"), f"{key}.environment_variables", context, literal)
     outputs = bindings.outputs_of(name)
 
     def input_state(wanted: str) -> bool | None:
         return bindings.input_state(name, wanted)
 
-    compute = read_compute(entries.get("compute"), f"{key}.compute", context, literal) or context.default_compute
+    compute = read_compute(entries.get("compute"), f"{key}.compute", context, literal)
+    compute = context.default_compute if compute is None else compute
     note_origins(key, entries, context)
     reuse = read_reuse(entries.get("is_deterministic"), key, context) and bool(outputs)
     if nodes.type == "command":
@@ -272,7 +263,13 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         )
     if task.append_row_to and task.arguments_place:
         outputs[task.append_row_to] = name_rows_file(
-            outputs[task.append_row_to], file_name, rows.format, task.arguments_place, arguments_key, context
+            outputs[task.append_row_to],
+            file_name,
+            rows.format,
+            task.arguments_place,
+            arguments_key,
+            context,
+            is_placed=f"{key}.outputs.{task.append_row_to}" in context.placed_outputs,
         )
     if task.code_folder:
         context.origins[f"{key}.rows"] = rows_origin(task.code_folder)
@@ -299,6 +296,18 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         **values,
     )
     return step, task.code_folder
+
+
+def _variables(node: Node | None, key: str, context: Context, resolve: Resolve) -> dict[str, str]:
+    """The environment variables of a step; without those, with an error, that no process could be given."""
+    variables = read_text_map(node, key, context, resolve)
+    refused = [name for name in variables if not name or "=" in name or "\0" in name + variables[name]]
+    for name in refused:
+        assert node is not None
+        context.problems.error(
+            node, key, f"{json.dumps(name)} is no name of a variable, or its value holds a NUL. Correct it."
+        )
+    return {name: value for name, value in variables.items() if name not in refused}
 
 
 def _libraries(step: EffectiveStep, bindings: Bindings, context: Context) -> tuple[str, ...]:

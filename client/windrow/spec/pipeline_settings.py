@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from windrow.spec.datastores import DEFAULT
-from windrow.spec.locations import DEFAULT_DATASTORES
+from windrow.spec.datastores import DEFAULT, DEFAULT_DATASTORES
 from windrow.spec.names import NAME
 from windrow.spec.nodes import Mapping, Node, is_null, shown
 from windrow.spec.reading import Context, Resolve, as_mapping, check_keys, origin_of, read_scalar, read_text
@@ -23,14 +22,14 @@ class PipelineSettings(NamedTuple):
 
 def read_pipeline_settings(pipeline: Mapping, context: Context) -> PipelineSettings:
     """Reads `compute` and `settings`; what steps fall back to goes to the context."""
-    context.default_compute = read_compute(pipeline.entries.get("compute"), "compute", context)
+    context.default_compute = read_compute(pipeline.entries.get("compute"), "compute", context) or ""
     settings = as_mapping(pipeline.entries.get("settings"), "settings", context)
     if settings is None:
         return PipelineSettings()
     check_keys(settings, PIPELINE_SETTINGS, "settings", context)
     entries = settings.entries
     compute = read_compute(entries.get("default_compute"), "settings.default_compute", context)
-    context.default_compute = compute or context.default_compute
+    context.default_compute = context.default_compute if compute is None else compute
     context.default_datastore = _default_datastore(entries.get("default_datastore"), context)
     goes_on = False
     for name in ("continue_on_step_failure", "continue_run_on_step_failure"):
@@ -65,14 +64,14 @@ def read_reuse(node: Node | None, key: str, context: Context) -> bool:
     return given is True or (given is None and context.force_rerun is False)
 
 
-def read_compute(node: Node | None, key: str, context: Context, resolve: Resolve | None = None) -> str:
-    """The name of a pool of nodes; "" for any node.
+def read_compute(node: Node | None, key: str, context: Context, resolve: Resolve | None = None) -> str | None:
+    """The name of a pool of nodes; "" for any node, None where nothing is said of it, or (with an error) no name.
 
     `azureml:<name>` and a long id (`/subscriptions/…/computes/<name>`) mean the same; `local` and `serverless` no pool.
     """
     text = read_text(node, key, context, resolve)
     if node is None or text is None:
-        return ""
+        return None
     name = text.strip().removeprefix("azureml:").rstrip("/").rpartition("/")[2]
     if name.casefold() in ANY_NODE:
         return ""
@@ -83,7 +82,7 @@ def read_compute(node: Node | None, key: str, context: Context, resolve: Resolve
             f"is {shown(node)}; allowed is the name of a pool of nodes, with azureml: before it or not: at most 64 "
             "letters, digits, _ and - of ASCII.",
         )
-        return ""
+        return None
     return name
 
 

@@ -80,6 +80,8 @@ class Context:
         """Steps that an error was noted for while another spelling was translated: there is nothing of them to read."""
         self.own_outputs: set[str] = set()
         """Keys of outputs at relative paths, which are this machine's."""
+        self.placed_outputs: set[str] = set()
+        """Keys of outputs without a path, which have one in the datastore that the pipeline names as the default."""
         self._open_assets = assets
         self._assets: AssetLookup | None = None
         self.partition_places: dict[str, Place] = {}

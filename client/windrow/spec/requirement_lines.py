@@ -56,14 +56,16 @@ class Requirements(NamedTuple):
         return cls([], [], [])
 
 
-def read_requirement(line: str, place: Place, key: str, found: Requirements, context: Context) -> None:
-    """Reads one line of a pip list. Notes an error for one that pip could not read either, or that names what only
-    this machine has."""
+def read_requirement(line: str, place: Place, key: str, found: Requirements, context: Context, depth: int = 0) -> None:
+    """Reads one line of a pip list; `depth`: in how many files that name each other it stands.
+
+    Notes an error for one that pip could not read either, or that names what only this machine has.
+    """
     text = " ".join(_COMMENT.sub("", line).split())
     if not text:
         return
     if text.startswith("-"):
-        _read_option(text, place, key, found, context)
+        _read_option(text, place, key, found, context, depth)
         return
     why = _why_not(text)
     if why:
@@ -87,18 +89,10 @@ def read_requirements_file(
         if part.endswith("\\") and not _COMMENT.search(part):
             line += part[:-1] + " "
             continue
-        _read_line(line + part, Place(source, number, 1), key, found, context, depth)
+        read_requirement(line + part, Place(source, number, 1), key, found, context, depth)
         number, line = 0, ""
     if line:
-        _read_line(line, Place(source, number, 1), key, found, context, depth)
-
-
-def _read_line(line: str, place: Place, key: str, found: Requirements, context: Context, depth: int) -> None:
-    option, value = _split_option(_COMMENT.sub("", line).strip())
-    if option in ("-r", "--requirement", "-c", "--constraint"):
-        _read_nested(option, value, place, key, found, context, depth)
-    else:
-        read_requirement(line, place, key, found, context)
+        read_requirement(line, Place(source, number, 1), key, found, context, depth)
 
 
 def _read_nested(
@@ -153,14 +147,14 @@ def _split_option(text: str) -> tuple[str, str]:
     return text[:2], text[2:].lstrip("= ").strip().strip("'\"")
 
 
-def _read_option(text: str, place: Place, key: str, found: Requirements, context: Context) -> None:
+def _read_option(text: str, place: Place, key: str, found: Requirements, context: Context, depth: int) -> None:
     name, value = _split_option(text)
     if name in ("-r", "--requirement", "-c", "--constraint"):
-        _read_nested(name, value, place, key, found, context, 0)
+        _read_nested(name, value, place, key, found, context, depth)
         return
     if name in ("-e", "--editable"):
         # Installed like any other: nobody edits what an agent has fetched.
-        read_requirement(value, place, key, found, context)
+        read_requirement(value, place, key, found, context, depth)
         return
     if name in _FLAGS:
         found.options.append(f"--{_FLAGS[name]}")

@@ -47,13 +47,25 @@ def make_rows(
 
 
 def name_rows_file(
-    output: StepOutput, file_name: str | None, row_format: str, place: Place, key: str, context: Context
+    output: StepOutput,
+    file_name: str | None,
+    row_format: str,
+    place: Place,
+    key: str,
+    context: Context,
+    *,
+    is_placed: bool = False,
 ) -> StepOutput:
     """The output of a step's rows, its file named. `file_name` is `--append_row_file_name`, for files in a folder: an
-    output that is a file of its own keeps its name, which a warning tells.
+    output that is a file of its own keeps its name, which a warning tells. `is_placed`: nobody has named it, its path
+    is what it is by default.
 
     Notes an error where the name ends otherwise than the format.
     """
+    if is_placed and output.type == "uri_file" and output.path is not None:
+        folder = output._replace(type="uri_folder", path=output.path.rpartition("/")[0])
+        named = name_rows_file(folder, file_name, row_format, place, key, context)
+        return output._replace(path=f"{folder.path}/{named.file_name or DEFAULT_ROWS_FILE}")
     is_file = output.type == "uri_file" and (output.path is not None or output.file_name is not None)
     if file_name and not is_file:
         output = output._replace(file_name=file_name)

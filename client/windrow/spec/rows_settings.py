@@ -119,6 +119,8 @@ def _rows_of(settings: object, place: Place, context: Context) -> Rows:
         allowed, words = _CHECKS.get(name, (None, ""))
         if allowed is not None and not allowed(value):
             context.problems.error(place, key + name, f"is {json.dumps(value)[:80]}; allowed is {words}.")
+    if keywords.get("chunksize") == 0:
+        del keywords["chunksize"]  # unset, to pandas before 1.2; later ones divide by it
     encoding = keywords.get("encoding")
     if encoding is not None and not _is_encoding(encoding):
         context.problems.error(

@@ -42,9 +42,9 @@ PIPELINE: dict[str, Field] = {
 PIPELINE_SETTINGS: dict[str, Field] = {
     "default_compute": _TEXT,
     "default_datastore": _TEXT,
-    "continue_on_step_failure": Field("bool", default=False),
+    "continue_on_step_failure": Field("bool"),
     # As the vendor's client writes it.
-    "continue_run_on_step_failure": Field("bool", default=False),
+    "continue_run_on_step_failure": Field("bool"),
     "force_rerun": Field("bool"),
 }
 
@@ -71,7 +71,7 @@ _PARALLEL: dict[str, Field] = {
     "mini_batch_size": Field("size"),
     "partition_keys": Field("texts"),
     "max_concurrency_per_instance": Field("int", 1, INT_MAX),
-    "logging_level": Field("choice", choices=("WARNING", "INFO", "DEBUG"), default="INFO"),
+    "logging_level": Field("choice", choices=("WARNING", "INFO", "DEBUG")),
     "error_threshold": threshold(),
     "mini_batch_error_threshold": threshold(),
     "retry_settings": _NODE,
@@ -132,13 +132,13 @@ PIPELINE_COMPONENT: dict[str, Field] = {**_INNER_PIPELINE, "version": _NODE, "cr
 LIMITS: dict[str, Field] = {"timeout": Field("int", 1, INT_MAX, unit="seconds")}
 
 RETRY_SETTINGS: dict[str, Field] = {
-    "max_retries": Field("int", 0, INT_MAX, default=2),
-    "timeout": timeout(60),
+    "max_retries": Field("int", 0, INT_MAX),
+    "timeout": timeout(),
 }
 
 RESOURCES: dict[str, Field] = {
     # -1: all there are, which is also what a step gets that says nothing.
-    "instance_count": Field("int", -1, INT_MAX, default=-1),
+    "instance_count": Field("int", -1, INT_MAX),
     "instance_type": _RESOURCE,
     "properties": _RESOURCE,
     "locations": _RESOURCE,
@@ -172,13 +172,15 @@ INPUT: dict[str, Field] = {
     "mode": Field("choice", choices=INPUT_MODES),
     "default": _NODE,
     "value": _NODE,
-    "optional": Field("bool", default=False),
+    "optional": Field("bool"),
     "description": _TEXT,
     "enum": _NODE,
     "min": _NODE,
     "max": _NODE,
     "path_on_compute": Field("text", effect="data is read where it lies"),
-    "datastore": Field("text", effect="datastores are not carried out yet"),
+    "datastore": Field(
+        "text", effect="data in a datastore is named by its path, azureml://datastores/<name>/paths/<path>"
+    ),
 }
 
 OUTPUT: dict[str, Field] = {

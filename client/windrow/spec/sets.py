@@ -14,6 +14,7 @@ from windrow.spec.problems import Problems, did_you_mean, listed
 from windrow.spec.schema import (
     COMMAND_STEP,
     INPUT,
+    LIMITS,
     OUTPUT,
     PIPELINE,
     PIPELINE_SETTINGS,
@@ -147,6 +148,8 @@ def _known_below(path: Sequence[str], root: Node) -> Iterable[str]:
             return RETRY_SETTINGS
         case ["jobs", _, "resources"]:
             return RESOURCES
+        case ["jobs", _, "limits"]:
+            return LIMITS
         case ["jobs", _, "task"]:
             return TASK
         case (
@@ -158,6 +161,7 @@ def _known_below(path: Sequence[str], root: Node) -> Iterable[str]:
             return _ANY
         case (
             ["jobs", _, "task", "environment", *_]
+            | ["jobs", _, "environment", *_]
             | ["identity", *_]
             | ["jobs", _, "identity", *_]
             | ["jobs", _, "resources", _, *_]

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from windrow.errors import UsageError
 from windrow.interpreter import NoInterpreter, find_interpreter
 from windrow.spec import JobFileError, LoadedJob, load_job
-from windrow.spec.nodes import Mapping, Node, read_yaml, source_label
+from windrow.spec.load import is_v1
+from windrow.spec.nodes import Mapping, read_yaml, source_label
 from windrow.spec.problems import Problem, Problems
 from windrow.spec.reading import StepCode
 from windrow.validation.code import check_codes
@@ -25,13 +26,12 @@ JOB, V1_JOB, COMPONENT, TABLE = "job file", "job file of Azure ML v1", "componen
 
 
 class Findings(NamedTuple):
-    """What was found. `kind` is what the file was taken for; `loaded` is the job, where it has no error of its own."""
+    """What was found. `kind` is what the file was taken for."""
 
     file: str
     kind: str
     errors: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
-    loaded: LoadedJob | None = None
 
     @property
     def valid(self) -> bool:
@@ -83,7 +83,7 @@ def validate(
         _refuse_sets(sets, label, "a component")
         loaded, context = read_component(file, root)
         found = _with_code(label, COMPONENT, context.problems, context.codes, loaded, interpreter)
-        return found._replace(warnings=(*unusable, *found.warnings), loaded=None)
+        return found._replace(warnings=(*unusable, *found.warnings))
     problems = Problems()
     try:
         job = load(file, sets)
@@ -93,7 +93,7 @@ def validate(
     else:
         problems.warnings = list(job.warnings)
         loaded, codes = job, job.codes
-    kind = V1_JOB if _is_v1(root) else JOB
+    kind = V1_JOB if root is not None and is_v1(root) else JOB
     found = _with_code(label, kind, problems, codes, loaded, interpreter)
     if loaded is not None and state is not None:
         from windrow.validation.outputs import check_outputs
@@ -108,7 +108,7 @@ def check_loaded(loaded: LoadedJob, python: str, *, packages: bool = True) -> Fi
     label = source_label(loaded.job.job_file)
     elsewhere = steps_with_environment(loaded) if packages else [code.step for code in loaded.codes]
     found = check_codes(loaded.codes, python, elsewhere)
-    return Findings(label, JOB, tuple(found.errors), (*loaded.warnings, *found.warnings), loaded)
+    return Findings(label, JOB, tuple(found.errors), (*loaded.warnings, *found.warnings))
 
 
 def steps_with_environment(loaded: LoadedJob) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def _with_code(
     # Of a job with errors it is not known in which Python its steps run: of packages nothing is said then.
     elsewhere = {code.step for code in codes} if loaded is None else steps_with_environment(loaded)
     found = check_codes(codes, python, elsewhere)
-    return Findings(label, kind, (*problems.errors, *found.errors), (*problems.warnings, *found.warnings), loaded)
+    return Findings(label, kind, (*problems.errors, *found.errors), (*problems.warnings, *found.warnings))
 
 
 def _interpreter(python: str | None) -> tuple[str | None, list[Problem]]:
@@ -138,10 +138,6 @@ def _interpreter(python: str | None) -> tuple[str | None, list[Problem]]:
         if python:
             raise
         return None, [Problem("", 0, 0, "", str(error))]
-
-
-def _is_v1(root: Node | None) -> bool:
-    return isinstance(root, Mapping) and not {"pipeline", "parallel_run_config"}.isdisjoint(root.entries)
 
 
 def _refuse_sets(sets: Sequence[str], label: str, what: str) -> None:

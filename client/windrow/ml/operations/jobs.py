@@ -16,10 +16,10 @@ from windrow.ml.steps import Step
 if TYPE_CHECKING:
     from windrow.job import Job
     from windrow.ml.connection import MasterConnection
-    from windrow.ml.contexts import OpenRegistry
     from windrow.ml.entities import Environment
     from windrow.ml.operations.kept import EnvironmentOperations
     from windrow.spec import LoadedJob
+    from windrow.spec.assets import OpenLookup
 
 
 class JobWarning(UserWarning):
@@ -35,7 +35,7 @@ class Loadable(Protocol):
         embedded: bool,
         datastores: Collection[str],
         environments: Mapping[str, Environment] | None,
-        assets: OpenRegistry | None,
+        assets: OpenLookup | None,
     ) -> LoadedJob:
         """Read and check the job. Raises windrow.spec.JobFileError."""
 
@@ -76,30 +76,26 @@ class JobOperations:
                 job[key] = value
         return SubmittedJob(self.submit(job))
 
-    def validate(self, job: PipelineJob) -> LoadedJob:
+    def validate(self, job: Loadable) -> LoadedJob:
         """Check a job without submitting it. Raises windrow.spec.JobFileError with all that is wrong with it."""
-        return job.load(environments=self._environments.known)
+        return job.load(
+            embedded=self._connection.would_be_embedded,
+            datastores=self._connection.known_datastores(),
+            environments=self._environments.known,
+            assets=lambda: self._connection.client().asset_lookup(),
+        )
 
     def submit(self, job: Loadable) -> Job:
         """As `create_or_update`; returns `windrow.Job`."""
         client = self._connection.client()
-        master = client.master()
-        datastores = self._connection.session.datastores if self._connection.session else master.datastores
-        loaded = job.load(
-            embedded=master.embedded,
-            datastores=datastores,
-            environments=self._environments.known,
-            assets=getattr(client, "asset_lookup", None),
-        )
+        loaded = self.validate(job)
         for warning in loaded.warnings:
             warnings.warn(str(warning), JobWarning, stacklevel=3)
         session = self._connection.session
         if session is not None and session.interpreter:
             from windrow.interpreter import check_interpreter
 
-            builds = getattr(session, "builds_environments", None)
-            more: dict[str, Any] = {} if builds is None else {"builds": builds}
-            check_interpreter(session.interpreter, loaded, **more)
+            check_interpreter(session.interpreter, loaded, builds=session.builds_environments)
         return client.submit(loaded)
 
     def get(self, name: str) -> SubmittedJob:
@@ -148,13 +144,10 @@ class JobOperations:
         """Ask for a job's end."""
         return SubmittedJob(self._connection.client().cancel(name))
 
-    def begin_cancel(self, name: str, **more: Any) -> Any:
+    def begin_cancel(self, name: str, **more: Any) -> Cancelling:
         """As `cancel`; `result()` waits for its end."""
-        from windrow.ml.operations.finished import Finished
-
-        client = self._connection.client()
-        client.cancel(name)
-        return Finished(SubmittedJob(client.wait(name)))
+        self.cancel(name)
+        return Cancelling(self._connection, name)
 
     def download(
         self,
@@ -203,6 +196,31 @@ class JobOperations:
         known = output_names(client.get(name), client.document(name))
         fitting = [candidate for candidate in known if candidate.rpartition(".")[2] == output]
         return [output] if output in known or len(fitting) != 1 else fitting
+
+
+class Cancelling:
+    """A job whose end was asked for."""
+
+    def __init__(self, connection: MasterConnection, name: str) -> None:
+        """Of the job `name`."""
+        self._connection = connection
+        self._name = name
+
+    def result(self, timeout: float | None = None) -> SubmittedJob:
+        """The job when it has ended. Raises DeadlinePassed after `timeout` seconds."""
+        return SubmittedJob(self._connection.client().wait(self._name, timeout_s=timeout))
+
+    def wait(self, timeout: float | None = None) -> None:
+        """As `result`."""
+        self.result(timeout)
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._connection.client().get(self._name).state.ended
+
+    def status(self) -> str:
+        """As a job's `status`."""
+        return str(SubmittedJob(self._connection.client().get(self._name)).status)
 
 
 def _progress(job: Job) -> str:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windrow.ml.contexts import OpenRegistry, context_of
 from windrow.ml.dumping import to_yaml
 from windrow.ml.places import calling_file, calling_place
 from windrow.ml.v1.graph import Graph
@@ -20,6 +19,7 @@ from windrow.spec.reading import Context
 if TYPE_CHECKING:
     from windrow.ml.v1.workspace import Workspace
     from windrow.spec import LoadedJob
+    from windrow.spec.assets import OpenLookup
 
 
 class Pipeline:
@@ -69,7 +69,7 @@ class Pipeline:
         settings: Mapping[str, Any] | None = None,
         embedded: bool = True,
         datastores: Collection[str] = (),
-        assets: OpenRegistry | None = None,
+        assets: OpenLookup | None = None,
     ) -> LoadedJob:
         """Read and check it as a job file is. `settings`: of a v2 pipeline.
 
@@ -96,9 +96,9 @@ class Pipeline:
             raise JobFileError(context.problems.errors)
         return to_yaml(root)
 
-    def _context(self, embedded: bool, datastores: Collection[str], assets: OpenRegistry | None = None) -> Context:
+    def _context(self, embedded: bool, datastores: Collection[str], assets: OpenLookup | None = None) -> Context:
         source = Source("job", self._place.source.label, os.path.dirname(self._file))
-        return context_of(source, embedded=embedded, datastores=datastores, assets=assets)
+        return Context(source, embedded=embedded, datastores=datastores, assets=assets)
 
     def _translated(self, parameters: Mapping[str, Any], context: Context) -> MappingNode:
         from windrow.spec.v1.pipeline import translate
@@ -128,7 +128,7 @@ class Submission:
         embedded: bool,
         datastores: Collection[str],
         environments: object = None,
-        assets: OpenRegistry | None = None,
+        assets: OpenLookup | None = None,
     ) -> LoadedJob:
         """As `Pipeline.load`."""
         return self._pipeline.load(

@@ -10,7 +10,8 @@ import re
 from typing import NamedTuple
 
 from windrow.spec.building import mapping, scalar
-from windrow.spec.locations import DEFAULT_DATASTORES, absolute, parse_location
+from windrow.spec.datastores import DEFAULT_DATASTORES
+from windrow.spec.locations import absolute, parse_location
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.problems import did_you_mean, listed
 from windrow.spec.reading import Context, as_mapping, check_name

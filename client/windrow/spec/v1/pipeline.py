@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from windrow.spec.building import mapping, scalar
 from windrow.spec.names import NAME
-from windrow.spec.nodes import Mapping, Node, shown
+from windrow.spec.nodes import Mapping, Node, is_null, shown
 from windrow.spec.nodes import Sequence as ListNode
 from windrow.spec.reading import Context
 from windrow.spec.v1.arguments import joined
@@ -41,9 +41,12 @@ def translate(root: Node, sets: Sequence[str], context: Context) -> Node | None:
         if name not in TOP_KEYS:
             known = "a schedule is not carried out" if name == "Schedule" else "it is no key of v1"
             context.problems.warn(root.key_places[name], name, f"has no effect: {known}.")
-    if "pipeline" in root.entries:
-        return _pipeline(root.entries["pipeline"], context)
-    return _lone_config(root.entries["parallel_run_config"], sets, context)
+    key = next(name for name in TOP_KEYS if name in root.entries)
+    node = root.entries[key]
+    if is_null(node):
+        context.problems.error(node, key, "is empty; what it holds has to stand below it.")
+        return None
+    return _pipeline(node, context) if key == "pipeline" else _lone_config(node, sets, context)
 
 
 def _pipeline(node: Node, context: Context) -> Node | None:
