@@ -72,8 +72,8 @@ Since = Annotated[
     str,
     typer.Option(
         metavar="JOB",
-        help="Take over the results of an earlier job (last: of this file), and run only items that are new, have "
-        "changed, or have no result there.",
+        help="Take over the results of an earlier job (last: of this file), and run only what is new, and mini-batches "
+        "with an item that has changed or has no result there.",
     ),
 ]
 Output = Annotated[OutputForm, typer.Option("--output", "-o", help="json: one JSON document on standard output.")]

@@ -37,7 +37,7 @@ def read_columns(checks: ValueChecks, node: Node, key: str) -> ColumnChoice | No
         checks.error(node, key, f"needs names or a `pattern`, not {shown(node)}.")
         return None
     if checks.flag(values, key, "ignore_case"):
-        text = "has no effect, as in the vendor's reader; write (?i) at the beginning of the pattern."
+        text = "has no effect, as in Azure ML's reader; write (?i) at the beginning of the pattern."
         checks.warn(values["ignore_case"], f"{key}.ignore_case", text)
     invert = checks.flag(values, key, "invert")
     pattern = checks.text(values["pattern"], f"{key}.pattern")
