@@ -86,6 +86,13 @@ def test_files_by_folders(workspace: Workspace, notebook: Path) -> None:
     assert run.wait_for_completion(show_output=False) == "Finished"
     rows = rows_of(run, step, output, settings, notebook / "got")
     assert sorted(rows) == ["disco.wav,u2,disco,1", "piano.wav,u1,piano,2", "piano.wav,u1,piano,2"]
+    data = run.find_step_run(step.name)[0].get_output_data(output.name)
+    for overwrite, count, text in ((None, 0, "mine"), (False, 0, "mine"), (True, 1, "\n".join(rows) + "\n")):
+        path = notebook / "got" / data.path_on_datastore / "rows.txt"
+        path.write_text("mine")
+        assert data.download(str(notebook / "got"), overwrite=overwrite) == count
+        assert path.read_text() == text
+        assert sorted(path.parent.parent.iterdir()) == [path.parent]
     assert [one.id for one in Experiment(workspace, "sizes").get_runs()] == [run.id]
     with pytest.raises(NotFound, match="Its outputs: inferences"):
         run.find_step_run("sum-sizes")[0].get_output_data("other")
