@@ -136,6 +136,18 @@ def test_the_output_of_a_step_is_the_input_of_the_next(workspace: Workspace, not
     assert loaded.job.steps[0].outputs["last_rows"].path == str(notebook / "last")
 
 
+def test_outputs_of_one_name_in_a_datastore_are_folders_of_their_steps(workspace: Workspace, notebook: Path) -> None:
+    store = Datastore.register_folder(workspace, "lake", "lake")
+    data = Dataset.File.from_files("files").as_named_input("files")
+    steps = [
+        ParallelRunStep(name, config(), [data], PipelineData(f"{name}_scores", store, output_name="scores"))
+        for name in ("first", "last")
+    ]
+    assert [step.outputs["scores"].path for step in Pipeline(workspace, steps).load().job.steps] == [
+        f"{notebook}/lake/azureml/${{{{name}}}}/{name}/scores" for name in ("first", "last")
+    ]
+
+
 def test_a_pipeline_is_written_as_v2(workspace: Workspace, notebook: Path) -> None:
     table = Dataset.Tabular.from_delimited_files("table/data.csv").keep_columns(["x"]).take(1)
     step = ParallelRunStep(

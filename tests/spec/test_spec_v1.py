@@ -218,16 +218,35 @@ def test_a_table_is_told_by_its_mltable_file(workspace: Workspace) -> None:
     assert step.mini_batch_size == 10240
 
 
-def test_data_in_a_datastore_is_read_and_written_there(workspace: Workspace) -> None:
-    pipeline = PIPELINE.replace("{path: ./images}", "{datastore: lake, path_on_datastore: raw/2024}").replace(
-        "{destination: rows}", "{destination: rows, datastore: lake, bind_mode: upload}"
-    )
+def in_lake(workspace: Workspace, *outputs: str) -> LoadedJob:
+    """A pipeline with a step for each of these outputs, in a run that has the datastore `lake`."""
+    steps = [
+        f"Score{number}: {{type: ParallelRunStep, name: score{number}, parallel_run_config: config.yml, "
+        f"inputs: {{images: pictures}}, outputs: {{scores: {{{output}}}}}}}"
+        for number, output in enumerate(outputs, start=1)
+    ]
+    references = "data_references: {pictures: {datastore: lake, path_on_datastore: raw/2024}}"
     workspace.write("config.yml", CONFIG)
-    loaded = load_job(workspace.write("v1.yml", pipeline), datastores=["lake"])
-    step = effective(loaded).steps[0]
-    assert step.inputs["images"].path == "azureml://datastores/lake/paths/raw/2024"
-    assert step.outputs["scores"].path == "azureml://datastores/lake/paths/azureml/${{name}}/scores"
-    assert step.outputs["scores"].mode == "upload"
+    text = "\n    ".join([f"pipeline:\n  {references}\n  steps:", *steps])
+    return load_job(workspace.write("v1.yml", text), datastores=["lake"])
+
+
+def test_data_in_a_datastore_is_read_and_written_there(workspace: Workspace) -> None:
+    outputs = ("destination: s1, datastore: lake, bind_mode: upload", "destination: s2, datastore: lake")
+    first, second = effective(in_lake(workspace, *outputs)).steps
+    assert first.inputs["images"].path == "azureml://datastores/lake/paths/raw/2024"
+    assert first.outputs["scores"].path == "azureml://datastores/lake/paths/azureml/${{name}}/score1/scores"
+    assert first.outputs["scores"].mode == "upload"
+    assert second.outputs["scores"].path == "azureml://datastores/lake/paths/azureml/${{name}}/score2/scores"
+
+
+def test_two_outputs_in_one_place_are_told_by_their_keys(workspace: Workspace) -> None:
+    place = "datastore: lake, path_on_datastore: out"
+    with pytest.raises(JobFileError) as caught:
+        in_lake(workspace, f"destination: s1, {place}", f"destination: s2, {place}")
+    (problem,) = caught.value.problems
+    assert problem.key == "pipeline.steps.Score2.outputs.scores"
+    assert "is also the place of pipeline.steps.Score1.outputs.scores;" in problem.message
 
 
 def test_the_script_gets_what_v1_hands_on_and_it_asks_for(workspace: Workspace) -> None:

@@ -12,6 +12,7 @@ from windrow.ml.v1.stores import DEFAULT_NAME, DataReference
 from windrow.spec.building import from_plain, mapping, scalar
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Node, Place
+from windrow.spec.v1.data import default_place
 
 _NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
 
@@ -109,7 +110,8 @@ class Graph:
             if port.destination:
                 entry["path"] = port.destination
             elif store is not None and store.is_folder and (store.name != DEFAULT_NAME or port.path_on_datastore):
-                entry["path"] = store.place_of(port.path_on_datastore or f"azureml/${{{{name}}}}/{port.output_name}")
+                below = port.path_on_datastore or default_place(self._key(step), _name(port.output_name))
+                entry["path"] = store.place_of(below)
             elif store is not None:
                 entry["datastore"] = store.name
                 entry["path_on_datastore"] = port.path_on_datastore
