@@ -178,6 +178,62 @@ def test_a_config_is_saved_and_loaded(workspace: Workspace, notebook: Path) -> N
     assert (loaded.job.steps[0].mini_batch_size, loaded.job.steps[0].mini_batch_error_threshold) == (5, 3)
 
 
+CONDA = {"dependencies": ["python=3.11", {"pip": ["six"]}]}
+
+# What a ParallelRunConfig file in conf/ says, and what the environment of the config then is.
+LOADED_ENVIRONMENTS = {
+    "v2": (
+        "environment: {name: e, image: img, conda_file: {dependencies: [python=3.11, pip: [six]]}}",
+        {"name": "e", "python": CONDA, "docker": {"baseImage": "img"}},
+    ),
+    "snake case": (
+        "environment: {python: {conda_dependencies: {dependencies: [python=3.11, pip: [six]]}}, "
+        "environment_variables: {N: 1}}",
+        {"name": "environment", "python": CONDA, "environmentVariables": {"N": "1"}},
+    ),
+    "conda's file": (
+        "environment: {python: {condaDependenciesFile: own.yml}}",
+        {"name": "environment", "python": CONDA},
+    ),
+    "beside it": ("environment: environment.yml", {"name": "beside", "python": CONDA}),
+    "working folder": ("environment: envs/other.yml", {"name": "other", "python": CONDA}),
+    "folder": ("environment_dir_path: saved", {"name": "saved", "python": CONDA}),
+    "name": ("environment_name: known", {"name": "known", "python": CONDA}),
+    "name of v2": ("environment: azureml:known:3", {"name": "known", "python": CONDA}),
+}
+
+
+@pytest.mark.parametrize(("line", "expected"), LOADED_ENVIRONMENTS.values(), ids=LOADED_ENVIRONMENTS)
+def test_the_environment_of_a_loaded_config(
+    workspace: Workspace, notebook: Path, line: str, expected: dict[str, Any]
+) -> None:
+    conda = "dependencies: [python=3.11, pip: [six]]\n"
+    for name, text in {
+        "conf/own.yml": conda,
+        "conf/environment.yml": f"name: beside\npython: {{condaDependencies: {{{conda.strip()}}}}}\n",
+        "envs/other.yml": "name: other\nconda_file: conda.yml\n",
+        "envs/conda.yml": conda,
+        "conf/saved/azureml_environment.json": '{"name": "saved"}',
+        "conf/saved/conda_dependencies.yml": conda,
+    }.items():
+        (notebook / name).parent.mkdir(parents=True, exist_ok=True)
+        (notebook / name).write_text(text)
+    Environment.from_conda_specification("known", "conf/own.yml").register(workspace)
+    lines = ["entry_script: upper.py", "error_threshold: 0", "output_action: append_row", "compute_target: cpu", line]
+    (notebook / "conf" / "config.yml").write_text("\n  ".join(["parallel_run_config:", *lines]))
+    loaded = ParallelRunConfig.load_yaml(workspace, "conf/config.yml").to_plain()
+    python = {"userManagedDependencies": False, "condaDependencies": expected["python"]}
+    assert loaded["environment"] == {**expected, "python": python}
+    assert loaded["compute_target_name"] == "cpu"
+
+
+def test_what_is_wrong_with_a_config_to_load_is_told_with_its_file(workspace: Workspace, notebook: Path) -> None:
+    for text, line in (("name: x\n", 1), ("parallel_run_config:\n  environment: absent.yml\n", 2)):
+        (notebook / "config.yml").write_text(text)
+        with pytest.raises(JobFileError, match=rf"config\.yml:{line}:.*parallel_run_config"):
+            ParallelRunConfig.load_yaml(workspace, "config.yml")
+
+
 def test_a_wrong_config_is_refused_where_it_is_made(notebook: Path) -> None:
     with pytest.raises(JobFileError) as caught:
         config(error_threshold=-2, output_action="append", run_max_try=0)

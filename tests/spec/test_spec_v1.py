@@ -258,9 +258,14 @@ def test_the_script_gets_what_v1_hands_on_and_it_asks_for(workspace: Workspace) 
 
 
 def test_paths_start_at_their_file_or_else_at_the_pipelines(workspace: Workspace) -> None:
-    workspace.write("yaml/config.yml", CONFIG)
+    workspace.write("yaml/config.yml", with_lines(CONFIG, "environment: env.yml", 2))
+    workspace.write("env.yml", "conda_file: {dependencies: [pip, six]}\n")
     pipeline = PIPELINE.replace("config.yml", "yaml/config.yml")
-    assert load_v1(workspace, pipeline).code_folders == {"score": str(workspace.folder / "src")}
+    loaded = load_v1(workspace, pipeline)
+    assert loaded.code_folders == {"score": str(workspace.folder / "src")}
+    environment = loaded.job.steps[0].environment
+    assert environment is not None
+    assert "six" in environment.requirements
     workspace.write("yaml/src/score.py", "")
     assert load_v1(workspace, pipeline).code_folders == {"score": str(workspace.folder / "yaml" / "src")}
 

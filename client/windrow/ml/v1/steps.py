@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,10 +13,11 @@ from windrow.ml.v1.environment import Environment, RunConfiguration
 from windrow.ml.v1.named import NamedInput, PipelineParameter
 from windrow.spec.building import from_plain
 from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Source
+from windrow.spec.nodes import Source, source_label, to_plain
 from windrow.spec.problems import JobFileError
 from windrow.spec.reading import Context
-from windrow.spec.v1.run_config import read_run_config
+from windrow.spec.v1.environments import read_environment
+from windrow.spec.v1.run_config import read_config_file, read_run_config
 
 CONFIG_KEYS = (
     "mini_batch_size",
@@ -105,24 +107,22 @@ class ParallelRunConfig:
 
     @staticmethod
     def load_yaml(workspace: Any, path: str) -> ParallelRunConfig:
-        """From a ParallelRunConfig file. Raises windrow.spec.JobFileError, OSError."""
-        with open(path, encoding="utf-8") as file:
-            content = yaml.safe_load(file)
-        config = content.get("parallel_run_config") if isinstance(content, dict) else None
-        if not isinstance(config, dict):
-            raise ValueError(f"{path} is no file of a ParallelRunConfig: it has no key parallel_run_config.")
-        environment = config.get("environment")
-        if isinstance(environment, str):
-            with open(environment, encoding="utf-8") as file:
-                environment = yaml.safe_load(file)
-        if environment is None and config.get("environment_name"):
-            found = Environment.get(workspace, config["environment_name"])
-        else:
-            found = Environment.from_plain(environment or {})
+        """From a ParallelRunConfig file. Raises windrow.spec.JobFileError, OSError.
+
+        Paths of its environment start as in a job's file, others at the working folder, as in v1.
+        """
+        path, folder = os.path.abspath(path), os.getcwd()
+        context = Context(Source("job", source_label(path), os.path.dirname(path)), embedded=True)
+        config = read_config_file(path, context)
+        if config is None:
+            raise JobFileError(context.problems.errors)
+        environment = read_environment(config, "parallel_run_config", folder, context)
+        context.problems.raise_errors()
+        plain: Any = to_plain(config)
         return ParallelRunConfig(
-            environment=found,
-            compute_target=config.get("compute_target_name"),
-            **{key: config.get(key) for key in CONFIG_KEYS},
+            environment=Environment.from_written(environment, workspace),
+            compute_target=plain.get("compute_target_name") or plain.get("compute_target"),
+            **{key: plain.get(key) for key in CONFIG_KEYS},
         )
 
     def _check(self) -> None:
