@@ -136,6 +136,29 @@ def test_the_output_of_a_step_is_the_input_of_the_next(workspace: Workspace, not
     assert loaded.job.steps[0].outputs["last_rows"].path == str(notebook / "last")
 
 
+def test_no_step_is_lost_where_names_are_the_same(workspace: Workspace, notebook: Path) -> None:
+    (notebook / "src" / "prep.py").write_text("")
+    outputs = [PipelineData("files") for _ in range(3)]
+    steps = [
+        PythonScriptStep(
+            "prep.py", name=name, arguments=["--to", output, number], outputs=[output], source_directory="src"
+        )
+        for number, (name, output) in enumerate(zip((None, None, "prep py"), outputs, strict=True))
+    ]
+    data = [output.as_input(f"from{number}") for number, output in enumerate(outputs)]
+    reads = PythonScriptStep(
+        "prep.py", "reads", data, inputs=[*data, Dataset.File.from_files("files")], source_directory="src"
+    )
+    loaded = Pipeline(workspace, [reads, *steps]).load().job.steps
+    command = 'python prep.py --to "${{{{outputs.files}}}}" {}'
+    assert [(step.name, step.command) for step in loaded[1:]] == [
+        ("prep_py", command.format(0)),
+        ("prep_py_2", command.format(1)),
+        ("prep_py_3", command.format(2)),
+    ]
+    assert loaded[0].depends_on == ("prep_py", "prep_py_2", "prep_py_3")
+
+
 def test_outputs_of_one_name_in_a_datastore_are_folders_of_their_steps(workspace: Workspace, notebook: Path) -> None:
     store = Datastore.register_folder(workspace, "lake", "lake")
     data = Dataset.File.from_files("files").as_named_input("files")

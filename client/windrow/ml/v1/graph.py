@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from windrow.ml.v1.named import NamedInput, OutputFileDatasetConfig, PipelineData, PipelineParameter
-from windrow.ml.v1.steps import ParallelRunStep, PythonScriptStep, value_of
+from windrow.ml.v1.steps import NOT_IN_NAMES, ParallelRunStep, PythonScriptStep, step_key, value_of
 from windrow.ml.v1.stores import DEFAULT_NAME, DataReference
 from windrow.spec.building import from_plain, mapping, scalar
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Node, Place
 from windrow.spec.v1.data import default_place
-
-_NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
 
 
 class Graph:
@@ -28,14 +25,24 @@ class Graph:
         self._references: dict[str, Node | None] = {}
         self._referenced: dict[int, str] = {}
         self._parameters: dict[str, Node | None] = {}
-        self._outputs: dict[int, str] = {}
+        self._keys: dict[Any, str] = {}
+        """Of the steps."""
+        self._writers: dict[PipelineData, Any] = {}
+        """The steps of the outputs."""
+        self._destinations: dict[PipelineData, str] = {}
+        self._sources: set[str] = set()
+        """All names that a `source` may say: those of data references and destinations."""
         self._held: list[Any] = []
         """What `id` tells apart has to stay alive."""
 
     def tree(self, steps: Sequence[Any], *, description: str | None, compute: str | None) -> MappingNode:
         """The tree of the file."""
         ordered = _with_those_before(steps)
-        entries = {self._key(step): self._step(step) for step in ordered}
+        keys: set[str] = set()
+        for step in ordered:
+            self._keys[step] = _free(step_key(step.name), keys)
+            keys.add(self._keys[step])
+        entries = {self._keys[step]: self._step(step) for step in ordered}
         pipeline = {
             "description": scalar(description, self._place) if description else None,
             "default_compute": scalar(compute, self._place) if compute else None,
@@ -44,9 +51,6 @@ class Graph:
             "steps": mapping(entries, self._place),
         }
         return mapping({"pipeline": mapping(pipeline, self._place)}, self._place)
-
-    def _key(self, step: Any) -> str:
-        return _NOT_IN_NAMES.sub("_", step.name) or "step"
 
     def _step(self, step: Any) -> Node:
         inputs: dict[str, Any] = {}
@@ -63,7 +67,7 @@ class Graph:
         arguments = [self._argument(item, inputs, side, parameters, names, step) for item in step.arguments]
         place = step.place
         common = {
-            "name": step.name,
+            "name": step.name if step_key(step.name) == self._keys[step] else None,
             "arguments": arguments or None,
             "parameters": parameters or None,
             "inputs": inputs or None,
@@ -101,16 +105,14 @@ class Graph:
         ports += [item for item in step.arguments if isinstance(item, OutputFileDatasetConfig) and item not in ports]
         written: dict[str, Any] = {}
         for port in ports:
-            if self._outputs.get(id(port), step.name) != step.name:
+            if self._writers.setdefault(port, step) is not step:
                 continue  # of another step: this one reads it
-            self._outputs[id(port)] = step.name
-            self._held.append(port)
             store = port.datastore
-            entry: dict[str, Any] = {"destination": port.name, "bind_mode": port.output_mode}
+            entry: dict[str, Any] = {"destination": self._destination(port), "bind_mode": port.output_mode}
             if port.destination:
                 entry["path"] = port.destination
             elif store is not None and store.is_folder and (store.name != DEFAULT_NAME or port.path_on_datastore):
-                below = port.path_on_datastore or default_place(self._key(step), _name(port.output_name))
+                below = port.path_on_datastore or default_place(self._keys[step], _name(port.output_name))
                 entry["path"] = store.place_of(below)
             elif store is not None:
                 entry["datastore"] = store.name
@@ -122,11 +124,7 @@ class Graph:
     def _input(self, port: Any, inputs: dict[str, Any], *, taken: Mapping[str, Any] | None = None) -> str:
         """Adds an input; returns its name."""
         named = port if isinstance(port, NamedInput) else NamedInput(getattr(port, "name", None) or "dataset", port)
-        wanted = name = _name(named.name)
-        number = 1
-        while name in inputs or name in (taken or {}):
-            number += 1
-            name = f"{wanted}_{number}"
+        name = _free(_name(named.name), inputs, taken or ())
         mode = named.mode or getattr(port, "mode", None)
         entry = {"source": self._source(named.dataset, name), **({"bind_mode": mode} if mode else {})}
         inputs[name] = from_plain(entry, named.place)
@@ -135,7 +133,7 @@ class Graph:
     def _source(self, data: Any, name: str) -> str:
         """What an input's `source` says: a destination, a data reference or a parameter that is data."""
         if isinstance(data, PipelineData):
-            return data.name
+            return self._destination(data)
         if isinstance(data, NamedInput):
             return self._source(data.dataset, name)
         if isinstance(data, PipelineParameter):
@@ -147,10 +145,8 @@ class Graph:
         known = self._referenced.get(id(key))
         if known is not None:
             return known
-        name, number = _name(wanted), 1
-        while name in self._references:
-            number += 1
-            name = f"{_name(wanted)}_{number}"
+        name = _free(_name(wanted), self._sources)
+        self._sources.add(name)
         place = getattr(data, "place", self._place)
         if isinstance(data, DataReference):
             entry: dict[str, Any] = {"path": data.location}
@@ -165,6 +161,13 @@ class Graph:
         self._referenced[id(key)] = name
         self._held.append(key)
         return name
+
+    def _destination(self, port: PipelineData) -> str:
+        """What an output is called among all that a `source` may name."""
+        if port not in self._destinations:
+            name = self._destinations[port] = _free(port.name, self._sources)
+            self._sources.add(name)
+        return self._destinations[port]
 
     def _parameter(self, parameter: PipelineParameter) -> dict[str, str]:
         value = value_of(parameter, self._given)
@@ -185,7 +188,7 @@ class Graph:
             return f"parameter:{_name(item.name)}"
         if id(item) in names:
             return names[id(item)]
-        if isinstance(item, PipelineData) and self._outputs.get(id(item)) == step.name:
+        if isinstance(item, PipelineData) and self._writers.get(item) is step:
             return f"output:{_name(item.output_name)}"
         if isinstance(item, (PipelineData, NamedInput, DataReference)) or hasattr(item, "reference"):
             # Named only here: it is an input all the same.
@@ -210,4 +213,13 @@ def _with_those_before(steps: Sequence[Any]) -> list[Any]:
 
 
 def _name(text: str) -> str:
-    return _NOT_IN_NAMES.sub("_", text).strip("-") or "data"
+    return NOT_IN_NAMES.sub("_", text).strip("-") or "data"
+
+
+def _free(wanted: str, *taken: Collection[str]) -> str:
+    """A name that is not taken, numbered where it is."""
+    name, number = wanted, 1
+    while any(name in names for names in taken):
+        number += 1
+        name = f"{wanted}_{number}"
+    return name

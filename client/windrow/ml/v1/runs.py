@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import JobFailed, NotFound
+from windrow.ml.v1.steps import step_key
 
 if TYPE_CHECKING:
     from windrow.job import Job, Step
@@ -57,8 +58,8 @@ class PipelineRun:
         return [StepRun(self, step.name) for step in self._job().steps]
 
     def find_step_run(self, name: str) -> list[StepRun]:
-        """The step of that name, as a list."""
-        return [step for step in self.get_steps() if step.name == name]
+        """The step of that name, as a list; a further one of a name that is taken has a number: `prep_2`."""
+        return [step for step in self.get_steps() if step.name in (name, step_key(name))]
 
     def cancel(self) -> None:
         """Ask for its end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,9 @@ CONFIG_KEYS = (
     "append_row_file_name",
     "environment_variables",
 )
+
+
+NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
 
 
 class ParallelRunConfig:
@@ -193,6 +197,11 @@ class PythonScriptStep:
         self.place = calling_place()
 
 
+def step_key(name: str) -> str:
+    """What a step of that name is called in its job, where no other one is called so."""
+    return NOT_IN_NAMES.sub("_", name) or "step"
+
+
 def value_of(value: Any, parameters: Mapping[str, Any]) -> Any:
     """A setting, where it is a pipeline parameter its value."""
     if isinstance(value, PipelineParameter):
@@ -200,4 +209,12 @@ def value_of(value: Any, parameters: Mapping[str, Any]) -> Any:
     return value
 
 
-__all__ = ["NamedInput", "ParallelRunConfig", "ParallelRunStep", "PythonScriptStep", "value_of"]
+__all__ = [
+    "NOT_IN_NAMES",
+    "NamedInput",
+    "ParallelRunConfig",
+    "ParallelRunStep",
+    "PythonScriptStep",
+    "step_key",
+    "value_of",
+]
