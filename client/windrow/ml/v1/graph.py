@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from windrow.ml.v1.named import NamedInput, OutputFileDatasetConfig, PipelineData, PipelineParameter
-from windrow.ml.v1.steps import NOT_IN_NAMES, ParallelRunStep, PythonScriptStep, step_key, value_of
-from windrow.ml.v1.stores import DEFAULT_NAME, DataReference
+from windrow.errors import UsageError
+from windrow.ml.v1.named import NamedInput, PipelineData, PipelineParameter, data_behind
+from windrow.ml.v1.steps import NOT_IN_NAMES, ParallelRunStep, PipelineStep, PythonScriptStep, step_key, value_of
+from windrow.ml.v1.stores import DEFAULT_NAME, DataReference, Datastore
 from windrow.spec.building import from_plain, mapping, scalar
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Node, Place
@@ -17,32 +18,42 @@ from windrow.spec.v1.data import default_place
 class Graph:
     """Gathers data references, parameters and steps."""
 
-    def __init__(self, parameters: Mapping[str, Any], folder: str, place: Place) -> None:
-        """`parameters`: values given at submission; `folder`: for MLTable files."""
+    def __init__(
+        self,
+        parameters: Mapping[str, Any],
+        folder: str,
+        place: Place,
+        *,
+        datastore: Datastore | None = None,
+        source_directory: str | None = None,
+    ) -> None:
+        """`parameters`: values given at submission; `folder`: for MLTable files; `datastore`, `source_directory`: of
+        outputs and steps that name none."""
         self._given = parameters
         self._folder = folder
         self._place = place
+        self._datastore = datastore
+        self._source_directory = scalar(source_directory, place) if source_directory else None
         self._references: dict[str, Node | None] = {}
         self._referenced: dict[int, str] = {}
         self._parameters: dict[str, Node | None] = {}
         self._keys: dict[Any, str] = {}
         """Of the steps."""
-        self._writers: dict[PipelineData, Any] = {}
-        """The steps of the outputs."""
         self._destinations: dict[PipelineData, str] = {}
         self._sources: set[str] = set()
-        """All names that a `source` may say: those of data references and destinations."""
+        """All names that a `source` may say: those of data references, parameters and destinations."""
         self._held: list[Any] = []
         """What `id` tells apart has to stay alive."""
 
-    def tree(self, steps: Sequence[Any], *, description: str | None, compute: str | None) -> MappingNode:
+    def tree(self, steps: Sequence[PipelineStep], *, description: str | None, compute: str | None) -> MappingNode:
         """The tree of the file."""
-        ordered = _with_those_before(steps)
         keys: set[str] = set()
-        for step in ordered:
+        for step in steps:
+            named = (*step.arguments, *step.params.values())
+            self._sources.update(_name(item.name) for item in named if isinstance(item, PipelineParameter))
             self._keys[step] = _free(step_key(step.name), keys)
             keys.add(self._keys[step])
-        entries = {self._keys[step]: self._step(step) for step in ordered}
+        entries = {self._keys[step]: self._step(step) for step in steps}
         pipeline = {
             "description": scalar(description, self._place) if description else None,
             "default_compute": scalar(compute, self._place) if compute else None,
@@ -52,7 +63,7 @@ class Graph:
         }
         return mapping({"pipeline": mapping(pipeline, self._place)}, self._place)
 
-    def _step(self, step: Any) -> Node:
+    def _step(self, step: PipelineStep) -> Node:
         inputs: dict[str, Any] = {}
         side: dict[str, Any] = {}
         parameters: dict[str, Any] = {}
@@ -61,11 +72,14 @@ class Graph:
         for port in step.inputs:
             name = self._input(port, inputs)
             names[id(port)] = f"input:{name}"
-        for port in getattr(step, "side_inputs", ()):
+        for port in step.side_inputs:
             name = self._input(port, side, taken=inputs)
             names[id(port)] = f"side_input:{name}"
         arguments = [self._argument(item, inputs, side, parameters, names, step) for item in step.arguments]
-        place = step.place
+        waits = side if isinstance(step, ParallelRunStep) else inputs
+        for other in step.run_after_steps:
+            source = {"source": self._destination(other.outputs[0]), "bind_mode": "direct"}
+            waits[_free(f"after_{self._keys[other]}", inputs, side)] = from_plain(source, step.place)
         common = {
             "name": step.name if step_key(step.name) == self._keys[step] else None,
             "arguments": arguments or None,
@@ -76,16 +90,18 @@ class Graph:
         }
         if isinstance(step, ParallelRunStep):
             config = step.parallel_run_config
+            settings = {"source_directory": self._source_directory, **config.to_plain(self._given)}
             own = {
                 "type": "ParallelRunStep",
-                "parallel_run_config": from_plain(config.to_plain(self._given), config._place),
+                "parallel_run_config": from_plain(settings, config._place),
                 "side_inputs": side or None,
             }
         else:
+            assert isinstance(step, PythonScriptStep)
             own = {"type": "PythonScriptStep", **self._script(step, parameters)}
             common["parameters"] = parameters or None
         there = {key: value for key, value in {**own, **common}.items() if value is not None}
-        return from_plain(there, place)
+        return from_plain(there, step.place)
 
     def _script(self, step: PythonScriptStep, parameters: dict[str, Any]) -> dict[str, Any]:
         for name, value in step.params.items():
@@ -94,20 +110,22 @@ class Graph:
         target = step.compute_target or (run.target if run else None)
         return {
             "script_name": step.script_name,
-            "source_directory": step.source_directory,
+            "source_directory": step.source_directory or self._source_directory,
             "compute": None if target is None else str(getattr(target, "name", target)),
             "environment": run.environment.to_plain() if run else None,
         }
 
-    def _written(self, step: Any) -> dict[str, Any]:
-        """The step's outputs; those that only its arguments name, too."""
-        ports = [port for port in step.outputs if isinstance(port, PipelineData)]
-        ports += [item for item in step.arguments if isinstance(item, OutputFileDatasetConfig) and item not in ports]
+    def _written(self, step: PipelineStep) -> dict[str, Any]:
+        """The step's outputs. Raises UsageError for one that is another step's, too."""
         written: dict[str, Any] = {}
-        for port in ports:
-            if self._writers.setdefault(port, step) is not step:
-                continue  # of another step: this one reads it
-            store = port.datastore
+        for port in step.outputs:
+            if port.producer is not step:
+                other = port.producer.name if port.producer else ""
+                raise UsageError(
+                    f"The output {port.name} of the step {step.name} is also one of the step {other}. Make an output "
+                    "for each of the two; a step that reads it names it among its inputs."
+                )
+            store = port.datastore or self._datastore
             entry: dict[str, Any] = {"destination": self._destination(port), "bind_mode": port.output_mode}
             if port.destination:
                 entry["path"] = port.destination
@@ -181,15 +199,16 @@ class Graph:
         side: dict[str, Any],
         parameters: dict[str, Any],
         names: dict[int, str],
-        step: Any,
+        step: PipelineStep,
     ) -> Any:
         if isinstance(item, PipelineParameter):
             parameters[_name(item.name)] = self._parameter(item)
             return f"parameter:{_name(item.name)}"
         if id(item) in names:
             return names[id(item)]
-        if isinstance(item, PipelineData) and self._writers.get(item) is step:
-            return f"output:{_name(item.output_name)}"
+        data = data_behind(item)
+        if isinstance(data, PipelineData) and data.producer is step:
+            return f"output:{_name(data.output_name)}"
         if isinstance(item, (PipelineData, NamedInput, DataReference)) or hasattr(item, "reference"):
             # Named only here: it is an input all the same.
             if isinstance(step, ParallelRunStep):
@@ -199,17 +218,6 @@ class Graph:
             names[id(item)] = f"{mark}:{name}"
             return names[id(item)]
         return item
-
-
-def _with_those_before(steps: Sequence[Any]) -> list[Any]:
-    """All steps, nested lists opened."""
-    found: list[Any] = []
-    for step in steps:
-        if isinstance(step, (list, tuple)):
-            found += _with_those_before(step)
-        elif step not in found:
-            found.append(step)
-    return found
 
 
 def _name(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from windrow.ml.places import calling_place
 
 if TYPE_CHECKING:
+    from windrow.ml.v1.steps import PipelineStep
     from windrow.ml.v1.stores import Datastore
 
 
@@ -42,7 +43,8 @@ class PipelineData:
         self.path_on_datastore: str | None = None
         self.destination: str | None = None
         self.place = calling_place()
-        self.input_mode: str | None = None
+        self.producer: PipelineStep | None = None
+        """The step that writes it."""
 
     def as_dataset(self) -> Self:
         """Itself: files are files."""
@@ -120,6 +122,13 @@ class NamedInput:
         return NamedInput(self.name, self.dataset, "direct")
 
     as_hdfs = as_direct
+
+
+def data_behind(item: Any) -> Any:
+    """What is read or written, where it stands under the name of an input; else the thing itself."""
+    while isinstance(item, NamedInput):
+        item = item.dataset
+    return item
 
 
 def _plain_path(path: str) -> str:

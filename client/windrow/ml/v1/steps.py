@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
 
+from windrow.errors import UsageError
 from windrow.ml.places import calling_place
 from windrow.ml.v1.environment import Environment, RunConfiguration
-from windrow.ml.v1.named import NamedInput, PipelineParameter
+from windrow.ml.v1.named import NamedInput, OutputFileDatasetConfig, PipelineData, PipelineParameter, data_behind
 from windrow.spec.building import from_plain
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Source, source_label, to_plain
@@ -138,7 +139,76 @@ class ParallelRunConfig:
             raise JobFileError(context.problems.errors)
 
 
-class ParallelRunStep:
+class PipelineStep:
+    """A step: what it reads and writes, and what has to be done before it. Reference: parallel-job.md, section 1.5."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        inputs: Sequence[Any] | None,
+        side_inputs: Sequence[Any] | None,
+        outputs: Sequence[Any] | None,
+        arguments: Sequence[Any] | None,
+        params: Mapping[str, Any] | None,
+        allow_reuse: bool | None,
+    ) -> None:
+        """An OutputFileDatasetConfig that only `arguments` name is an output. Raises UsageError for other things among
+        `outputs`."""
+        self.name = name
+        self.inputs = list(inputs or ())
+        self.side_inputs = list(side_inputs or ())
+        self.arguments = list(arguments or ())
+        self.params = dict(params or {})
+        self.allow_reuse = allow_reuse
+        self.run_after_steps: list[PipelineStep] = []
+        self.place = calling_place()
+        read = [data_behind(item) for item in (*self.inputs, *self.side_inputs)]
+        written = [data_behind(item) for item in outputs or ()]
+        written += [item for item in self.arguments if isinstance(item, OutputFileDatasetConfig) and item not in read]
+        self.outputs: list[PipelineData] = []
+        for output in dict.fromkeys(written):
+            self._write(output)
+
+    def run_after(self, step: PipelineStep) -> None:
+        """Begin when another step is done, whatever it writes. As in v1, one without outputs gets one for that."""
+        if not step.outputs:
+            step._write(PipelineData("_run_after_output"))
+        self.run_after_steps.append(step)
+
+    @property
+    def before(self) -> list[PipelineStep]:
+        """The steps that have to be done before it: those whose outputs it reads, and those of `run_after`."""
+        data = map(data_behind, (*self.inputs, *self.side_inputs, *self.arguments))
+        producers = [item.producer for item in data if isinstance(item, PipelineData) and item.producer is not None]
+        return [step for step in dict.fromkeys([*producers, *self.run_after_steps]) if step is not self]
+
+    @property
+    def parameters(self) -> list[PipelineParameter]:
+        """The pipeline parameters that it names."""
+        named = (*self.inputs, *self.side_inputs, *self.arguments, *self.params.values(), *self._settings())
+        return [item for item in map(data_behind, named) if isinstance(item, PipelineParameter)]
+
+    def _settings(self) -> Iterable[Any]:
+        """What else may be a pipeline parameter."""
+        return ()
+
+    def _write(self, output: Any) -> None:
+        if not isinstance(output, PipelineData):
+            raise UsageError(
+                f"An output of the step {self.name} is {type(output).__name__}; allowed are PipelineData and "
+                "OutputFileDatasetConfig."
+            )
+        if any(other.output_name == output.output_name for other in self.outputs):
+            raise UsageError(
+                f"The step {self.name} has two outputs with the name {output.output_name}; rename one of the two."
+            )
+        # Of a cell that is run again it is the newest step that counts.
+        output.producer = self
+        self.outputs.append(output)
+
+
+class ParallelRunStep(PipelineStep):
     """A step that divides its inputs. Reference: parallel-job.md, section 1.5."""
 
     def __init__(
@@ -152,19 +222,23 @@ class ParallelRunStep:
         allow_reuse: bool | None = None,
     ) -> None:
         """`inputs`: what is divided; `arguments` may hold side inputs and pipeline parameters; `allow_reuse`: None is
-        not True, other than in Azure ML (docs/compatibility.md)."""
-        self.name = name
+        not True, other than in Azure ML (docs/compatibility.md). Raises UsageError."""
+        super().__init__(
+            name,
+            inputs=inputs,
+            side_inputs=side_inputs,
+            outputs=[output] if output is not None else None,
+            arguments=arguments,
+            params=None,
+            allow_reuse=allow_reuse,
+        )
         self.parallel_run_config = parallel_run_config
-        self.inputs = list(inputs or ())
-        self.outputs = [output] if output is not None else []
-        self.side_inputs = list(side_inputs or ())
-        self.arguments = list(arguments or ())
-        self.allow_reuse = allow_reuse
-        self.place = calling_place()
-        self.run_after_steps: list[Any] = []
+
+    def _settings(self) -> Iterable[Any]:
+        return (getattr(self.parallel_run_config, key) for key in CONFIG_KEYS)
 
 
-class PythonScriptStep:
+class PythonScriptStep(PipelineStep):
     """A step that runs a script once. Reference: parallel-job.md, section 1.4."""
 
     def __init__(
@@ -174,7 +248,7 @@ class PythonScriptStep:
         arguments: Sequence[Any] | None = None,
         compute_target: Any = None,
         runconfig: RunConfiguration | None = None,
-        runconfig_pipeline_params: Any = None,
+        runconfig_pipeline_params: Mapping[str, Any] | None = None,
         inputs: Sequence[Any] | None = None,
         outputs: Sequence[Any] | None = None,
         params: Mapping[str, Any] | None = None,
@@ -183,18 +257,25 @@ class PythonScriptStep:
         version: str | None = None,
         hash_paths: Any = None,
     ) -> None:
-        """`arguments` may hold inputs, outputs and pipeline parameters."""
+        """`arguments` may hold inputs, outputs and pipeline parameters; `runconfig_pipeline_params` have no effect.
+        Raises UsageError."""
+        super().__init__(
+            name or script_name,
+            inputs=inputs,
+            side_inputs=None,
+            outputs=outputs,
+            arguments=arguments,
+            params=params,
+            allow_reuse=allow_reuse,
+        )
         self.script_name = script_name
-        self.name = name or script_name
-        self.arguments = list(arguments or ())
         self.compute_target = compute_target
         self.runconfig = runconfig
-        self.inputs = list(inputs or ())
-        self.outputs = list(outputs or ())
-        self.params = dict(params or {})
+        self.runconfig_pipeline_params = dict(runconfig_pipeline_params or {})
         self.source_directory = source_directory
-        self.allow_reuse = allow_reuse
-        self.place = calling_place()
+
+    def _settings(self) -> Iterable[Any]:
+        return self.runconfig_pipeline_params.values()
 
 
 def step_key(name: str) -> str:
