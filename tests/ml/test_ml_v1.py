@@ -157,6 +157,20 @@ def test_the_environment_of_a_loaded_config(
     assert loaded["compute_target_name"] == "cpu"
 
 
+def test_a_clone_of_an_environment_is_changed_by_itself() -> None:
+    first = Environment("first")
+    first.python.conda_dependencies.add_pip_package("a")
+    first.docker.base_image = "img"
+    first.environment_variables["A"] = "a"
+    before = first.to_plain()
+    clone = first.clone("clone")
+    assert clone.to_plain() == {**before, "name": "clone"}
+    clone.python.conda_dependencies.add_pip_package("b")
+    clone.docker.base_image = "other"
+    clone.environment_variables["A"] = "b"
+    assert first.to_plain() == before
+
+
 def test_what_is_wrong_with_a_config_to_load_is_told_with_its_file(workspace: Workspace, notebook: Path) -> None:
     for text, line in (("name: x\n", 1), ("parallel_run_config:\n  environment: absent.yml\n", 2)):
         (notebook / "config.yml").write_text(text)

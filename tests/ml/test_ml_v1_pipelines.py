@@ -137,6 +137,37 @@ def test_outputs_of_one_name_in_a_datastore_are_folders_of_their_steps(workspace
     ]
 
 
+def test_placeholders_of_a_place_stand_for_the_step_and_the_output(workspace: Workspace, notebook: Path) -> None:
+    store = Datastore.register_folder(workspace, "lake", "lake")
+    place = (store, "out/{run-id}/{output-name}")
+    outputs = [OutputFileDatasetConfig(name, destination=place) for name in ("left", "right", "left")]
+    outputs.append(OutputFileDatasetConfig("right", destination=(store,)).as_upload())
+    prep = script(notebook, "prep.py")
+    first = PythonScriptStep(prep, "first", outputs[:2], source_directory="src")
+    last = PythonScriptStep(prep, "last", outputs[2:], source_directory="src")
+    steps = Pipeline(workspace, [first, last]).load().job.steps
+    assert [(step.name, name, output.path, output.mode) for step in steps for name, output in step.outputs.items()] == [
+        ("first", "left", f"{notebook}/lake/out/${{{{name}}}}/first/left", "rw_mount"),
+        ("first", "right", f"{notebook}/lake/out/${{{{name}}}}/first/right", "rw_mount"),
+        ("last", "left", f"{notebook}/lake/out/${{{{name}}}}/last/left", "rw_mount"),
+        ("last", "right", f"{notebook}/lake/azureml/${{{{name}}}}/last/right", "upload"),
+    ]
+
+
+def test_how_an_output_is_read(workspace: Workspace, notebook: Path) -> None:
+    prep, out = script(notebook, "prep.py"), PipelineData("out").as_dataset()
+    PythonScriptStep(prep, "first", ["--to", out], outputs=[out.as_mount()], source_directory="src")
+    modes: dict[str, str] = {}
+    for read in (out, out.as_mount("m"), out.as_download("d"), out.as_direct(), out.as_download().as_named_input("n")):
+        reads = PythonScriptStep(prep, "reads", ["--from", out], inputs=[read], source_directory="src")
+        (step, first) = Pipeline(workspace, [reads]).load().job.steps
+        ((name, given),) = step.inputs.items()
+        assert step.command == f'python prep.py --from "${{{{inputs.{name}}}}}"'
+        assert first.command == 'python prep.py --to "${{outputs.out}}"'
+        modes[f"{name} {len(modes)}"] = given.mode
+    assert modes == {"out 0": "ro_mount", "m 1": "ro_mount", "d 2": "download", "out 3": "direct", "n 4": "download"}
+
+
 def test_a_pipeline_is_written_as_v2(workspace: Workspace, notebook: Path) -> None:
     table = Dataset.Tabular.from_delimited_files("table/data.csv").keep_columns(["x"]).take(1)
     step = ParallelRunStep(
@@ -177,6 +208,8 @@ def test_a_script_step_becomes_a_command(workspace: Workspace) -> None:
     made = OutputFileDatasetConfig("made")
     run = RunConfiguration()
     run.environment.docker.base_image = "img"
+    run.environment.environment_variables = {"A": "a", "B": "b"}
+    run.environment_variables = {"B": "c"}
     step = PythonScriptStep(
         script_name="prep.py",
         name="Prepare data",
@@ -198,7 +231,7 @@ def test_a_script_step_becomes_a_command(workspace: Workspace) -> None:
             "code": "src",
             "command": 'python prep.py --in "${{inputs.files}}" --out "${{outputs.made}}" 3',
             "environment": {"name": "environment", "image": "img"},
-            "environment_variables": {"AML_PARAMETER_n": "${{inputs.n}}"},
+            "environment_variables": {"A": "a", "B": "c", "AML_PARAMETER_n": "${{inputs.n}}"},
             "compute": "cpu",
             "inputs": {
                 "files": {"path": "${{parent.inputs.files}}", "mode": "ro_mount"},

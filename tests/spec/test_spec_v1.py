@@ -114,6 +114,11 @@ ENVIRONMENTS = {
         "environment_variables: {A: b}",
         "environment: {name: e, image: img, conda_file: {dependencies: [pip, six]}}",
     ),
+    "variables": (
+        "environment: {name: e, environmentVariables: {A: b, C: d}}\nenvironment_variables: {A: x}",
+        "environment_variables: {A: x, C: d}",
+        "environment: {name: e}",
+    ),
     "file": ("environment: env.yml", "", "environment: {name: e, image: img}"),
     "name": ("environment_name: known", "", "environment: azureml:known@latest"),
     "folder": (
@@ -349,7 +354,11 @@ def test_a_script_step_is_a_command_step(workspace: Workspace, tmp_path: Path) -
             clean: {destination: cleaned}
           allow_reuse: false
     """
-    workspace.write("default.runconfig", "target: cpu\nenvironment: {docker: {baseImage: img}}\n")
+    workspace.write(
+        "default.runconfig",
+        "target: cpu\nenvironmentVariables: {B: 1}\n"
+        "environment: {docker: {baseImage: img}, environmentVariables: {A: a, B: b}}\n",
+    )
     path = workspace.write("v1.yml", pipeline)
     context = Context(Source("job", "v1.yml", str(tmp_path)), embedded=True)
     root = read_yaml(path, "job", context.problems)
@@ -365,7 +374,7 @@ def test_a_script_step_is_a_command_step(workspace: Workspace, tmp_path: Path) -
             "code": "src",
             "command": 'python prep.py --to "${{outputs.clean}}" \'a "b"\' n=parameter:n "${{inputs.n}}"',
             "environment": {"image": "img"},
-            "environment_variables": {"AML_PARAMETER_n": "${{inputs.n}}"},
+            "environment_variables": {"A": "a", "B": 1, "AML_PARAMETER_n": "${{inputs.n}}"},
             "compute": "cpu",
             "inputs": {"n": 3},
             "outputs": {"clean": {"type": "uri_folder"}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -176,9 +177,8 @@ class Environment:
 
     def clone(self, new_name: str) -> Environment:
         """A copy of another name."""
-        made = Environment(new_name)
-        made.python, made.docker = self.python, self.docker
-        made.environment_variables = dict(self.environment_variables)
+        made = copy.deepcopy(self)
+        made.name, made.version = new_name, None
         return made
 
     def to_plain(self) -> dict[str, Any]:

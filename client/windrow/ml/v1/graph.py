@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from windrow.errors import UsageError
-from windrow.ml.v1.named import NamedInput, PipelineData, PipelineParameter, data_behind
+from windrow.ml.v1.named import NamedInput, Output, PipelineParameter, data_behind
 from windrow.ml.v1.steps import NOT_IN_NAMES, ParallelRunStep, PipelineStep, PythonScriptStep, step_key, value_of
 from windrow.ml.v1.stores import DEFAULT_NAME, DataReference, Datastore
 from windrow.spec.building import from_plain, mapping, scalar
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Node, Place
-from windrow.spec.v1.data import default_place
+from windrow.spec.v1.data import default_place, run_id
 
 
 class Graph:
@@ -39,7 +39,7 @@ class Graph:
         self._parameters: dict[str, Node | None] = {}
         self._keys: dict[Any, str] = {}
         """Of the steps."""
-        self._destinations: dict[PipelineData, str] = {}
+        self._destinations: dict[Output, str] = {}
         self._sources: set[str] = set()
         """All names that a `source` may say: those of data references, parameters and destinations."""
         self._held: list[Any] = []
@@ -72,9 +72,11 @@ class Graph:
         for port in step.inputs:
             name = self._input(port, inputs)
             names[id(port)] = f"input:{name}"
+            names.setdefault(id(data_behind(port)), names[id(port)])
         for port in step.side_inputs:
             name = self._input(port, side, taken=inputs)
             names[id(port)] = f"side_input:{name}"
+            names.setdefault(id(data_behind(port)), names[id(port)])
         arguments = [self._argument(item, inputs, side, parameters, names, step) for item in step.arguments]
         waits = side if isinstance(step, ParallelRunStep) else inputs
         for other in step.run_after_steps:
@@ -107,12 +109,15 @@ class Graph:
         for name, value in step.params.items():
             parameters[name] = self._parameter(value) if isinstance(value, PipelineParameter) else value
         run = step.runconfig
+        environment = run.environment.to_plain() if run else None
+        if run and environment is not None and run.environment_variables:
+            environment["environmentVariables"] = {**run.environment.environment_variables, **run.environment_variables}
         target = step.compute_target or (run.target if run else None)
         return {
             "script_name": step.script_name,
             "source_directory": step.source_directory or self._source_directory,
             "compute": None if target is None else str(getattr(target, "name", target)),
-            "environment": run.environment.to_plain() if run else None,
+            "environment": environment,
         }
 
     def _written(self, step: PipelineStep) -> dict[str, Any]:
@@ -125,18 +130,21 @@ class Graph:
                     f"The output {port.name} of the step {step.name} is also one of the step {other}. Make an output "
                     "for each of the two; a step that reads it names it among its inputs."
                 )
+            name, key = _name(port.output_name), self._keys[step]
+            below = port.path_on_datastore
+            if below:
+                below = below.replace("{run-id}", run_id(key)).replace("{output-name}", name)
             store = port.datastore or self._datastore
             entry: dict[str, Any] = {"destination": self._destination(port), "bind_mode": port.output_mode}
             if port.destination:
                 entry["path"] = port.destination
-            elif store is not None and store.is_folder and (store.name != DEFAULT_NAME or port.path_on_datastore):
-                below = port.path_on_datastore or default_place(self._keys[step], _name(port.output_name))
-                entry["path"] = store.place_of(below)
+            elif store is not None and store.is_folder and (store.name != DEFAULT_NAME or below):
+                entry["path"] = store.place_of(below or default_place(key, name))
             elif store is not None:
                 entry["datastore"] = store.name
-                entry["path_on_datastore"] = port.path_on_datastore
-            there = {key: value for key, value in entry.items() if value is not None}
-            written[_name(port.output_name)] = from_plain(there, port.place)
+                entry["path_on_datastore"] = below
+            there = {setting: value for setting, value in entry.items() if value is not None}
+            written[name] = from_plain(there, port.place)
         return written
 
     def _input(self, port: Any, inputs: dict[str, Any], *, taken: Mapping[str, Any] | None = None) -> str:
@@ -150,7 +158,7 @@ class Graph:
 
     def _source(self, data: Any, name: str) -> str:
         """What an input's `source` says: a destination, a data reference or a parameter that is data."""
-        if isinstance(data, PipelineData):
+        if isinstance(data, Output):
             return self._destination(data)
         if isinstance(data, NamedInput):
             return self._source(data.dataset, name)
@@ -180,7 +188,7 @@ class Graph:
         self._held.append(key)
         return name
 
-    def _destination(self, port: PipelineData) -> str:
+    def _destination(self, port: Output) -> str:
         """What an output is called among all that a `source` may name."""
         if port not in self._destinations:
             name = self._destinations[port] = _free(port.name, self._sources)
@@ -207,9 +215,9 @@ class Graph:
         if id(item) in names:
             return names[id(item)]
         data = data_behind(item)
-        if isinstance(data, PipelineData) and data.producer is step:
+        if isinstance(data, Output) and data.producer is step:
             return f"output:{_name(data.output_name)}"
-        if isinstance(item, (PipelineData, NamedInput, DataReference)) or hasattr(item, "reference"):
+        if isinstance(item, (Output, NamedInput, DataReference)) or hasattr(item, "reference"):
             # Named only here: it is an input all the same.
             if isinstance(step, ParallelRunStep):
                 name, mark = self._input(item, side, taken=inputs), "side_input"

@@ -11,7 +11,7 @@ from windrow.ml.contexts import OpenRegistry, context_of
 from windrow.ml.dumping import to_yaml
 from windrow.ml.places import calling_file, calling_place
 from windrow.ml.v1.graph import Graph
-from windrow.ml.v1.named import PipelineData
+from windrow.ml.v1.named import Output
 from windrow.ml.v1.runs import PipelineRun
 from windrow.ml.v1.steps import PipelineStep
 from windrow.spec.building import from_plain, mapping, scalar
@@ -148,13 +148,13 @@ class Pipeline:
 def _opened(steps: Sequence[Any]) -> Iterator[PipelineStep]:
     """Steps out of lists of lists. Raises UsageError."""
     for item in steps:
-        step = item.producer if isinstance(item, PipelineData) else item
+        step = item.producer if isinstance(item, Output) else item
         if isinstance(step, (list, tuple)):
             yield from _opened(step)
         elif isinstance(step, PipelineStep):
             yield step
         else:
-            what = f"{item.name}, which no step writes" if isinstance(item, PipelineData) else type(item).__name__
+            what = f"{item.name}, which no step writes" if isinstance(item, Output) else type(item).__name__
             raise UsageError(
                 f"Among the steps of a pipeline is {what}; allowed are ParallelRunStep, PythonScriptStep, outputs of "
                 "them, and lists."

@@ -12,7 +12,14 @@ import yaml
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
 from windrow.ml.v1.environment import Environment, RunConfiguration
-from windrow.ml.v1.named import NamedInput, OutputFileDatasetConfig, PipelineData, PipelineParameter, data_behind
+from windrow.ml.v1.named import (
+    NamedInput,
+    Output,
+    OutputFileDatasetConfig,
+    PipelineData,
+    PipelineParameter,
+    data_behind,
+)
 from windrow.spec.building import from_plain
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Source, source_label, to_plain
@@ -166,7 +173,7 @@ class PipelineStep:
         read = [data_behind(item) for item in (*self.inputs, *self.side_inputs)]
         written = [data_behind(item) for item in outputs or ()]
         written += [item for item in self.arguments if isinstance(item, OutputFileDatasetConfig) and item not in read]
-        self.outputs: list[PipelineData] = []
+        self.outputs: list[Output] = []
         for output in dict.fromkeys(written):
             self._write(output)
 
@@ -180,7 +187,7 @@ class PipelineStep:
     def before(self) -> list[PipelineStep]:
         """The steps that have to be done before it: those whose outputs it reads, and those of `run_after`."""
         data = map(data_behind, (*self.inputs, *self.side_inputs, *self.arguments))
-        producers = [item.producer for item in data if isinstance(item, PipelineData) and item.producer is not None]
+        producers = [item.producer for item in data if isinstance(item, Output) and item.producer is not None]
         return [step for step in dict.fromkeys([*producers, *self.run_after_steps]) if step is not self]
 
     @property
@@ -194,7 +201,7 @@ class PipelineStep:
         return ()
 
     def _write(self, output: Any) -> None:
-        if not isinstance(output, PipelineData):
+        if not isinstance(output, Output):
             raise UsageError(
                 f"An output of the step {self.name} is {type(output).__name__}; allowed are PipelineData and "
                 "OutputFileDatasetConfig."

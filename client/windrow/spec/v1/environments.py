@@ -40,6 +40,13 @@ def read_environment(config: Mapping, key: str, folder: str, context: Context) -
     return Environment()
 
 
+def merged_variables(environment: Environment, own: Node | None) -> Node | None:
+    """The variables of an environment with those of the configuration that names it, which win."""
+    if environment.variables is not None and isinstance(own, Mapping):
+        return mapping({**environment.variables.entries, **own.entries}, own.place)
+    return environment.variables if own is None else own
+
+
 def _inline_or_file(node: Node, key: str, folder: str, context: Context) -> Environment:
     if isinstance(node, Mapping):
         return _translated(node, folder)

@@ -11,7 +11,7 @@ from windrow.spec.names import ROWS_FILE_NAME_REFUSED, is_rows_file_name
 from windrow.spec.nodes import Mapping, Node, Scalar, read_yaml, shown
 from windrow.spec.nodes import Sequence as ListNode
 from windrow.spec.reading import Context
-from windrow.spec.v1.environments import read_environment
+from windrow.spec.v1.environments import merged_variables, read_environment
 from windrow.spec.v1.reading import checked, entry, found_from, read_mapping, text_of
 from windrow.spec.v1.schema import RUN_CONFIG
 
@@ -87,7 +87,7 @@ def read_run_config(config: Mapping, key: str, folder: str, context: Context) ->
         config, "compute_target", key, context
     )
     environment = read_environment(config, key, folder, context)
-    entries["environment_variables"] = entry(config, "environment_variables") or environment.variables
+    entries["environment_variables"] = merged_variables(environment, entry(config, "environment_variables"))
     code, script = code_and_script(config, "entry_script", key, folder, context)
     task: dict[str, Node | None] = {
         "type": scalar("run_function", config.place),

@@ -11,10 +11,10 @@ from windrow.spec.building import mapping, scalar, sequence
 from windrow.spec.locations import absolute
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, read_yaml, shown
 from windrow.spec.problems import did_you_mean
-from windrow.spec.reading import Context
+from windrow.spec.reading import Context, as_mapping
 from windrow.spec.v1.arguments import Names, check_parallel_arguments, joined, read_arguments, shell_quote
 from windrow.spec.v1.data import Sources
-from windrow.spec.v1.environments import Environment, read_environment
+from windrow.spec.v1.environments import Environment, merged_variables, read_environment
 from windrow.spec.v1.reading import checked, entry, read_mapping, text_of
 from windrow.spec.v1.run_config import NO_CONFIG, RunConfig, code_and_script, read_config_file, read_run_config
 from windrow.spec.v1.schema import PARALLEL_STEP, SCRIPT_STEP
@@ -246,7 +246,9 @@ def _run_configuration(node: Mapping, key: str, context: Context) -> tuple[Envir
         isinstance(target, Scalar) and not is_null(target) and target.text.strip() not in ("", "local", "amlcompute")
     )
     environment = read_environment(root, "", written.place.source.folder, context)
-    return environment, target if named and isinstance(target, Scalar) else None
+    own = entry(root, "environmentVariables") or entry(root, "environment_variables")
+    variables = as_mapping(merged_variables(environment, own), "environmentVariables", context)
+    return environment._replace(variables=variables), target if named and isinstance(target, Scalar) else None
 
 
 def _names(node: Mapping, outputs: dict[str, Node]) -> Names:
