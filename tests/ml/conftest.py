@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from windrow.ml.v1.core import Workspace
 
 SCORE = """\
 import argparse, os
@@ -51,3 +53,11 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WINDROW_MASTER", raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def workspace(notebook: Path) -> Iterator[Workspace]:
+    """That of a v1 notebook."""
+    space = Workspace.from_config(slots=1)
+    yield space
+    space.close()

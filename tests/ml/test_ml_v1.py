@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from v1_notebooks import config, rows_of
 from windrow.errors import NotFound, UsageError
 from windrow.ml.v1.core import VERSION, Dataset, Environment, Experiment, Model, Workspace
 from windrow.ml.v1.core.compute import AmlCompute, ComputeTarget
 from windrow.ml.v1.core.datastore import Datastore
-from windrow.ml.v1.core.runconfig import DEFAULT_CPU_IMAGE, CondaDependencies, RunConfiguration
-from windrow.ml.v1.data import OutputFileDatasetConfig
 from windrow.ml.v1.data.dataset_consumption_config import DatasetConsumptionConfig
 from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParameter
-from windrow.ml.v1.pipeline.steps import ParallelRunConfig, ParallelRunStep, PythonScriptStep
+from windrow.ml.v1.pipeline.steps import ParallelRunConfig, ParallelRunStep
 from windrow.spec import JobFileError, load_job
 
 pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.operations.jobs.JobWarning")
@@ -29,37 +27,6 @@ def run(mini_batch, context):
     keys = context.partition_key_value
     return [f"{os.path.basename(name)},{keys['user']},{keys['genre']},{len(mini_batch)}" for name in mini_batch]
 """
-
-
-@pytest.fixture
-def workspace(notebook: Path) -> Iterator[Workspace]:
-    space = Workspace.from_config(slots=1)
-    yield space
-    space.close()
-
-
-def config(**settings: Any) -> ParallelRunConfig:
-    environment = Environment(name="batch")
-    environment.python.conda_dependencies = CondaDependencies.create()  # nothing that would have to be built
-    environment.docker.base_image = DEFAULT_CPU_IMAGE
-    given: dict[str, Any] = {
-        "source_directory": "src",
-        "entry_script": "upper.py",
-        "error_threshold": 0,
-        "output_action": "append_row",
-        "append_row_file_name": "rows.txt",
-        "environment": environment,
-        "compute_target": AmlCompute(None, "cpu"),
-        "node_count": 1,
-    }
-    return ParallelRunConfig(**{**given, **settings})
-
-
-def rows_of(run: Any, step: Any, output: Any, settings: ParallelRunConfig, folder: Path) -> list[str]:
-    """As the notebooks fetch them."""
-    data = run.find_step_run(step.name)[0].get_output_data(output.name)
-    assert data.download(local_path=str(folder)) == 1
-    return (folder / data.path_on_datastore / str(settings.append_row_file_name)).read_text().splitlines()
 
 
 def test_files_by_folders(workspace: Workspace, notebook: Path) -> None:
@@ -86,6 +53,13 @@ def test_files_by_folders(workspace: Workspace, notebook: Path) -> None:
     assert run.wait_for_completion(show_output=False) == "Finished"
     rows = rows_of(run, step, output, settings, notebook / "got")
     assert sorted(rows) == ["disco.wav,u2,disco,1", "piano.wav,u1,piano,2", "piano.wav,u1,piano,2"]
+    data = run.find_step_run(step.name)[0].get_output_data(output.name)
+    for overwrite, count, text in ((None, 0, "mine"), (False, 0, "mine"), (True, 1, "\n".join(rows) + "\n")):
+        path = notebook / "got" / data.path_on_datastore / "rows.txt"
+        path.write_text("mine")
+        assert data.download(str(notebook / "got"), overwrite=overwrite) == count
+        assert path.read_text() == text
+        assert sorted(path.parent.parent.iterdir()) == [path.parent]
     assert [one.id for one in Experiment(workspace, "sizes").get_runs()] == [run.id]
     with pytest.raises(NotFound, match="Its outputs: inferences"):
         run.find_step_run("sum-sizes")[0].get_output_data("other")
@@ -119,31 +93,6 @@ def test_parameters_change_a_second_submission(workspace: Workspace, notebook: P
     assert rows_of(again, step, output, settings, notebook / "two") == ["d.txt m1 9"]
 
 
-def test_the_output_of_a_step_is_the_input_of_the_next(workspace: Workspace, notebook: Path) -> None:
-    first_rows, last_rows = PipelineData("first_rows"), OutputFileDatasetConfig("last_rows", destination="./last")
-    settings = config()
-    first = ParallelRunStep("first", settings, [Dataset.File.from_files("files").as_named_input("files")], first_rows)
-    last = ParallelRunStep("last", settings, [first_rows.as_dataset()], last_rows)
-    loaded = Pipeline(workspace, [last, [first]]).load()
-    assert [(step.name, step.depends_on) for step in loaded.job.steps] == [("last", ("first",)), ("first", ())]
-    assert loaded.job.steps[0].outputs["last_rows"].path == str(notebook / "last")
-
-
-def test_a_pipeline_is_written_as_v2(workspace: Workspace, notebook: Path) -> None:
-    table = Dataset.Tabular.from_delimited_files("table/data.csv").keep_columns(["x"]).take(1)
-    step = ParallelRunStep(
-        "one-table", config(mini_batch_size="10kb"), [table.as_named_input("rows")], PipelineData("out")
-    )
-    pipeline = Pipeline(workspace, steps=[step])
-    assert pipeline.validate() == []
-    path = notebook / "job.yml"
-    path.write_text(pipeline.to_yaml())
-    assert load_job(path).job.run_digest == pipeline.load().job.run_digest
-    assert table.to_pandas_dataframe is not None
-    with pytest.raises(UsageError, match="further steps: keep_columns, take"):
-        table.to_pandas_dataframe()
-
-
 def test_a_config_is_saved_and_loaded(workspace: Workspace, notebook: Path) -> None:
     settings = config(
         mini_batch_size=PipelineParameter("size", "5"),
@@ -159,6 +108,76 @@ def test_a_config_is_saved_and_loaded(workspace: Workspace, notebook: Path) -> N
     assert (loaded.job.steps[0].mini_batch_size, loaded.job.steps[0].mini_batch_error_threshold) == (5, 3)
 
 
+CONDA = {"dependencies": ["python=3.11", {"pip": ["six"]}]}
+
+# What a ParallelRunConfig file in conf/ says, and what the environment of the config then is.
+LOADED_ENVIRONMENTS = {
+    "v2": (
+        "environment: {name: e, image: img, conda_file: {dependencies: [python=3.11, pip: [six]]}}",
+        {"name": "e", "python": CONDA, "docker": {"baseImage": "img"}},
+    ),
+    "snake case": (
+        "environment: {python: {conda_dependencies: {dependencies: [python=3.11, pip: [six]]}}, "
+        "environment_variables: {N: 1}}",
+        {"name": "environment", "python": CONDA, "environmentVariables": {"N": "1"}},
+    ),
+    "conda's file": (
+        "environment: {python: {condaDependenciesFile: own.yml}}",
+        {"name": "environment", "python": CONDA},
+    ),
+    "beside it": ("environment: environment.yml", {"name": "beside", "python": CONDA}),
+    "working folder": ("environment: envs/other.yml", {"name": "other", "python": CONDA}),
+    "folder": ("environment_dir_path: saved", {"name": "saved", "python": CONDA}),
+    "name": ("environment_name: known", {"name": "known", "python": CONDA}),
+    "name of v2": ("environment: azureml:known:3", {"name": "known", "python": CONDA}),
+}
+
+
+@pytest.mark.parametrize(("line", "expected"), LOADED_ENVIRONMENTS.values(), ids=LOADED_ENVIRONMENTS)
+def test_the_environment_of_a_loaded_config(
+    workspace: Workspace, notebook: Path, line: str, expected: dict[str, Any]
+) -> None:
+    conda = "dependencies: [python=3.11, pip: [six]]\n"
+    for name, text in {
+        "conf/own.yml": conda,
+        "conf/environment.yml": f"name: beside\npython: {{condaDependencies: {{{conda.strip()}}}}}\n",
+        "envs/other.yml": "name: other\nconda_file: conda.yml\n",
+        "envs/conda.yml": conda,
+        "conf/saved/azureml_environment.json": '{"name": "saved"}',
+        "conf/saved/conda_dependencies.yml": conda,
+    }.items():
+        (notebook / name).parent.mkdir(parents=True, exist_ok=True)
+        (notebook / name).write_text(text)
+    Environment.from_conda_specification("known", "conf/own.yml").register(workspace)
+    lines = ["entry_script: upper.py", "error_threshold: 0", "output_action: append_row", "compute_target: cpu", line]
+    (notebook / "conf" / "config.yml").write_text("\n  ".join(["parallel_run_config:", *lines]))
+    loaded = ParallelRunConfig.load_yaml(workspace, "conf/config.yml").to_plain()
+    python = {"userManagedDependencies": False, "condaDependencies": expected["python"]}
+    assert loaded["environment"] == {**expected, "python": python}
+    assert loaded["compute_target_name"] == "cpu"
+
+
+def test_a_clone_of_an_environment_is_changed_by_itself() -> None:
+    first = Environment("first")
+    first.python.conda_dependencies.add_pip_package("a")
+    first.docker.base_image = "img"
+    first.environment_variables["A"] = "a"
+    before = first.to_plain()
+    clone = first.clone("clone")
+    assert clone.to_plain() == {**before, "name": "clone"}
+    clone.python.conda_dependencies.add_pip_package("b")
+    clone.docker.base_image = "other"
+    clone.environment_variables["A"] = "b"
+    assert first.to_plain() == before
+
+
+def test_what_is_wrong_with_a_config_to_load_is_told_with_its_file(workspace: Workspace, notebook: Path) -> None:
+    for text, line in (("name: x\n", 1), ("parallel_run_config:\n  environment: absent.yml\n", 2)):
+        (notebook / "config.yml").write_text(text)
+        with pytest.raises(JobFileError, match=rf"config\.yml:{line}:.*parallel_run_config"):
+            ParallelRunConfig.load_yaml(workspace, "config.yml")
+
+
 def test_a_wrong_config_is_refused_where_it_is_made(notebook: Path) -> None:
     with pytest.raises(JobFileError) as caught:
         config(error_threshold=-2, output_action="append", run_max_try=0)
@@ -167,23 +186,7 @@ def test_a_wrong_config_is_refused_where_it_is_made(notebook: Path) -> None:
         "ParallelRunConfig.output_action",
         "ParallelRunConfig.run_max_try",
     }
-    assert all(problem.file.endswith("test_ml_v1.py") for problem in caught.value.problems)
-
-
-def test_reserved_arguments_and_wrong_names_are_refused(workspace: Workspace) -> None:
-    step = ParallelRunStep(
-        "Score",
-        config(),
-        [Dataset.File.from_files("files").as_named_input("files")],
-        PipelineData("out"),
-        arguments=["--run_max_try", 3],
-    )
-    with pytest.raises(JobFileError) as caught:
-        Pipeline(workspace, [step]).validate()
-    assert {problem.key for problem in caught.value.problems} == {
-        "pipeline.steps.Score.name",
-        "pipeline.steps.Score.arguments",
-    }
+    assert all(problem.file.endswith("v1_notebooks.py") for problem in caught.value.problems)
 
 
 def test_modules_that_older_notebooks_import_are_there(workspace: Workspace, notebook: Path, capsys: Any) -> None:
@@ -202,48 +205,6 @@ def test_modules_that_older_notebooks_import_are_there(workspace: Workspace, not
     run.wait_for_completion(show_output=False)
     RunDetails(run).show()
     assert capsys.readouterr().out == f"{run.id}: Finished\n  upper: Finished\n"
-
-
-def test_a_script_step_becomes_a_command(workspace: Workspace) -> None:
-    from windrow.ml.v1.graph import Graph
-    from windrow.spec.nodes import Source, to_plain
-    from windrow.spec.reading import Context
-    from windrow.spec.v1.pipeline import translate
-
-    made = OutputFileDatasetConfig("made")
-    run = RunConfiguration()
-    run.environment.docker.base_image = "img"
-    step = PythonScriptStep(
-        script_name="prep.py",
-        name="Prepare data",
-        source_directory="src",
-        arguments=["--in", Dataset.File.from_files("files").as_named_input("files").as_mount(), "--out", made, 3],
-        compute_target="cpu",
-        runconfig=run,
-        params={"n": PipelineParameter("n", 4)},
-        allow_reuse=False,
-    )
-    pipeline = Pipeline(workspace, [step])
-    context = Context(Source("job", "x", "/"), embedded=True)
-    tree: Any = translate(Graph({}, "/tmp", pipeline._place).tree([step], description=None, compute=None), (), context)
-    assert not context.problems.errors
-    plain: Any = to_plain(tree)
-    assert plain["jobs"] == {
-        "Prepare_data": {
-            "type": "command",
-            "code": "src",
-            "command": 'python prep.py --in "${{inputs.files}}" --out "${{outputs.made}}" 3',
-            "environment": {"name": "environment", "image": "img"},
-            "environment_variables": {"AML_PARAMETER_n": "${{inputs.n}}"},
-            "compute": "cpu",
-            "inputs": {
-                "files": {"path": "${{parent.inputs.files}}", "mode": "ro_mount"},
-                "n": "${{parent.inputs.n}}",
-            },
-            "outputs": {"made": {"type": "uri_folder", "mode": "rw_mount"}},
-            "is_deterministic": False,
-        }
-    }
 
 
 def test_what_notebooks_do_before_their_pipeline(workspace: Workspace, notebook: Path) -> None:

@@ -114,6 +114,11 @@ ENVIRONMENTS = {
         "environment_variables: {A: b}",
         "environment: {name: e, image: img, conda_file: {dependencies: [pip, six]}}",
     ),
+    "variables": (
+        "environment: {name: e, environmentVariables: {A: b, C: d}}\nenvironment_variables: {A: x}",
+        "environment_variables: {A: x, C: d}",
+        "environment: {name: e}",
+    ),
     "file": ("environment: env.yml", "", "environment: {name: e, image: img}"),
     "name": ("environment_name: known", "", "environment: azureml:known@latest"),
     "folder": (
@@ -218,16 +223,35 @@ def test_a_table_is_told_by_its_mltable_file(workspace: Workspace) -> None:
     assert step.mini_batch_size == 10240
 
 
-def test_data_in_a_datastore_is_read_and_written_there(workspace: Workspace) -> None:
-    pipeline = PIPELINE.replace("{path: ./images}", "{datastore: lake, path_on_datastore: raw/2024}").replace(
-        "{destination: rows}", "{destination: rows, datastore: lake, bind_mode: upload}"
-    )
+def in_lake(workspace: Workspace, *outputs: str) -> LoadedJob:
+    """A pipeline with a step for each of these outputs, in a run that has the datastore `lake`."""
+    steps = [
+        f"Score{number}: {{type: ParallelRunStep, name: score{number}, parallel_run_config: config.yml, "
+        f"inputs: {{images: pictures}}, outputs: {{scores: {{{output}}}}}}}"
+        for number, output in enumerate(outputs, start=1)
+    ]
+    references = "data_references: {pictures: {datastore: lake, path_on_datastore: raw/2024}}"
     workspace.write("config.yml", CONFIG)
-    loaded = load_job(workspace.write("v1.yml", pipeline), datastores=["lake"])
-    step = effective(loaded).steps[0]
-    assert step.inputs["images"].path == "azureml://datastores/lake/paths/raw/2024"
-    assert step.outputs["scores"].path == "azureml://datastores/lake/paths/azureml/${{name}}/scores"
-    assert step.outputs["scores"].mode == "upload"
+    text = "\n    ".join([f"pipeline:\n  {references}\n  steps:", *steps])
+    return load_job(workspace.write("v1.yml", text), datastores=["lake"])
+
+
+def test_data_in_a_datastore_is_read_and_written_there(workspace: Workspace) -> None:
+    outputs = ("destination: s1, datastore: lake, bind_mode: upload", "destination: s2, datastore: lake")
+    first, second = effective(in_lake(workspace, *outputs)).steps
+    assert first.inputs["images"].path == "azureml://datastores/lake/paths/raw/2024"
+    assert first.outputs["scores"].path == "azureml://datastores/lake/paths/azureml/${{name}}/score1/scores"
+    assert first.outputs["scores"].mode == "upload"
+    assert second.outputs["scores"].path == "azureml://datastores/lake/paths/azureml/${{name}}/score2/scores"
+
+
+def test_two_outputs_in_one_place_are_told_by_their_keys(workspace: Workspace) -> None:
+    place = "datastore: lake, path_on_datastore: out"
+    with pytest.raises(JobFileError) as caught:
+        in_lake(workspace, f"destination: s1, {place}", f"destination: s2, {place}")
+    (problem,) = caught.value.problems
+    assert problem.key == "pipeline.steps.Score2.outputs.scores"
+    assert "is also the place of pipeline.steps.Score1.outputs.scores;" in problem.message
 
 
 def test_the_script_gets_what_v1_hands_on_and_it_asks_for(workspace: Workspace) -> None:
@@ -239,9 +263,14 @@ def test_the_script_gets_what_v1_hands_on_and_it_asks_for(workspace: Workspace) 
 
 
 def test_paths_start_at_their_file_or_else_at_the_pipelines(workspace: Workspace) -> None:
-    workspace.write("yaml/config.yml", CONFIG)
+    workspace.write("yaml/config.yml", with_lines(CONFIG, "environment: env.yml", 2))
+    workspace.write("env.yml", "conda_file: {dependencies: [pip, six]}\n")
     pipeline = PIPELINE.replace("config.yml", "yaml/config.yml")
-    assert load_v1(workspace, pipeline).code_folders == {"score": str(workspace.folder / "src")}
+    loaded = load_v1(workspace, pipeline)
+    assert loaded.code_folders == {"score": str(workspace.folder / "src")}
+    environment = loaded.job.steps[0].environment
+    assert environment is not None
+    assert "six" in environment.requirements
     workspace.write("yaml/src/score.py", "")
     assert load_v1(workspace, pipeline).code_folders == {"score": str(workspace.folder / "yaml" / "src")}
 
@@ -325,7 +354,11 @@ def test_a_script_step_is_a_command_step(workspace: Workspace, tmp_path: Path) -
             clean: {destination: cleaned}
           allow_reuse: false
     """
-    workspace.write("default.runconfig", "target: cpu\nenvironment: {docker: {baseImage: img}}\n")
+    workspace.write(
+        "default.runconfig",
+        "target: cpu\nenvironmentVariables: {B: 1}\n"
+        "environment: {docker: {baseImage: img}, environmentVariables: {A: a, B: b}}\n",
+    )
     path = workspace.write("v1.yml", pipeline)
     context = Context(Source("job", "v1.yml", str(tmp_path)), embedded=True)
     root = read_yaml(path, "job", context.problems)
@@ -341,7 +374,7 @@ def test_a_script_step_is_a_command_step(workspace: Workspace, tmp_path: Path) -
             "code": "src",
             "command": 'python prep.py --to "${{outputs.clean}}" \'a "b"\' n=parameter:n "${{inputs.n}}"',
             "environment": {"image": "img"},
-            "environment_variables": {"AML_PARAMETER_n": "${{inputs.n}}"},
+            "environment_variables": {"A": "a", "B": 1, "AML_PARAMETER_n": "${{inputs.n}}"},
             "compute": "cpu",
             "inputs": {"n": 3},
             "outputs": {"clean": {"type": "uri_folder"}},

@@ -344,10 +344,9 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes], contex
             if output.path is None:
                 continue
             if output.path in taken:
+                other = context.problems.as_spelled(taken[output.path])
                 context.problems.error(
-                    place,
-                    key,
-                    f"{output.path} is also the place of {taken[output.path]}; give each output a path of its own.",
+                    place, key, f"{output.path} is also the place of {other}; give each output a path of its own."
                 )
             elif output.path in read_from:
                 reader, wanted = read_from[output.path]

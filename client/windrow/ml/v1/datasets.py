@@ -17,7 +17,7 @@ import yaml
 
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
-from windrow.ml.v1.named import NamedInput, PipelineData
+from windrow.ml.v1.named import NamedInput, Output
 from windrow.ml.v1.stores import DataPath, DataReference, Datastore
 
 _PATTERN = re.compile(r"[*?\[]")
@@ -338,7 +338,7 @@ def _paths(path: Any) -> list[str]:
         return [path[0].place_of(one) for one in below]
     if isinstance(path, (list, tuple)):
         return [found for one in path for found in _paths(one)]
-    if isinstance(path, PipelineData):
+    if isinstance(path, Output):
         raise UsageError(f"{path.name} is the output of a step: give it to the next step, not to a dataset.")
     raise UsageError(
         f"a dataset's path is {type(path).__name__}; allowed are text, (datastore, path), datastore.path(...), "

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
+
+from windrow.spec.locations import absolute, parse_location
+from windrow.spec.nodes import Mapping as MappingNode
+from windrow.spec.nodes import Scalar, to_plain
+from windrow.spec.v1.environments import Environment as WrittenEnvironment
 
 DEFAULT_CPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
 DEFAULT_GPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.1-cudnn8-ubuntu20.04"
@@ -16,20 +23,22 @@ DEFAULT_GPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.1-cudnn8-ubun
 class CondaDependencies:
     """A conda file, built package by package."""
 
-    def __init__(self, conda_dependencies_file_path: str | None = None) -> None:
-        """From a conda file, or empty."""
-        self._channels: list[str] = []
-        self._conda: list[str] = []
-        self._pip: list[str] = []
+    def __init__(
+        self, conda_dependencies_file_path: str | None = None, content: Mapping[str, Any] | None = None
+    ) -> None:
+        """From a conda file, from what such a file holds, or empty."""
         if conda_dependencies_file_path:
             with open(conda_dependencies_file_path, encoding="utf-8") as file:
-                content = yaml.safe_load(file) or {}
-            self._channels = list(content.get("channels") or [])
-            for entry in content.get("dependencies") or []:
-                if isinstance(entry, dict):
-                    self._pip += list(entry.get("pip") or [])
-                else:
-                    self._conda.append(str(entry))
+                content = yaml.safe_load(file)
+        content = content or {}
+        self._channels: list[str] = list(content.get("channels") or [])
+        self._conda: list[str] = []
+        self._pip: list[str] = []
+        for entry in content.get("dependencies") or []:
+            if isinstance(entry, dict):
+                self._pip += list(entry.get("pip") or [])
+            else:
+                self._conda.append(str(entry))
 
     @classmethod
     def create(
@@ -168,9 +177,8 @@ class Environment:
 
     def clone(self, new_name: str) -> Environment:
         """A copy of another name."""
-        made = Environment(new_name)
-        made.python, made.docker = self.python, self.docker
-        made.environment_variables = dict(self.environment_variables)
+        made = copy.deepcopy(self)
+        made.name, made.version = new_name, None
         return made
 
     def to_plain(self) -> dict[str, Any]:
@@ -187,22 +195,26 @@ class Environment:
         return plain
 
     @staticmethod
-    def from_plain(plain: Any) -> Environment:
-        """What `to_plain` gave, or a file of v1 holds."""
+    def from_written(written: WrittenEnvironment, workspace: Any) -> Environment | None:
+        """That of a file, as its reader gives it; None where it names none. Raises OSError for its conda file."""
+        node = written.node
+        if isinstance(node, Scalar):
+            return Environment.get(workspace, re.split("[:@]", node.text.removeprefix("azureml:"))[0])
+        if not isinstance(node, MappingNode):
+            return None
+        plain: Any = to_plain(node)
         made = Environment(str(plain.get("name") or "environment"))
-        python, docker = plain.get("python") or {}, plain.get("docker") or {}
-        made.python.user_managed_dependencies = bool(python.get("userManagedDependencies"))
-        conda = python.get("condaDependencies") or {}
-        dependencies = made.python.conda_dependencies
-        for channel in conda.get("channels") or ():
-            dependencies.add_channel(channel)
-        for entry in conda.get("dependencies") or ():
-            for package in entry.get("pip") or () if isinstance(entry, dict) else ():
-                dependencies.add_pip_package(package)
-            if not isinstance(entry, dict):
-                dependencies.add_conda_package(str(entry))
-        made.docker.base_image = docker.get("baseImage")
-        made.environment_variables = dict(plain.get("environmentVariables") or {})
+        conda = node.entries.get("conda_file")
+        if isinstance(conda, Scalar):
+            path = absolute(parse_location(conda.text).value, conda.place.source.folder)
+            made.python.conda_dependencies = CondaDependencies(path)
+        elif conda is not None:
+            made.python.conda_dependencies = CondaDependencies(content=plain["conda_file"])
+        made.docker.base_image = plain.get("image")
+        if written.variables is not None:
+            made.environment_variables = {
+                name: value.text for name, value in written.variables.entries.items() if isinstance(value, Scalar)
+            }
         return made
 
 

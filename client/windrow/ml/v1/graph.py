@@ -2,39 +2,58 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from windrow.ml.v1.named import NamedInput, OutputFileDatasetConfig, PipelineData, PipelineParameter
-from windrow.ml.v1.steps import ParallelRunStep, PythonScriptStep, value_of
-from windrow.ml.v1.stores import DEFAULT_NAME, DataReference
+from windrow.errors import UsageError
+from windrow.ml.v1.named import NamedInput, Output, PipelineParameter, data_behind
+from windrow.ml.v1.steps import NOT_IN_NAMES, ParallelRunStep, PipelineStep, PythonScriptStep, step_key, value_of
+from windrow.ml.v1.stores import DEFAULT_NAME, DataReference, Datastore
 from windrow.spec.building import from_plain, mapping, scalar
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Node, Place
-
-_NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
+from windrow.spec.v1.data import default_place, run_id
 
 
 class Graph:
     """Gathers data references, parameters and steps."""
 
-    def __init__(self, parameters: Mapping[str, Any], folder: str, place: Place) -> None:
-        """`parameters`: values given at submission; `folder`: for MLTable files."""
+    def __init__(
+        self,
+        parameters: Mapping[str, Any],
+        folder: str,
+        place: Place,
+        *,
+        datastore: Datastore | None = None,
+        source_directory: str | None = None,
+    ) -> None:
+        """`parameters`: values given at submission; `folder`: for MLTable files; `datastore`, `source_directory`: of
+        outputs and steps that name none."""
         self._given = parameters
         self._folder = folder
         self._place = place
+        self._datastore = datastore
+        self._source_directory = scalar(source_directory, place) if source_directory else None
         self._references: dict[str, Node | None] = {}
         self._referenced: dict[int, str] = {}
         self._parameters: dict[str, Node | None] = {}
-        self._outputs: dict[int, str] = {}
+        self._keys: dict[Any, str] = {}
+        """Of the steps."""
+        self._destinations: dict[Output, str] = {}
+        self._sources: set[str] = set()
+        """All names that a `source` may say: those of data references, parameters and destinations."""
         self._held: list[Any] = []
         """What `id` tells apart has to stay alive."""
 
-    def tree(self, steps: Sequence[Any], *, description: str | None, compute: str | None) -> MappingNode:
+    def tree(self, steps: Sequence[PipelineStep], *, description: str | None, compute: str | None) -> MappingNode:
         """The tree of the file."""
-        ordered = _with_those_before(steps)
-        entries = {self._key(step): self._step(step) for step in ordered}
+        keys: set[str] = set()
+        for step in steps:
+            named = (*step.arguments, *step.params.values())
+            self._sources.update(_name(item.name) for item in named if isinstance(item, PipelineParameter))
+            self._keys[step] = _free(step_key(step.name), keys)
+            keys.add(self._keys[step])
+        entries = {self._keys[step]: self._step(step) for step in steps}
         pipeline = {
             "description": scalar(description, self._place) if description else None,
             "default_compute": scalar(compute, self._place) if compute else None,
@@ -44,10 +63,7 @@ class Graph:
         }
         return mapping({"pipeline": mapping(pipeline, self._place)}, self._place)
 
-    def _key(self, step: Any) -> str:
-        return _NOT_IN_NAMES.sub("_", step.name) or "step"
-
-    def _step(self, step: Any) -> Node:
+    def _step(self, step: PipelineStep) -> Node:
         inputs: dict[str, Any] = {}
         side: dict[str, Any] = {}
         parameters: dict[str, Any] = {}
@@ -56,13 +72,18 @@ class Graph:
         for port in step.inputs:
             name = self._input(port, inputs)
             names[id(port)] = f"input:{name}"
-        for port in getattr(step, "side_inputs", ()):
+            names.setdefault(id(data_behind(port)), names[id(port)])
+        for port in step.side_inputs:
             name = self._input(port, side, taken=inputs)
             names[id(port)] = f"side_input:{name}"
+            names.setdefault(id(data_behind(port)), names[id(port)])
         arguments = [self._argument(item, inputs, side, parameters, names, step) for item in step.arguments]
-        place = step.place
+        waits = side if isinstance(step, ParallelRunStep) else inputs
+        for other in step.run_after_steps:
+            source = {"source": self._destination(other.outputs[0]), "bind_mode": "direct"}
+            waits[_free(f"after_{self._keys[other]}", inputs, side)] = from_plain(source, step.place)
         common = {
-            "name": step.name,
+            "name": step.name if step_key(step.name) == self._keys[step] else None,
             "arguments": arguments or None,
             "parameters": parameters or None,
             "inputs": inputs or None,
@@ -71,60 +92,65 @@ class Graph:
         }
         if isinstance(step, ParallelRunStep):
             config = step.parallel_run_config
+            settings = {"source_directory": self._source_directory, **config.to_plain(self._given)}
             own = {
                 "type": "ParallelRunStep",
-                "parallel_run_config": from_plain(config.to_plain(self._given), config._place),
+                "parallel_run_config": from_plain(settings, config._place),
                 "side_inputs": side or None,
             }
         else:
+            assert isinstance(step, PythonScriptStep)
             own = {"type": "PythonScriptStep", **self._script(step, parameters)}
             common["parameters"] = parameters or None
         there = {key: value for key, value in {**own, **common}.items() if value is not None}
-        return from_plain(there, place)
+        return from_plain(there, step.place)
 
     def _script(self, step: PythonScriptStep, parameters: dict[str, Any]) -> dict[str, Any]:
         for name, value in step.params.items():
             parameters[name] = self._parameter(value) if isinstance(value, PipelineParameter) else value
         run = step.runconfig
+        environment = run.environment.to_plain() if run else None
+        if run and environment is not None and run.environment_variables:
+            environment["environmentVariables"] = {**run.environment.environment_variables, **run.environment_variables}
         target = step.compute_target or (run.target if run else None)
         return {
             "script_name": step.script_name,
-            "source_directory": step.source_directory,
+            "source_directory": step.source_directory or self._source_directory,
             "compute": None if target is None else str(getattr(target, "name", target)),
-            "environment": run.environment.to_plain() if run else None,
+            "environment": environment,
         }
 
-    def _written(self, step: Any) -> dict[str, Any]:
-        """The step's outputs; those that only its arguments name, too."""
-        ports = [port for port in step.outputs if isinstance(port, PipelineData)]
-        ports += [item for item in step.arguments if isinstance(item, OutputFileDatasetConfig) and item not in ports]
+    def _written(self, step: PipelineStep) -> dict[str, Any]:
+        """The step's outputs. Raises UsageError for one that is another step's, too."""
         written: dict[str, Any] = {}
-        for port in ports:
-            if self._outputs.get(id(port), step.name) != step.name:
-                continue  # of another step: this one reads it
-            self._outputs[id(port)] = step.name
-            self._held.append(port)
-            store = port.datastore
-            entry: dict[str, Any] = {"destination": port.name, "bind_mode": port.output_mode}
+        for port in step.outputs:
+            if port.producer is not step:
+                other = port.producer.name if port.producer else ""
+                raise UsageError(
+                    f"The output {port.name} of the step {step.name} is also one of the step {other}. Make an output "
+                    "for each of the two; a step that reads it names it among its inputs."
+                )
+            name, key = _name(port.output_name), self._keys[step]
+            below = port.path_on_datastore
+            if below:
+                below = below.replace("{run-id}", run_id(key)).replace("{output-name}", name)
+            store = port.datastore or self._datastore
+            entry: dict[str, Any] = {"destination": self._destination(port), "bind_mode": port.output_mode}
             if port.destination:
                 entry["path"] = port.destination
-            elif store is not None and store.is_folder and (store.name != DEFAULT_NAME or port.path_on_datastore):
-                entry["path"] = store.place_of(port.path_on_datastore or f"azureml/${{{{name}}}}/{port.output_name}")
+            elif store is not None and store.is_folder and (store.name != DEFAULT_NAME or below):
+                entry["path"] = store.place_of(below or default_place(key, name))
             elif store is not None:
                 entry["datastore"] = store.name
-                entry["path_on_datastore"] = port.path_on_datastore
-            there = {key: value for key, value in entry.items() if value is not None}
-            written[_name(port.output_name)] = from_plain(there, port.place)
+                entry["path_on_datastore"] = below
+            there = {setting: value for setting, value in entry.items() if value is not None}
+            written[name] = from_plain(there, port.place)
         return written
 
     def _input(self, port: Any, inputs: dict[str, Any], *, taken: Mapping[str, Any] | None = None) -> str:
         """Adds an input; returns its name."""
         named = port if isinstance(port, NamedInput) else NamedInput(getattr(port, "name", None) or "dataset", port)
-        wanted = name = _name(named.name)
-        number = 1
-        while name in inputs or name in (taken or {}):
-            number += 1
-            name = f"{wanted}_{number}"
+        name = _free(_name(named.name), inputs, taken or ())
         mode = named.mode or getattr(port, "mode", None)
         entry = {"source": self._source(named.dataset, name), **({"bind_mode": mode} if mode else {})}
         inputs[name] = from_plain(entry, named.place)
@@ -132,8 +158,8 @@ class Graph:
 
     def _source(self, data: Any, name: str) -> str:
         """What an input's `source` says: a destination, a data reference or a parameter that is data."""
-        if isinstance(data, PipelineData):
-            return data.name
+        if isinstance(data, Output):
+            return self._destination(data)
         if isinstance(data, NamedInput):
             return self._source(data.dataset, name)
         if isinstance(data, PipelineParameter):
@@ -145,10 +171,8 @@ class Graph:
         known = self._referenced.get(id(key))
         if known is not None:
             return known
-        name, number = _name(wanted), 1
-        while name in self._references:
-            number += 1
-            name = f"{_name(wanted)}_{number}"
+        name = _free(_name(wanted), self._sources)
+        self._sources.add(name)
         place = getattr(data, "place", self._place)
         if isinstance(data, DataReference):
             entry: dict[str, Any] = {"path": data.location}
@@ -164,6 +188,13 @@ class Graph:
         self._held.append(key)
         return name
 
+    def _destination(self, port: Output) -> str:
+        """What an output is called among all that a `source` may name."""
+        if port not in self._destinations:
+            name = self._destinations[port] = _free(port.name, self._sources)
+            self._sources.add(name)
+        return self._destinations[port]
+
     def _parameter(self, parameter: PipelineParameter) -> dict[str, str]:
         value = value_of(parameter, self._given)
         self._parameters[_name(parameter.name)] = from_plain(value, parameter.place)
@@ -176,16 +207,17 @@ class Graph:
         side: dict[str, Any],
         parameters: dict[str, Any],
         names: dict[int, str],
-        step: Any,
+        step: PipelineStep,
     ) -> Any:
         if isinstance(item, PipelineParameter):
             parameters[_name(item.name)] = self._parameter(item)
             return f"parameter:{_name(item.name)}"
         if id(item) in names:
             return names[id(item)]
-        if isinstance(item, PipelineData) and self._outputs.get(id(item)) == step.name:
-            return f"output:{_name(item.output_name)}"
-        if isinstance(item, (PipelineData, NamedInput, DataReference)) or hasattr(item, "reference"):
+        data = data_behind(item)
+        if isinstance(data, Output) and data.producer is step:
+            return f"output:{_name(data.output_name)}"
+        if isinstance(item, (Output, NamedInput, DataReference)) or hasattr(item, "reference"):
             # Named only here: it is an input all the same.
             if isinstance(step, ParallelRunStep):
                 name, mark = self._input(item, side, taken=inputs), "side_input"
@@ -196,16 +228,14 @@ class Graph:
         return item
 
 
-def _with_those_before(steps: Sequence[Any]) -> list[Any]:
-    """All steps, nested lists opened."""
-    found: list[Any] = []
-    for step in steps:
-        if isinstance(step, (list, tuple)):
-            found += _with_those_before(step)
-        elif step not in found:
-            found.append(step)
-    return found
-
-
 def _name(text: str) -> str:
-    return _NOT_IN_NAMES.sub("_", text).strip("-") or "data"
+    return NOT_IN_NAMES.sub("_", text).strip("-") or "data"
+
+
+def _free(wanted: str, *taken: Collection[str]) -> str:
+    """A name that is not taken, numbered where it is."""
+    name, number = wanted, 1
+    while any(name in names for names in taken):
+        number += 1
+        name = f"{wanted}_{number}"
+    return name

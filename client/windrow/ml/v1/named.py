@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from windrow.ml.places import calling_place
 
 if TYPE_CHECKING:
+    from windrow.ml.v1.steps import PipelineStep
     from windrow.ml.v1.stores import Datastore
 
 
@@ -21,8 +22,30 @@ class PipelineParameter:
         self.place = calling_place()
 
 
-class PipelineData:
+class Output:
     """An output of a step, and the input of others."""
+
+    def __init__(self, name: str, datastore: Datastore | None, output_name: str, output_mode: str) -> None:
+        """`name`: of what it is to other steps; `output_name`: of what it is to its own."""
+        self.name = name
+        self.output_name = output_name
+        self.datastore = datastore
+        self.output_mode = output_mode
+        self.path_on_datastore: str | None = None
+        self.destination: str | None = None
+        self.place = calling_place()
+        self.producer: PipelineStep | None = None
+        """The step that writes it."""
+
+    def as_input(self, name: str | None = None) -> NamedInput:
+        """As an input of that name."""
+        return NamedInput(name or self.name, self)
+
+    as_named_input = as_input
+
+
+class PipelineData(Output):
+    """An output of a step, in a folder of the pipeline's run."""
 
     def __init__(
         self,
@@ -35,14 +58,7 @@ class PipelineData:
         **more: Any,
     ) -> None:
         """`datastore`: where it goes; by default Windrow's place for outputs."""
-        self.name = name
-        self.output_name = output_name or name
-        self.datastore = datastore
-        self.output_mode = output_mode
-        self.path_on_datastore: str | None = None
-        self.destination: str | None = None
-        self.place = calling_place()
-        self.input_mode: str | None = None
+        super().__init__(name, datastore, output_name or name, output_mode)
 
     def as_dataset(self) -> Self:
         """Itself: files are files."""
@@ -50,13 +66,37 @@ class PipelineData:
 
     parse_parquet_files = parse_delimited_files = as_dataset
 
-    def as_input(self, name: str | None = None) -> NamedInput:
-        """As an input of that name."""
-        return NamedInput(name or self.name, self)
+    def as_mount(self, input_name: str | None = None) -> NamedInput:
+        """As an input that is read in place."""
+        return NamedInput(input_name or self.name, self, "mount")
 
-    as_named_input = as_input
+    def as_download(
+        self, input_name: str | None = None, path_on_compute: str | None = None, overwrite: bool | None = None
+    ) -> NamedInput:
+        """As an input that is copied to the script."""
+        return NamedInput(input_name or self.name, self, "download")
 
-    def as_mount(self, path: str | None = None) -> Self:
+    def as_direct(self) -> NamedInput:
+        """As an input that is given as it is."""
+        return NamedInput(self.name, self, "direct")
+
+
+class OutputFileDatasetConfig(Output):
+    """An output of a step at a place of its own."""
+
+    def __init__(
+        self, name: str | None = None, destination: Any = None, source: str | None = None, **more: Any
+    ) -> None:
+        """`destination`: a local path, or a datastore with the path in it, in which `{run-id}` stands for the run of
+        the step and `{output-name}` for `name`."""
+        name = name or f"output_{id(self):x}"
+        super().__init__(name, None, name, "mount")
+        if isinstance(destination, tuple):
+            self.datastore, self.path_on_datastore = (*destination, None)[:2]
+        elif isinstance(destination, (str, os.PathLike)):
+            self.destination = os.fspath(destination)
+
+    def as_mount(self, *arguments: Any, **more: Any) -> Self:
         """Written in place."""
         self.output_mode = "mount"
         return self
@@ -65,26 +105,6 @@ class PipelineData:
         """Written when the step is done."""
         self.output_mode = "upload"
         return self
-
-    def as_direct(self) -> Self:
-        """As it is."""
-        return self
-
-    as_download = as_mount
-
-
-class OutputFileDatasetConfig(PipelineData):
-    """An output of a step at a place of its own."""
-
-    def __init__(
-        self, name: str | None = None, destination: Any = None, source: str | None = None, **more: Any
-    ) -> None:
-        """`destination`: a datastore with the path in it, or a local path."""
-        super().__init__(name or f"output_{id(self):x}", **more)
-        if isinstance(destination, tuple):
-            self.datastore, self.path_on_datastore = destination[0], _plain_path(destination[1])
-        elif isinstance(destination, (str, os.PathLike)):
-            self.destination = os.fspath(destination)
 
     def register_on_complete(self, name: str, *arguments: Any, **more: Any) -> Self:
         """Itself: outputs become no datasets."""
@@ -107,6 +127,10 @@ class NamedInput:
         self.mode = mode
         self.place = calling_place()
 
+    def as_named_input(self, name: str) -> NamedInput:
+        """Under another name."""
+        return NamedInput(name, self.dataset, self.mode)
+
     def as_mount(self, path_on_compute: str | None = None) -> NamedInput:
         """Read in place."""
         return NamedInput(self.name, self.dataset, "mount")
@@ -122,6 +146,8 @@ class NamedInput:
     as_hdfs = as_direct
 
 
-def _plain_path(path: str) -> str:
-    """A path in a datastore without the placeholders of Azure's runs (`{run-id}`), for which the job's name stands."""
-    return path.replace("{run-id}", "${{name}}").replace("{output-name}", "output")
+def data_behind(item: Any) -> Any:
+    """What is read or written, where it stands under the name of an input; else the thing itself."""
+    while isinstance(item, NamedInput):
+        item = item.dataset
+    return item

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from windrow.errors import UsageError
 from windrow.ml.dumping import to_yaml
 from windrow.ml.places import calling_file, calling_place
 from windrow.ml.v1.graph import Graph
+from windrow.ml.v1.named import Output
 from windrow.ml.v1.runs import PipelineRun
+from windrow.ml.v1.steps import PipelineStep
 from windrow.spec.building import from_plain, mapping, scalar
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Source
-from windrow.spec.problems import JobFileError
+from windrow.spec.problems import JobFileError, did_you_mean, listed
 from windrow.spec.reading import Context
 
 if TYPE_CHECKING:
@@ -31,19 +34,25 @@ class Pipeline:
         steps: Any,
         description: str | None = None,
         default_datastore: Any = None,
-        default_source_directory: str | None = None,
+        default_source_directory: str | os.PathLike[str] | None = None,
         resolve_closure: bool = True,
         **more: Any,
     ) -> None:
-        """`steps`: in any order; lists of lists are opened."""
+        """`steps`: in any order; lists of lists are opened, and an output stands for its step. `default_datastore` (or
+        its name): of outputs without one; `default_source_directory`: of steps without one; `resolve_closure`: steps
+        that have to be done before these belong to it, too."""
         self.workspace = workspace
         self.steps: Sequence[Any] = steps if isinstance(steps, (list, tuple)) else [steps]
         self.description = description
+        by_name = isinstance(default_datastore, str)
+        self._datastore = workspace.datastore_named(default_datastore) if by_name else default_datastore
+        self._source_directory = os.fspath(default_source_directory) if default_source_directory else None
+        self._resolve_closure = resolve_closure
         self._file = calling_file()
         self._place = calling_place()
 
     def validate(self) -> list[Any]:
-        """Check it; the list of errors is empty. Raises windrow.spec.JobFileError with all that is wrong."""
+        """Check it; the list of errors is empty. Raises as `load`."""
         self.load()
         return []
 
@@ -73,7 +82,8 @@ class Pipeline:
     ) -> LoadedJob:
         """Read and check it as a job file is. `settings`: of a v2 pipeline.
 
-        Raises windrow.spec.JobFileError with all its problems.
+        Raises windrow.spec.JobFileError with all its problems, and UsageError for parameters that it does not have and
+        steps that cannot belong to one pipeline.
         """
         from windrow.spec.pipeline import read_pipeline
 
@@ -103,11 +113,62 @@ class Pipeline:
     def _translated(self, parameters: Mapping[str, Any], context: Context) -> MappingNode:
         from windrow.spec.v1.pipeline import translate
 
-        graph = Graph(parameters, self.workspace.tables_folder, self._place)
-        tree = translate(graph.tree(self.steps, description=self.description, compute=None), (), context)
+        steps = self._all_steps()
+        _check_names(parameters, steps)
+        graph = Graph(
+            parameters,
+            self.workspace.tables_folder,
+            self._place,
+            datastore=self._datastore,
+            source_directory=self._source_directory,
+        )
+        tree = translate(graph.tree(steps, description=self.description, compute=None), (), context)
         if not isinstance(tree, MappingNode):
             raise JobFileError(context.problems.errors)
         return tree
+
+    def _all_steps(self) -> list[PipelineStep]:
+        """Those given, and behind them those that have to be done before one of them. Raises UsageError."""
+        found = list(dict.fromkeys(_opened(self.steps)))
+        known = set(found)
+        for step in found:  # also those that are added meanwhile
+            for other in step.before:
+                if other in known:
+                    continue
+                if not self._resolve_closure:
+                    raise UsageError(
+                        f"The step {step.name} needs {other.name}, which is not among the steps of the pipeline; add "
+                        "it, or leave out resolve_closure=False."
+                    )
+                known.add(other)
+                found.append(other)
+        return found
+
+
+def _opened(steps: Sequence[Any]) -> Iterator[PipelineStep]:
+    """Steps out of lists of lists. Raises UsageError."""
+    for item in steps:
+        step = item.producer if isinstance(item, Output) else item
+        if isinstance(step, (list, tuple)):
+            yield from _opened(step)
+        elif isinstance(step, PipelineStep):
+            yield step
+        else:
+            what = f"{item.name}, which no step writes" if isinstance(item, Output) else type(item).__name__
+            raise UsageError(
+                f"Among the steps of a pipeline is {what}; allowed are ParallelRunStep, PythonScriptStep, outputs of "
+                "them, and lists."
+            )
+
+
+def _check_names(parameters: Mapping[str, Any], steps: Sequence[PipelineStep]) -> None:
+    """Refuses values of parameters that no step names. Raises UsageError."""
+    known = dict.fromkeys(parameter.name for step in steps for parameter in step.parameters)
+    for name in parameters:
+        if name not in known:
+            raise UsageError(
+                f'The pipeline has no parameter "{name}".{did_you_mean(name, known)} Its parameters: {listed(known)}'
+            )
 
 
 class Submission:

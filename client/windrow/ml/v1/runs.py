@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import JobFailed, NotFound
+from windrow.ml.v1.steps import step_key
 
 if TYPE_CHECKING:
     from windrow.job import Job, Step
@@ -56,8 +58,8 @@ class PipelineRun:
         return [StepRun(self, step.name) for step in self._job().steps]
 
     def find_step_run(self, name: str) -> list[StepRun]:
-        """The step of that name, as a list."""
-        return [step for step in self.get_steps() if step.name == name]
+        """The step of that name, as a list; a further one of a name that is taken has a number: `prep_2`."""
+        return [step for step in self.get_steps() if step.name in (name, step_key(name))]
 
     def cancel(self) -> None:
         """Ask for its end."""
@@ -130,16 +132,34 @@ class StepOutputData:
         """Where `download` puts it, below the folder that it is told."""
 
     def download(self, local_path: str, overwrite: bool | None = None, show_progress: bool | None = None) -> int:
-        """Bring the output into `local_path`/`path_on_datastore`; return the number of files. Raises JobFailed."""
+        """Bring the output into `local_path`/`path_on_datastore`; return the number of files that were put there.
+
+        `overwrite`: files that are there already are replaced; by default they stay. Raises JobFailed, TransferFailed.
+        """
         client = self.step.run.workspace.ml_client.windrow
-        target = os.path.join(local_path, os.path.dirname(self.path_on_datastore))
-        names = self.step.run.workspace.ml_client.jobs._outputs(self.step.run.id, f"{self.step.name}.{self.name}")
-        received = client.download(self.step.run.id, target, outputs=names)
-        there = os.path.join(target, names[0])
-        if os.path.isdir(there) and names[0] != self.name:
-            os.replace(there, os.path.join(target, self.name))
-        return len(received)
+        target = os.path.join(local_path, self.path_on_datastore)
+        (name,) = self.step.run.workspace.ml_client.jobs._outputs(self.step.run.id, f"{self.step.name}.{self.name}")
+        # Always the same folder: a download that was broken off goes on in it.
+        received = os.path.join(os.path.dirname(target), f".{name}.partial")
+        client.download(self.step.run.id, received, outputs=[name])
+        count = _move_files(os.path.join(received, name), target, overwrite=bool(overwrite))
+        shutil.rmtree(received)
+        return count
 
     def get_path_on_datastore(self) -> str:
         """`path_on_datastore`."""
         return self.path_on_datastore
+
+
+def _move_files(source: str, target: str, *, overwrite: bool) -> int:
+    """Move all files below a folder to the same places below another one; return how many were moved."""
+    count = 0
+    for folder, _, names in os.walk(source):
+        there = os.path.normpath(os.path.join(target, os.path.relpath(folder, source)))
+        os.makedirs(there, exist_ok=True)
+        for name in names:
+            place = os.path.join(there, name)
+            if overwrite or not os.path.lexists(place):
+                os.replace(os.path.join(folder, name), place)
+                count += 1
+    return count

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
 
+from windrow.errors import UsageError
 from windrow.ml.places import calling_place
 from windrow.ml.v1.environment import Environment, RunConfiguration
-from windrow.ml.v1.named import NamedInput, PipelineParameter
+from windrow.ml.v1.named import (
+    NamedInput,
+    Output,
+    OutputFileDatasetConfig,
+    PipelineData,
+    PipelineParameter,
+    data_behind,
+)
 from windrow.spec.building import from_plain
 from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Source
+from windrow.spec.nodes import Source, source_label, to_plain
 from windrow.spec.problems import JobFileError
 from windrow.spec.reading import Context
-from windrow.spec.v1.run_config import read_run_config
+from windrow.spec.v1.environments import read_environment
+from windrow.spec.v1.run_config import read_config_file, read_run_config
 
 CONFIG_KEYS = (
     "mini_batch_size",
@@ -35,6 +46,9 @@ CONFIG_KEYS = (
     "append_row_file_name",
     "environment_variables",
 )
+
+
+NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
 
 
 class ParallelRunConfig:
@@ -105,24 +119,22 @@ class ParallelRunConfig:
 
     @staticmethod
     def load_yaml(workspace: Any, path: str) -> ParallelRunConfig:
-        """From a ParallelRunConfig file. Raises windrow.spec.JobFileError, OSError."""
-        with open(path, encoding="utf-8") as file:
-            content = yaml.safe_load(file)
-        config = content.get("parallel_run_config") if isinstance(content, dict) else None
-        if not isinstance(config, dict):
-            raise ValueError(f"{path} is no file of a ParallelRunConfig: it has no key parallel_run_config.")
-        environment = config.get("environment")
-        if isinstance(environment, str):
-            with open(environment, encoding="utf-8") as file:
-                environment = yaml.safe_load(file)
-        if environment is None and config.get("environment_name"):
-            found = Environment.get(workspace, config["environment_name"])
-        else:
-            found = Environment.from_plain(environment or {})
+        """From a ParallelRunConfig file. Raises windrow.spec.JobFileError, OSError.
+
+        Paths of its environment start as in a job's file, others at the working folder, as in v1.
+        """
+        path, folder = os.path.abspath(path), os.getcwd()
+        context = Context(Source("job", source_label(path), os.path.dirname(path)), embedded=True)
+        config = read_config_file(path, context)
+        if config is None:
+            raise JobFileError(context.problems.errors)
+        environment = read_environment(config, "parallel_run_config", folder, context)
+        context.problems.raise_errors()
+        plain: Any = to_plain(config)
         return ParallelRunConfig(
-            environment=found,
-            compute_target=config.get("compute_target_name"),
-            **{key: config.get(key) for key in CONFIG_KEYS},
+            environment=Environment.from_written(environment, workspace),
+            compute_target=plain.get("compute_target_name") or plain.get("compute_target"),
+            **{key: plain.get(key) for key in CONFIG_KEYS},
         )
 
     def _check(self) -> None:
@@ -134,7 +146,76 @@ class ParallelRunConfig:
             raise JobFileError(context.problems.errors)
 
 
-class ParallelRunStep:
+class PipelineStep:
+    """A step: what it reads and writes, and what has to be done before it. Reference: parallel-job.md, section 1.5."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        inputs: Sequence[Any] | None,
+        side_inputs: Sequence[Any] | None,
+        outputs: Sequence[Any] | None,
+        arguments: Sequence[Any] | None,
+        params: Mapping[str, Any] | None,
+        allow_reuse: bool | None,
+    ) -> None:
+        """An OutputFileDatasetConfig that only `arguments` name is an output. Raises UsageError for other things among
+        `outputs`."""
+        self.name = name
+        self.inputs = list(inputs or ())
+        self.side_inputs = list(side_inputs or ())
+        self.arguments = list(arguments or ())
+        self.params = dict(params or {})
+        self.allow_reuse = allow_reuse
+        self.run_after_steps: list[PipelineStep] = []
+        self.place = calling_place()
+        read = [data_behind(item) for item in (*self.inputs, *self.side_inputs)]
+        written = [data_behind(item) for item in outputs or ()]
+        written += [item for item in self.arguments if isinstance(item, OutputFileDatasetConfig) and item not in read]
+        self.outputs: list[Output] = []
+        for output in dict.fromkeys(written):
+            self._write(output)
+
+    def run_after(self, step: PipelineStep) -> None:
+        """Begin when another step is done, whatever it writes. As in v1, one without outputs gets one for that."""
+        if not step.outputs:
+            step._write(PipelineData("_run_after_output"))
+        self.run_after_steps.append(step)
+
+    @property
+    def before(self) -> list[PipelineStep]:
+        """The steps that have to be done before it: those whose outputs it reads, and those of `run_after`."""
+        data = map(data_behind, (*self.inputs, *self.side_inputs, *self.arguments))
+        producers = [item.producer for item in data if isinstance(item, Output) and item.producer is not None]
+        return [step for step in dict.fromkeys([*producers, *self.run_after_steps]) if step is not self]
+
+    @property
+    def parameters(self) -> list[PipelineParameter]:
+        """The pipeline parameters that it names."""
+        named = (*self.inputs, *self.side_inputs, *self.arguments, *self.params.values(), *self._settings())
+        return [item for item in map(data_behind, named) if isinstance(item, PipelineParameter)]
+
+    def _settings(self) -> Iterable[Any]:
+        """What else may be a pipeline parameter."""
+        return ()
+
+    def _write(self, output: Any) -> None:
+        if not isinstance(output, Output):
+            raise UsageError(
+                f"An output of the step {self.name} is {type(output).__name__}; allowed are PipelineData and "
+                "OutputFileDatasetConfig."
+            )
+        if any(other.output_name == output.output_name for other in self.outputs):
+            raise UsageError(
+                f"The step {self.name} has two outputs with the name {output.output_name}; rename one of the two."
+            )
+        # Of a cell that is run again it is the newest step that counts.
+        output.producer = self
+        self.outputs.append(output)
+
+
+class ParallelRunStep(PipelineStep):
     """A step that divides its inputs. Reference: parallel-job.md, section 1.5."""
 
     def __init__(
@@ -148,19 +229,23 @@ class ParallelRunStep:
         allow_reuse: bool | None = None,
     ) -> None:
         """`inputs`: what is divided; `arguments` may hold side inputs and pipeline parameters; `allow_reuse`: None is
-        not True, other than in Azure ML (docs/compatibility.md)."""
-        self.name = name
+        not True, other than in Azure ML (docs/compatibility.md). Raises UsageError."""
+        super().__init__(
+            name,
+            inputs=inputs,
+            side_inputs=side_inputs,
+            outputs=[output] if output is not None else None,
+            arguments=arguments,
+            params=None,
+            allow_reuse=allow_reuse,
+        )
         self.parallel_run_config = parallel_run_config
-        self.inputs = list(inputs or ())
-        self.outputs = [output] if output is not None else []
-        self.side_inputs = list(side_inputs or ())
-        self.arguments = list(arguments or ())
-        self.allow_reuse = allow_reuse
-        self.place = calling_place()
-        self.run_after_steps: list[Any] = []
+
+    def _settings(self) -> Iterable[Any]:
+        return (getattr(self.parallel_run_config, key) for key in CONFIG_KEYS)
 
 
-class PythonScriptStep:
+class PythonScriptStep(PipelineStep):
     """A step that runs a script once. Reference: parallel-job.md, section 1.4."""
 
     def __init__(
@@ -170,7 +255,7 @@ class PythonScriptStep:
         arguments: Sequence[Any] | None = None,
         compute_target: Any = None,
         runconfig: RunConfiguration | None = None,
-        runconfig_pipeline_params: Any = None,
+        runconfig_pipeline_params: Mapping[str, Any] | None = None,
         inputs: Sequence[Any] | None = None,
         outputs: Sequence[Any] | None = None,
         params: Mapping[str, Any] | None = None,
@@ -179,18 +264,30 @@ class PythonScriptStep:
         version: str | None = None,
         hash_paths: Any = None,
     ) -> None:
-        """`arguments` may hold inputs, outputs and pipeline parameters."""
+        """`arguments` may hold inputs, outputs and pipeline parameters; `runconfig_pipeline_params` have no effect.
+        Raises UsageError."""
+        super().__init__(
+            name or script_name,
+            inputs=inputs,
+            side_inputs=None,
+            outputs=outputs,
+            arguments=arguments,
+            params=params,
+            allow_reuse=allow_reuse,
+        )
         self.script_name = script_name
-        self.name = name or script_name
-        self.arguments = list(arguments or ())
         self.compute_target = compute_target
         self.runconfig = runconfig
-        self.inputs = list(inputs or ())
-        self.outputs = list(outputs or ())
-        self.params = dict(params or {})
+        self.runconfig_pipeline_params = dict(runconfig_pipeline_params or {})
         self.source_directory = source_directory
-        self.allow_reuse = allow_reuse
-        self.place = calling_place()
+
+    def _settings(self) -> Iterable[Any]:
+        return self.runconfig_pipeline_params.values()
+
+
+def step_key(name: str) -> str:
+    """What a step of that name is called in its job, where no other one is called so."""
+    return NOT_IN_NAMES.sub("_", name) or "step"
 
 
 def value_of(value: Any, parameters: Mapping[str, Any]) -> Any:
@@ -200,4 +297,12 @@ def value_of(value: Any, parameters: Mapping[str, Any]) -> Any:
     return value
 
 
-__all__ = ["NamedInput", "ParallelRunConfig", "ParallelRunStep", "PythonScriptStep", "value_of"]
+__all__ = [
+    "NOT_IN_NAMES",
+    "NamedInput",
+    "ParallelRunConfig",
+    "ParallelRunStep",
+    "PythonScriptStep",
+    "step_key",
+    "value_of",
+]

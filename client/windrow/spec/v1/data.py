@@ -112,7 +112,8 @@ class Sources:
         if output:
             destination = text_of(output, "destination", key, self._context)
             entries["mode"] = choose_mode(output, OUTPUT_MODES, key, self._context)
-            entries["path"] = text_of(output, "path", key, self._context) or self._in_datastore(output, name, key)
+            path = text_of(output, "path", key, self._context)
+            entries["path"] = path or self._in_datastore(output, default_place(step, name), key)
         called = destination.text.strip() if isinstance(destination, Scalar) else name
         if called in self.written or called in self.inputs:
             self._context.problems.error(
@@ -123,15 +124,16 @@ class Sources:
         self.written[called] = Written(step, name)
         return mapping(entries, node.place)
 
-    def _in_datastore(self, output: Mapping, name: str, key: str) -> Scalar | None:
-        """The address of an output in a datastore; None for Windrow's default place."""
+    def _in_datastore(self, output: Mapping, default: str, key: str) -> Scalar | None:
+        """The address of an output in a datastore; None for Windrow's default place. `default`: where in one that is
+        named without a path."""
         datastore = text_of(output, "datastore", key, self._context)
         path = text_of(output, "path_on_datastore", key, self._context)
         if path is None and (datastore is None or datastore.text.strip() in DEFAULT_DATASTORES):
             return None
         place = (path or datastore or output).place
         store = datastore.text.strip() if datastore else "${{default_datastore}}"
-        below = path.text.strip().strip("/") if path else f"azureml/${{{{name}}}}/{name}"
+        below = path.text.strip().strip("/") if path else default
         return scalar(f"azureml://datastores/{store}/paths/{below}", place)
 
     def read_inputs(self, step: str, node: Node | None, key: str) -> dict[str, Node]:
@@ -186,6 +188,16 @@ class Sources:
 
     def _names(self) -> str:
         return listed([*self.inputs, *self.written])
+
+
+def run_id(step: str) -> str:
+    """The id of a step's run in the path of an output: `<job>/<step>`, when the job has its name."""
+    return f"${{{{name}}}}/{step}"
+
+
+def default_place(step: str, output: str) -> str:
+    """The path of a step's output in a datastore that is named without one: as v2's, a folder of its own."""
+    return f"azureml/{run_id(step)}/{output}"
 
 
 def data_reference(node: Node, key: str, context: Context) -> Node | None:

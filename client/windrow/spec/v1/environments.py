@@ -12,7 +12,7 @@ from windrow.spec.building import mapping, scalar
 from windrow.spec.locations import absolute
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, read_yaml, shown
 from windrow.spec.reading import Context
-from windrow.spec.v1.reading import entry, text_of
+from windrow.spec.v1.reading import entry, found_from, text_of
 
 
 class Environment(NamedTuple):
@@ -22,24 +22,34 @@ class Environment(NamedTuple):
     variables: Mapping | None = None
 
 
-def read_environment(config: Mapping, key: str, context: Context) -> Environment:
-    """The environment of a ParallelRunConfig or run configuration; without a node where it names none."""
+def read_environment(config: Mapping, key: str, folder: str, context: Context) -> Environment:
+    """The environment of a ParallelRunConfig or run configuration; without a node where it names none.
+
+    `folder`: as of `read_run_config`.
+    """
     node = entry(config, "environment")
     if node is not None:
-        return _inline_or_file(node, f"{key}.environment", context)
+        return _inline_or_file(node, f"{key}.environment", folder, context)
     name = text_of(config, "environment_name", key, context)
     if name is not None:
         text = name.text.strip()
         return Environment(scalar(text if text.startswith("azureml:") else f"azureml:{text}@latest", name.place))
-    folder = text_of(config, "environment_dir_path", key, context)
-    if folder is not None:
-        return _folder(folder, f"{key}.environment_dir_path", context)
+    saved = text_of(config, "environment_dir_path", key, context)
+    if saved is not None:
+        return _folder(found_from(saved, folder), f"{key}.environment_dir_path", folder, context)
     return Environment()
 
 
-def _inline_or_file(node: Node, key: str, context: Context) -> Environment:
+def merged_variables(environment: Environment, own: Node | None) -> Node | None:
+    """The variables of an environment with those of the configuration that names it, which win."""
+    if environment.variables is not None and isinstance(own, Mapping):
+        return mapping({**environment.variables.entries, **own.entries}, own.place)
+    return environment.variables if own is None else own
+
+
+def _inline_or_file(node: Node, key: str, folder: str, context: Context) -> Environment:
     if isinstance(node, Mapping):
-        return _translated(node)
+        return _translated(node, folder)
     if not isinstance(node, Scalar):
         context.problems.error(
             node, key, f"is {shown(node)}; allowed is an environment, or the path of a file with one."
@@ -47,10 +57,11 @@ def _inline_or_file(node: Node, key: str, context: Context) -> Environment:
         return Environment()
     if node.text.startswith("azureml:"):
         return Environment(node)
-    return _file(node, absolute(node.text.strip(), node.place.source.folder), key, context)
+    node = found_from(node, folder)
+    return _file(node, absolute(node.text.strip(), node.place.source.folder), key, folder, context)
 
 
-def _file(node: Scalar, path: str, key: str, context: Context) -> Environment:
+def _file(node: Scalar, path: str, key: str, folder: str, context: Context) -> Environment:
     if not os.path.isfile(path):
         what = "is a folder" if os.path.isdir(path) else "does not exist"
         context.problems.error(
@@ -61,38 +72,38 @@ def _file(node: Scalar, path: str, key: str, context: Context) -> Environment:
     if root is not None and not isinstance(root, Mapping):
         context.problems.error(root, "", f"is {shown(root)}; an environment is a mapping.")
         return Environment()
-    return _translated(root) if root is not None else Environment()
+    return _translated(root, folder) if root is not None else Environment()
 
 
-def _folder(node: Scalar, key: str, context: Context) -> Environment:
+def _folder(node: Scalar, key: str, folder: str, context: Context) -> Environment:
     """A folder as `Environment.save_to_directory` writes it."""
-    folder = absolute(node.text.strip(), node.place.source.folder)
-    environment = _file(node, os.path.join(folder, "azureml_environment.json"), key, context)
-    conda = os.path.join(folder, "conda_dependencies.yml")
+    saved = absolute(node.text.strip(), node.place.source.folder)
+    environment = _file(node, os.path.join(saved, "azureml_environment.json"), key, folder, context)
+    conda = os.path.join(saved, "conda_dependencies.yml")
     if isinstance(environment.node, Mapping) and "conda_file" not in environment.node.entries and os.path.isfile(conda):
         entries = {**environment.node.entries, "conda_file": scalar(conda, node.place)}
         return environment._replace(node=mapping(entries, environment.node.place))
     return environment
 
 
-def _translated(written: Mapping) -> Environment:
+def _translated(written: Mapping, folder: str) -> Environment:
     """v1's object as v2's; one that is v2's already stays as it is. Keys are read in camel and snake case."""
+    variables = _part(written, "environmentVariables")
+    if variables is not None and not variables.entries:
+        variables = None
     if "image" in written.entries or "conda_file" in written.entries:
-        return Environment(written)
+        return Environment(written, variables)
     python, docker = _part(written, "python"), _part(written, "docker")
     managed = _scalar(python, "userManagedDependencies")
     conda = None if managed is not None and managed.value is True else _value(python, "condaDependencies")
-    conda_file = _scalar(python, "condaDependenciesFile")
+    file = _scalar(python, "condaDependenciesFile")
     entries: dict[str, Node | None] = {
         "name": _value(written, "name"),
         "version": _value(written, "version"),
         "image": _value(docker, "baseImage"),
-        "conda_file": conda if isinstance(conda, Mapping) and conda.entries else conda_file,
+        "conda_file": conda if isinstance(conda, Mapping) and conda.entries else file and found_from(file, folder),
     }
-    variables = _value(written, "environmentVariables")
-    return Environment(
-        mapping(entries, written.place), variables if isinstance(variables, Mapping) and variables.entries else None
-    )
+    return Environment(mapping(entries, written.place), variables)
 
 
 def _value(owner: Mapping | None, name: str) -> Node | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from windrow.spec.building import scalar
 from windrow.spec.fields import Field
-from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.locations import absolute, parse_location
+from windrow.spec.nodes import Mapping, Node, Place, Scalar, Source, is_null, shown
 from windrow.spec.problems import did_you_mean
 from windrow.spec.reading import Context, as_mapping, read_scalar
 
@@ -65,3 +68,14 @@ def choose_mode(
         context.problems.error(node, f"{key}.bind_mode", f"is {shown(node)}; allowed is one of {', '.join(modes)}.")
         return None
     return scalar(found, node.place)
+
+
+def found_from(path: Scalar, folder: str) -> Scalar:
+    """A path that leads to nothing from the file that holds it, but to something from `folder`: from there."""
+    location = parse_location(path.text.strip())
+    if location.kind != "local" or os.path.exists(absolute(location.value, path.place.source.folder)):
+        return path
+    if not os.path.exists(absolute(location.value, folder)):
+        return path
+    source = path.place.source
+    return path._replace(place=Place(Source(source.kind, source.label, folder), path.place.line, path.place.column))

@@ -7,13 +7,12 @@ from typing import NamedTuple
 
 from windrow.spec.arguments import checked_partition_keys
 from windrow.spec.building import from_plain, mapping, scalar
-from windrow.spec.locations import absolute, parse_location
 from windrow.spec.names import ROWS_FILE_NAME_REFUSED, is_rows_file_name
-from windrow.spec.nodes import Mapping, Node, Place, Scalar, Source, shown
+from windrow.spec.nodes import Mapping, Node, Scalar, read_yaml, shown
 from windrow.spec.nodes import Sequence as ListNode
 from windrow.spec.reading import Context
-from windrow.spec.v1.environments import read_environment
-from windrow.spec.v1.reading import checked, entry, read_mapping, text_of
+from windrow.spec.v1.environments import merged_variables, read_environment
+from windrow.spec.v1.reading import checked, entry, found_from, read_mapping, text_of
 from windrow.spec.v1.schema import RUN_CONFIG
 
 SETTINGS = {
@@ -45,6 +44,19 @@ class RunConfig(NamedTuple):
 NO_CONFIG = RunConfig({}, {}, [], append_row=False, spelled={}, is_whole=False)
 
 
+def read_config_file(path: str, context: Context) -> Mapping | None:
+    """The ParallelRunConfig in a file. None, with an error, if there is none."""
+    root = read_yaml(path, "job", context.problems)
+    config = root.entries.get("parallel_run_config") if isinstance(root, Mapping) else None
+    if isinstance(config, Mapping):
+        return config
+    if root is not None:
+        context.problems.error(
+            root, "parallel_run_config", "is missing; the file of a ParallelRunConfig has this key on top."
+        )
+    return None
+
+
 def read_run_config(config: Mapping, key: str, folder: str, context: Context) -> RunConfig:
     """Reads and checks a ParallelRunConfig; notes an error for each value that is not allowed.
 
@@ -74,8 +86,8 @@ def read_run_config(config: Mapping, key: str, folder: str, context: Context) ->
     entries["compute"] = text_of(config, "compute_target_name", key, context) or text_of(
         config, "compute_target", key, context
     )
-    environment = read_environment(config, key, context)
-    entries["environment_variables"] = entry(config, "environment_variables") or environment.variables
+    environment = read_environment(config, key, folder, context)
+    entries["environment_variables"] = merged_variables(environment, entry(config, "environment_variables"))
     code, script = code_and_script(config, "entry_script", key, folder, context)
     task: dict[str, Node | None] = {
         "type": scalar("run_function", config.place),
@@ -99,17 +111,6 @@ def code_and_script(
         head, tail = os.path.split(path.text.strip())
         return scalar(head or ".", path.place), scalar(tail, path.place)
     return code and found_from(_slashes(code), folder), script and _slashes(script)
-
-
-def found_from(path: Scalar, folder: str) -> Scalar:
-    """A path that leads to nothing from the file that holds it, but to something from `folder`: from there."""
-    location = parse_location(path.text.strip())
-    if location.kind != "local" or os.path.exists(absolute(location.value, path.place.source.folder)):
-        return path
-    if not os.path.exists(absolute(location.value, folder)):
-        return path
-    source = path.place.source
-    return path._replace(place=Place(Source(source.kind, source.label, folder), path.place.line, path.place.column))
 
 
 def _slashes(path: Scalar) -> Scalar:

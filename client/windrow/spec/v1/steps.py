@@ -11,12 +11,12 @@ from windrow.spec.building import mapping, scalar, sequence
 from windrow.spec.locations import absolute
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, read_yaml, shown
 from windrow.spec.problems import did_you_mean
-from windrow.spec.reading import Context
+from windrow.spec.reading import Context, as_mapping
 from windrow.spec.v1.arguments import Names, check_parallel_arguments, joined, read_arguments, shell_quote
 from windrow.spec.v1.data import Sources
-from windrow.spec.v1.environments import Environment, read_environment
+from windrow.spec.v1.environments import Environment, merged_variables, read_environment
 from windrow.spec.v1.reading import checked, entry, read_mapping, text_of
-from windrow.spec.v1.run_config import NO_CONFIG, RunConfig, code_and_script, read_run_config
+from windrow.spec.v1.run_config import NO_CONFIG, RunConfig, code_and_script, read_config_file, read_run_config
 from windrow.spec.v1.schema import PARALLEL_STEP, SCRIPT_STEP
 
 STEP_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -146,7 +146,7 @@ def script_step(step: StepText, sources: Sources, outputs: dict[str, Node], cont
         context.problems.error(node, f"{key}.script_name", "is missing; name the script, relative to source_directory.")
     environment, target = _run_configuration(node, key, context)
     if entry(node, "environment") is not None:
-        environment = read_environment(node, key, context)
+        environment = read_environment(node, key, node.place.source.folder, context)
     words = ["python", script.text.strip() if script else "", *arguments]
     # v1 tells a script its parameters as variables of this name.
     variables: dict[str, Node | None] = {
@@ -224,15 +224,7 @@ def _run_config(node: Mapping, key: str, context: Context) -> tuple[Mapping | No
             f"{shown(written)} {what} ({path}); name the file of a ParallelRunConfig, relative to this file.",
         )
         return None, key, folder
-    root = read_yaml(path, "job", context.problems)
-    config = root.entries.get("parallel_run_config") if isinstance(root, Mapping) else None
-    if isinstance(config, Mapping):
-        return config, "parallel_run_config", folder
-    if root is not None:
-        context.problems.error(
-            root, "parallel_run_config", "is missing; the file of a ParallelRunConfig has this key on top."
-        )
-    return None, key, folder
+    return read_config_file(path, context), "parallel_run_config", folder
 
 
 def _run_configuration(node: Mapping, key: str, context: Context) -> tuple[Environment, Scalar | None]:
@@ -253,7 +245,10 @@ def _run_configuration(node: Mapping, key: str, context: Context) -> tuple[Envir
     named = (
         isinstance(target, Scalar) and not is_null(target) and target.text.strip() not in ("", "local", "amlcompute")
     )
-    return read_environment(root, "", context), target if named and isinstance(target, Scalar) else None
+    environment = read_environment(root, "", written.place.source.folder, context)
+    own = entry(root, "environmentVariables") or entry(root, "environment_variables")
+    variables = as_mapping(merged_variables(environment, own), "environmentVariables", context)
+    return environment._replace(variables=variables), target if named and isinstance(target, Scalar) else None
 
 
 def _names(node: Mapping, outputs: dict[str, Node]) -> Names:
