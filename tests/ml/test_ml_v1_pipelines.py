@@ -15,7 +15,7 @@ from windrow.ml.v1.core import Dataset, Workspace
 from windrow.ml.v1.core.datastore import Datastore
 from windrow.ml.v1.core.runconfig import RunConfiguration
 from windrow.ml.v1.data import OutputFileDatasetConfig
-from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParameter
+from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParameter, StepSequence
 from windrow.ml.v1.pipeline.steps import ParallelRunStep, PythonScriptStep
 from windrow.spec import JobFileError, load_job
 
@@ -61,6 +61,30 @@ def test_a_script_step_waits_for_another_one(workspace: Workspace, notebook: Pat
     first.run_after(last)
     with pytest.raises(JobFileError, match="waits for itself"):
         pipeline.validate()
+
+
+def test_a_sequence_of_steps_is_run_in_its_order(workspace: Workspace, notebook: Path) -> None:
+    a, b, c, d = (PythonScriptStep(script(notebook, f"{name}.py"), name, source_directory="src") for name in "abcd")
+    loaded = Pipeline(workspace, StepSequence([a, [b, c], StepSequence([d])])).load()
+    assert {step.name: set(step.depends_on) for step in loaded.job.steps} == {
+        "a": set(),
+        "b": {"a"},
+        "c": {"a"},
+        "d": {"b", "c"},
+    }
+
+
+def test_an_output_is_registered_when_its_step_is_done(workspace: Workspace, notebook: Path) -> None:
+    copy = script(notebook, "copy.py", "import sys\nopen(sys.argv[2] + '/a.txt', 'w').write('a')\n")
+    made = OutputFileDatasetConfig().register_on_complete("letters")
+    step = PythonScriptStep(copy, arguments=["--to", made], source_directory="src")
+    Pipeline(workspace, [step]).submit("registered").wait_for_completion(show_output=False)
+    rows = PipelineData("rows")
+    letters = Dataset.get_by_name(workspace, "letters").as_named_input("letters")
+    upper = ParallelRunStep("upper", (settings := config()), [letters], rows)
+    run = Pipeline(workspace, [upper]).submit("read")
+    run.wait_for_completion(show_output=False)
+    assert rows_of(run, upper, rows, settings, notebook / "got") == ["A"]
 
 
 def test_defaults_of_a_pipeline(workspace: Workspace, notebook: Path) -> None:

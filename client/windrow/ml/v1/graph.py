@@ -135,7 +135,11 @@ class Graph:
             if below:
                 below = below.replace("{run-id}", run_id(key)).replace("{output-name}", name)
             store = port.datastore or self._datastore
-            entry: dict[str, Any] = {"destination": self._destination(port), "bind_mode": port.output_mode}
+            entry: dict[str, Any] = {
+                "destination": self._destination(port),
+                "bind_mode": port.output_mode,
+                "register_as": port.registered_as,
+            }
             if port.destination:
                 entry["path"] = port.destination
             elif store is not None and store.is_folder and (store.name != DEFAULT_NAME or below):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import TYPE_CHECKING, Any, Self
 
@@ -33,6 +34,8 @@ class Output:
         self.output_mode = output_mode
         self.path_on_datastore: str | None = None
         self.destination: str | None = None
+        self.registered_as: str | None = None
+        """The data asset that it becomes when its step is done."""
         self.place = calling_place()
         self.producer: PipelineStep | None = None
         """The step that writes it."""
@@ -84,12 +87,15 @@ class PipelineData(Output):
 class OutputFileDatasetConfig(Output):
     """An output of a step at a place of its own."""
 
+    _unnamed = itertools.count(1)
+
     def __init__(
         self, name: str | None = None, destination: Any = None, source: str | None = None, **more: Any
     ) -> None:
         """`destination`: a local path, or a datastore with the path in it, in which `{run-id}` stands for the run of
         the step and `{output-name}` for `name`."""
-        name = name or f"output_{id(self):x}"
+        # By their order: the same script makes the same job each time.
+        name = name or f"output_{next(self._unnamed)}"
         super().__init__(name, None, name, "mount")
         if isinstance(destination, tuple):
             self.datastore, self.path_on_datastore = (*destination, None)[:2]
@@ -107,7 +113,8 @@ class OutputFileDatasetConfig(Output):
         return self
 
     def register_on_complete(self, name: str, *arguments: Any, **more: Any) -> Self:
-        """Itself: outputs become no datasets."""
+        """It becomes the next version of that data asset when its step is done."""
+        self.registered_as = name
         return self
 
     def read_delimited_files(self, *arguments: Any, **more: Any) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
     from windrow.ml.v1.workspace import Workspace
     from windrow.spec import LoadedJob
     from windrow.spec.assets import OpenLookup
+
+
+class StepSequence:
+    """Steps one after the other; those in a list of their own side by side."""
+
+    def __init__(self, steps: Sequence[Any] | None = None, name: str | None = None) -> None:
+        """`steps`: as of a `Pipeline`. Raises UsageError."""
+        self.steps = list(steps or ())
+        self.name = name
+        for before, after in itertools.pairwise(self.steps):
+            for step, other in itertools.product(_opened([after]), list(_opened([before]))):
+                step.run_after(other)
 
 
 class Pipeline:
@@ -149,15 +162,15 @@ def _opened(steps: Sequence[Any]) -> Iterator[PipelineStep]:
     """Steps out of lists of lists. Raises UsageError."""
     for item in steps:
         step = item.producer if isinstance(item, Output) else item
-        if isinstance(step, (list, tuple)):
-            yield from _opened(step)
+        if isinstance(step, (list, tuple, StepSequence)):
+            yield from _opened(step.steps if isinstance(step, StepSequence) else step)
         elif isinstance(step, PipelineStep):
             yield step
         else:
             what = f"{item.name}, which no step writes" if isinstance(item, Output) else type(item).__name__
             raise UsageError(
                 f"Among the steps of a pipeline is {what}; allowed are ParallelRunStep, PythonScriptStep, outputs of "
-                "them, and lists."
+                "them, StepSequence, and lists."
             )
 
 

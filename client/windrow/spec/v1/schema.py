@@ -94,6 +94,8 @@ OUTPUT: dict[str, Field] = {
     "path_on_datastore": _TEXT,
     "path": _TEXT,
     "bind_mode": _TEXT,
+    # Not in v1's files: what its Python API says by `register_on_complete`.
+    "register_as": _TEXT,
     "type": Field("text", effect="an output is a folder"),
     "path_on_compute": Field("text", effect="outputs are written where they stay"),
     "overwrite": Field("bool", effect="outputs of a job are its own"),
