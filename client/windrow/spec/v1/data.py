@@ -100,7 +100,9 @@ class Sources:
         before = len(self._context.problems.errors)
         for name, output in outputs.entries.items() if outputs else ():
             made[name] = self._output(step, name, output, f"{key}.{name}")
-            self._context.problems.spelled[f"jobs.{step}.outputs.{name}"] = f"{key}.{name}"
+            spelled = self._context.problems.spelled
+            spelled[f"jobs.{step}.outputs.{name}"] = f"{key}.{name}"
+            spelled[f"jobs.{step}.outputs.{name}.name"] = f"{key}.{name}.register_as"
         if len(self._context.problems.errors) > before:
             self._context.broken_steps.add(step)
         return made
