@@ -169,6 +169,21 @@ def test_one_oom_kill_explains_one_death(tmp_path: Path) -> None:
     assert not counter.rose()
 
 
+@pytest.mark.parametrize(("looks_s", "explained"), [([], True), ([5], True), ([5, 6], True), ([5, 10], False)])
+def test_an_oom_kill_explains_no_later_death(tmp_path: Path, looks_s: list[int], explained: bool) -> None:
+    """Of a process that a script has started: the kernel counts it as well, and no worker dies of it."""
+    events = tmp_path / "memory.events"
+    events.write_text("oom_kill 4\n")
+    counter = OomCounter([events])
+    counter.look(10**6 * S)
+    events.write_text("oom_kill 5\n")
+    for after_s in looks_s:
+        counter.look((10**6 + after_s) * S)
+    assert counter.rose() == explained
+    events.write_text("oom_kill 6\n")
+    assert counter.rose()
+
+
 def test_quotas_of_both_versions(tmp_path: Path) -> None:
     two, one, none = tmp_path / "v2", tmp_path / "v1", tmp_path / "none"
     for folder in (two, one, none):
