@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from windrow.interpreter import LOOK, LOOK_S
+from windrow.signal_names import signal_name
 
-from windrow_agent.environments.process import Abandoned, Process, signal_words
+from windrow_agent.environments.process import Abandoned, Process
 from windrow_agent.environments.recipe import Recipe
 from windrow_agent.environments.verdict import EnvironmentFailed, failure_of
 from windrow_agent.workers.capture import CapturedFile
@@ -91,7 +92,7 @@ class Build:
             if code != 0:
                 words = self._log.tail(min(_WORDS_BYTES, os.fstat(output).st_size - begin))
                 if code < 0 and not words.strip():
-                    words = f"uv was ended by {signal_words(code)}".encode()
+                    words = f"uv was ended by {signal_name(-code)}".encode()
                 raise failure_of(what, words.decode(errors="replace"))
         finally:
             os.close(output)
