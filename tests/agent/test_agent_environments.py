@@ -49,6 +49,7 @@ async def start(rig: Rig, index: PackageIndex, name: str = "agent", **more: Any)
         UV_PYTHON_DOWNLOADS="never",
         VIRTUAL_ENV="",
         PYTHONPATH="/nowhere",
+        AWS_SECRET_ACCESS_KEY="secret",
     )
     return agent
 
@@ -284,6 +285,56 @@ async def test_an_environment_whose_python_is_gone_is_built_anew(rig: Rig) -> No
         (lease,) = rig.master.assign()
         await rig.master.until(lambda: rig.master.done([lease]))
         assert row_of(rig, lease).startswith("white ")
+
+
+@scenario
+async def test_what_packages_do_when_python_starts_sees_no_credential(rig: Rig) -> None:
+    with package_index() as index:
+        seen = rig.root / "seen"
+        index.add("sitecustomize", "1.0", f"import os; print(*os.environ, file=open({str(seen)!r}, 'a'))")
+        rig.master.step(rig.script(ECHO), environment=wanted("sitecustomize"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        assert "VIRTUAL_ENV" in seen.read_text()
+        assert "AWS_SECRET_ACCESS_KEY" not in seen.read_text()
+
+
+@scenario
+async def test_a_package_with_which_no_python_starts_is_the_list_s_fault(rig: Rig) -> None:
+    """It is built once, not again and again."""
+    with package_index() as index:
+        index.add("sitecustomize", "1.0", "import os, sys; print('no', flush=True); os._exit(3)")
+        rig.master.step(rig.script(ECHO), environment=wanted("sitecustomize"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: rig.master.failures and rig.master.capacities[STEP].given_up)
+        (failure,) = rig.master.failures
+        assert failure.cause == work.CAUSE_INIT_FAILED
+        assert "does not run: it ended with exit code 3: no. " in failure.message
+        assert whole(rig) == []
+
+
+@scenario
+async def test_an_environment_whose_python_cannot_be_asked_is_kept(rig: Rig) -> None:
+    """A node without memory, say, in which the kernel kills it."""
+    with package_index() as index:
+        rig.master.step(rig.script(PEBBLE), environment=wanted("pebble"))
+        await rig.master.start()
+        agent = await start(rig, index)
+        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        await agent.kill()
+        rig.master.capacities.clear()
+        (folder,) = whole(rig)
+        python = folder / "bin" / "python"
+        python.unlink()
+        python.write_text("#!/bin/sh\nkill -KILL $$\n")
+        python.chmod(0o755)
+        await start(rig, index)
+        await rig.master.until(lambda: rig.master.failures and rig.master.capacities[STEP].given_up)
+        assert rig.master.failures[0].cause == work.CAUSE_NODE_FAULT
+        assert "could not be run: it was ended by SIGKILL" in rig.master.failures[0].message
+        assert whole(rig) == [folder]
 
 
 def test_what_nobody_uses_is_pruned_the_longest_unused_first(tmp_path: Path) -> None:
