@@ -29,6 +29,8 @@ def run(mini_batch):
                       str([name for name in os.environ if name.startswith(("UV_", "PIP_"))])])]
 """
 
+BUILD_LOG = "user/environment/node-1/process000.build.txt"
+
 
 def settings(rig: Rig, **more: Any) -> dict[str, Any]:
     return {"python": None, "environments_folder": str(rig.root / "environments"), **more}
@@ -66,9 +68,9 @@ def log_of(rig: Rig) -> str:
     return rig.master.logs[rpc.LOG_KIND_ENVIRONMENT, 0].decode()
 
 
-def builds(rig: Rig) -> bool:
+def builds(rig: Rig, step_id: int = STEP) -> bool:
     return any(
-        worker.phase == node_pb2.WORKER_PHASE_BUILDING and worker.step_id == STEP
+        worker.phase == node_pb2.WORKER_PHASE_BUILDING and worker.step_id == step_id
         for heartbeat in rig.master.heartbeats[-1:]
         for worker in heartbeat.workers
     )
@@ -138,6 +140,29 @@ async def test_a_step_that_ends_ends_its_build(rig: Rig) -> None:
         await rig.master.until(lambda: rig.master.ended)
         await eventually(lambda: not list((rig.root / "environments").glob("*/bin")), "nothing is left of it")
         assert whole(rig) == []
+
+
+@scenario
+async def test_a_step_that_waits_for_another_one_s_build_says_so(rig: Rig) -> None:
+    """It has one built itself where the other one ends before."""
+    with package_index() as index:
+        index.gate.clear()
+        code = rig.script(PEBBLE)
+        steps = {STEP, 8}
+        for step_id in steps:
+            rig.master.step(code, step_id=step_id, environment=wanted("pebble"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: all(builds(rig, step_id) for step_id in steps), "both are told of")
+        logs = {step_id: rig.root / "agent" / "steps" / f"{step_id}-1" / "logs" / BUILD_LOG for step_id in steps}
+        (waits,) = (step_id for step_id, log in logs.items() if "waiting" in log.read_text())
+        (first,) = steps - {waits}
+        del rig.master.specs[first]
+        rig.master.send(rpc.WorkResponse(ended_step_ids=[first]))
+        await eventually(lambda: logs[waits].read_text().count("\n") > 1, "uv's words about its own build")
+        index.gate.set()
+        await rig.master.until(lambda: waits in rig.master.capacities and rig.master.capacities[waits].leases_max)
+        assert "the environment is whole" in logs[waits].read_text()
 
 
 @scenario

@@ -5,7 +5,10 @@ States of an environment, for one step::
     WANTED ──whole in the cache──► HELD ──step dropped──► (given back)
        └──lock──► BUILDING ──whole──► HELD
                      ├──uv failed, of the node──► BUILDING again, at most TRIES times
-                     └──uv failed, or nobody wants it──► FAILED
+                     └──uv failed, or the step is dropped──► FAILED
+
+Of the steps of one agent that want the same one, one at a time does this, and the others wait. Where that one is
+dropped, the next begins anew: uv has kept what it had fetched.
 """
 
 from __future__ import annotations
@@ -103,7 +106,13 @@ class Environments:
         try:
             cache = Cache(await asyncio.to_thread(self._folder))
             recipe = recipe_of(wanted, own)
-            async with self._turns.setdefault(recipe.digest, asyncio.Lock()):
+            turn = self._turns.setdefault(recipe.digest, asyncio.Lock())
+            if turn.locked():
+                on_build()
+                _write(log, "windrow: another step on this node has this environment made, or looked at; waiting")
+                while turn.locked():
+                    await self._pause(POLL_S, is_wanted)
+            async with turn:
                 try:
                     held = await self._held(cache, recipe, code, libraries, is_wanted)
                 except DoesNotRun as why:
