@@ -107,21 +107,6 @@ def test_a_thread_that_never_ends_is_left_behind_and_named(start: Start) -> None
         assert f"The thread '{name}' still runs" in worker.errors()
 
 
-def test_an_open_pool_of_threads_ends_with_its_process(start: Start) -> None:
-    worker = start(
-        "from concurrent.futures import ThreadPoolExecutor\n"
-        "pool = ThreadPoolExecutor(1)\n"
-        "def run(b):\n    return list(pool.map(str.upper, b))\n"
-    )
-    worker.ready()
-    worker.send(1, ["a"])
-    assert worker.done().rows == b"/DATA/A\n"
-    worker.shut_down()
-    assert worker.frame().type == STOPPED
-    assert worker.wait() == 0
-    assert worker.errors() == ""
-
-
 def test_a_failing_shutdown_is_reported_and_ends(start: Start) -> None:
     worker = start("def run(b):\n    return b\ndef shutdown():\n    raise SystemExit(3)\n")
     worker.ready()
