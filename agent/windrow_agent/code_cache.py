@@ -35,9 +35,17 @@ class CodeCache:
         archive = self._folder / f"{digest}.tar"
         async with self._locks.setdefault(digest, asyncio.Lock()):
             # Each time: the disk may have lost what was never synced, when the machine went down.
-            if await asyncio.to_thread(_sha256, archive) != digest:
+            if not await asyncio.to_thread(self._is_whole, digest, archive):
                 await self._fetch(digest, archive)
         await asyncio.to_thread(self._unpack, archive, target)
+
+    def _is_whole(self, digest: str, archive: Path) -> bool:
+        """Whether an archive is here, undamaged. From now on it is the last used: nobody prunes it before its use."""
+        try:
+            os.utime(archive)
+        except FileNotFoundError:
+            return False
+        return _sha256(archive) == digest
 
     async def _fetch(self, digest: str, archive: Path) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -64,19 +72,22 @@ class CodeCache:
             raise
         except Exception as error:
             raise CodeUnavailable(f"The code archive {archive.stem} cannot be unpacked: {error}") from error
-        os.utime(archive)
         self._prune()
 
     def _prune(self) -> None:
-        archives = sorted(self._folder.glob("*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
+        archives = sorted(self._folder.glob("*.tar"), key=_used_at, reverse=True)
         for path in archives[_KEPT:]:
             path.unlink(missing_ok=True)
 
 
-def _sha256(path: Path) -> str:
-    """The digest of a file; "" when there is none."""
+def _used_at(archive: Path) -> float:
+    """When an archive was used last; 0 where another step has just pruned it."""
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return archive.stat().st_mtime
     except FileNotFoundError:
-        return ""
+        return 0.0
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,7 +6,8 @@ master.
 
 FILE is a JSON object: ``folder`` (for all that is made), ``step`` and ``assignment`` (StepSpec and Assignment of
 GetReplay, base64), ``inputs`` (name to path), ``archive`` (the code's) or ``code`` (a folder to be used as it is),
-``python`` (in place of the step's environment), ``pdb``, ``write_outputs``, ``master`` (its address, for messages).
+``python`` (in place of the step's environment), ``pdb``, ``write_outputs``, ``kept`` (``folder`` stays when all is
+over, for messages), ``master`` (its address, for messages).
 """
 
 from __future__ import annotations

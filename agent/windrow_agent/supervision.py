@@ -143,6 +143,7 @@ class Supervisor:
 
         ``stalled_ns``: for how long this machine has stood still since the agent's start.
         """
+        self._oom.look(now)
         if worker.killed_for is not None or worker.overrun is not None:
             if worker.killed_for is not None or now - worker.overrun_ns > _WHERE_PATIENCE_NS:
                 worker.kill()

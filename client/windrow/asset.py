@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from windrow.rpc.connection import Connection
     from windrow.rpc.v1 import asset_service_pb2 as pb
     from windrow.spec.assets import AssetLookup, FoundAsset
-    from windrow.upload import UploadMoment
+    from windrow.upload import OnUpload
 
 KINDS = ("", "data", "model")
 """By the numbers of windrow.rpc.v1.AssetKind."""
@@ -53,7 +53,7 @@ class Asset(NamedTuple):
 
 
 class Registry:
-    """The assets of one master, over a connection. `embedded`: it works on this machine's own files."""
+    """The assets of one master, over a connection."""
 
     def __init__(self, connection: Connection) -> None:
         from windrow.rpc.v1 import asset_service_pb2_grpc
@@ -121,7 +121,7 @@ def place_asset(
     folder: str,
     *,
     datastores: dict[str, str] | None,
-    on_upload: Callable[[UploadMoment], None] = lambda moment: None,
+    on_upload: OnUpload = lambda moment: None,
 ) -> Asset:
     """The asset with the path that the master has for it.
 

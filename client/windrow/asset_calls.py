@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from windrow.client import Master
     from windrow.rpc.connection import Connection
     from windrow.spec.assets import AssetLookup
-    from windrow.upload import UploadMoment
-
-OnUpload = Callable[["UploadMoment"], None]
+    from windrow.upload import OnUpload
 
 
 class AssetCalls:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -33,7 +33,7 @@ from windrow.rpc.v1 import job_service_pb2_grpc
 if TYPE_CHECKING:
     from windrow.embedded.session import Session
     from windrow.spec import EffectiveJob, LoadedJob
-    from windrow.upload import UploadMoment
+    from windrow.upload import OnUpload
 
 WATCH_TIMEOUT_S = 60.0
 """A stream is opened anew so often: a connection that died without a word is noticed by then."""
@@ -156,7 +156,7 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         priority: int = 0,
         weight: int = 1,
         since: str = "",
-        on_upload: Callable[[UploadMoment], None] = lambda moment: None,
+        on_upload: OnUpload = lambda moment: None,
     ) -> Job:
         """Submit a job file, or what `windrow.spec.load_job` made of one; return the accepted job.
 
@@ -191,7 +191,7 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         name: str | None,
         priority: int,
         weight: int,
-        on_upload: Callable[[UploadMoment], None],
+        on_upload: OnUpload,
     ) -> EffectiveJob:
         """The effective job that can be submitted: its code and data are where the master is."""
         master = self.master()
@@ -254,7 +254,7 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         job: str | os.PathLike[str] | LoadedJob | None = None,
         *,
         sets: Sequence[str] = (),
-        on_upload: Callable[[UploadMoment], None] = lambda moment: None,
+        on_upload: OnUpload = lambda moment: None,
     ) -> Job:
         """Run what is not done of a job that has ended, into the same outputs; return the job, at work again.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,29 @@ def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_anew(
             archive.unlink()
     assert unpacked(cache, downloads.digest, tmp_path / "b") == whole
     assert downloads.count == 2
+
+
+def test_an_archive_is_not_pruned_between_its_check_and_its_use(tmp_path: Path, downloads: Downloads) -> None:
+    """Neither by a step that begins with other code meanwhile, where there are as many newer ones as are kept."""
+    cache = CodeCache(tmp_path / "cache", downloads)
+    unpacked(cache, downloads.digest, tmp_path / "a")
+    (tmp_path / "a" / "more.py").touch()
+    (archive,) = (tmp_path / "cache").iterdir()
+    with (tmp_path / "other").open("w+b") as file:
+        other = code_archive.pack(tmp_path / "a", file).digest
+    (tmp_path / "other").rename(archive.parent / f"{other}.tar")
+    for number in range(40):
+        (archive.parent / f"{number}.tar").touch()
+    os.utime(archive, (0, 0))
+
+    async def both() -> None:
+        # In one thread, one after the other: check, check, unpack and prune, unpack.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        await asyncio.gather(cache.unpack(other, tmp_path / "b"), cache.unpack(downloads.digest, tmp_path / "c"))
+
+    asyncio.run(both())
+    assert (tmp_path / "c" / "score.py").exists()
+    assert len(list(archive.parent.glob("*.tar"))) < 40
 
 
 def test_a_download_is_verified(tmp_path: Path, downloads: Downloads) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from agent_rig import ECHO, AgentProcess, Rig, eventually, scenario
 from package_index import PackageIndex, package_index
 from scripted_master import STEP
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2
 from windrow.rpc.v1 import work_pb2 as work
+from windrow_agent.environments.cache import KEPT, MARK, Cache
 
 PEBBLE = """
 import os, sys
@@ -24,6 +28,8 @@ def run(mini_batch):
     return [" ".join([pebble.colour, sys.prefix, os.environ["VIRTUAL_ENV"], os.environ["PATH"].split(":")[0],
                       str([name for name in os.environ if name.startswith(("UV_", "PIP_"))])])]
 """
+
+BUILD_LOG = "user/environment/node-1/process000.build.txt"
 
 
 def settings(rig: Rig, **more: Any) -> dict[str, Any]:
@@ -45,6 +51,7 @@ async def start(rig: Rig, index: PackageIndex, name: str = "agent", **more: Any)
         UV_PYTHON_DOWNLOADS="never",
         VIRTUAL_ENV="",
         PYTHONPATH="/nowhere",
+        AWS_SECRET_ACCESS_KEY="secret",
     )
     return agent
 
@@ -61,9 +68,9 @@ def log_of(rig: Rig) -> str:
     return rig.master.logs[rpc.LOG_KIND_ENVIRONMENT, 0].decode()
 
 
-def builds(rig: Rig) -> bool:
+def builds(rig: Rig, step_id: int = STEP) -> bool:
     return any(
-        worker.phase == node_pb2.WORKER_PHASE_BUILDING and worker.step_id == STEP
+        worker.phase == node_pb2.WORKER_PHASE_BUILDING and worker.step_id == step_id
         for heartbeat in rig.master.heartbeats[-1:]
         for worker in heartbeat.workers
     )
@@ -133,6 +140,29 @@ async def test_a_step_that_ends_ends_its_build(rig: Rig) -> None:
         await rig.master.until(lambda: rig.master.ended)
         await eventually(lambda: not list((rig.root / "environments").glob("*/bin")), "nothing is left of it")
         assert whole(rig) == []
+
+
+@scenario
+async def test_a_step_that_waits_for_another_one_s_build_says_so(rig: Rig) -> None:
+    """It has one built itself where the other one ends before."""
+    with package_index() as index:
+        index.gate.clear()
+        code = rig.script(PEBBLE)
+        steps = {STEP, 8}
+        for step_id in steps:
+            rig.master.step(code, step_id=step_id, environment=wanted("pebble"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: all(builds(rig, step_id) for step_id in steps), "both are told of")
+        logs = {step_id: rig.root / "agent" / "steps" / f"{step_id}-1" / "logs" / BUILD_LOG for step_id in steps}
+        (waits,) = (step_id for step_id, log in logs.items() if "waiting" in log.read_text())
+        (first,) = steps - {waits}
+        del rig.master.specs[first]
+        rig.master.send(rpc.WorkResponse(ended_step_ids=[first]))
+        await eventually(lambda: logs[waits].read_text().count("\n") > 1, "uv's words about its own build")
+        index.gate.set()
+        await rig.master.until(lambda: waits in rig.master.capacities and rig.master.capacities[waits].leases_max)
+        assert "the environment is whole" in logs[waits].read_text()
 
 
 @scenario
@@ -282,25 +312,100 @@ async def test_an_environment_whose_python_is_gone_is_built_anew(rig: Rig) -> No
         assert row_of(rig, lease).startswith("white ")
 
 
-def test_what_nobody_uses_is_pruned_the_longest_unused_first(tmp_path: Path) -> None:
-    from windrow_agent.environments import cache as module
+@scenario
+async def test_what_packages_do_when_python_starts_sees_no_credential(rig: Rig) -> None:
+    with package_index() as index:
+        seen = rig.root / "seen"
+        index.add("sitecustomize", "1.0", f"import os; print(*os.environ, file=open({str(seen)!r}, 'a'))")
+        rig.master.step(rig.script(ECHO), environment=wanted("sitecustomize"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        assert "VIRTUAL_ENV" in seen.read_text()
+        assert "AWS_SECRET_ACCESS_KEY" not in seen.read_text()
 
-    cache = module.Cache(tmp_path / "kept")
-    digests = [f"{number:064d}" for number in range(module.KEPT + 3)]
+
+@scenario
+async def test_a_package_with_which_no_python_starts_is_the_list_s_fault(rig: Rig) -> None:
+    """It is built once, not again and again."""
+    with package_index() as index:
+        index.add("sitecustomize", "1.0", "import os, sys; print('no', flush=True); os._exit(3)")
+        rig.master.step(rig.script(ECHO), environment=wanted("sitecustomize"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: rig.master.failures and rig.master.capacities[STEP].given_up)
+        (failure,) = rig.master.failures
+        assert failure.cause == work.CAUSE_INIT_FAILED
+        assert "does not run: it ended with exit code 3: no. " in failure.message
+        assert whole(rig) == []
+
+
+@scenario
+async def test_an_environment_whose_python_cannot_be_asked_is_kept(rig: Rig) -> None:
+    """A node without memory, say, in which the kernel kills it."""
+    with package_index() as index:
+        rig.master.step(rig.script(PEBBLE), environment=wanted("pebble"))
+        await rig.master.start()
+        agent = await start(rig, index)
+        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        await agent.kill()
+        rig.master.capacities.clear()
+        (folder,) = whole(rig)
+        python = folder / "bin" / "python"
+        python.unlink()
+        python.write_text("#!/bin/sh\nkill -KILL $$\n")
+        python.chmod(0o755)
+        await start(rig, index)
+        await rig.master.until(lambda: rig.master.failures and rig.master.capacities[STEP].given_up)
+        assert rig.master.failures[0].cause == work.CAUSE_NODE_FAULT
+        assert "could not be run: it was ended by SIGKILL" in rig.master.failures[0].message
+        assert whole(rig) == [folder]
+
+
+def test_what_nobody_uses_is_pruned_the_longest_unused_first(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "kept")
+    digests = [f"{number:064d}" for number in range(KEPT + 3)]
     now = time.time()
     for age, digest in enumerate(digests):
         lock = cache.try_lock(digest)
         assert lock is not None
         (cache.place(digest) / "bin").mkdir(parents=True)
         cache.finish(digest, {})
-        os.utime(cache.place(digest) / module.MARK, (now - age, now - age))
+        os.utime(cache.place(digest) / MARK, (now - age, now - age))
         lock.release()
     held = cache.try_share(digests[-1])
     assert held is not None
     assert cache.try_lock(digests[-1]) is None
-    assert sorted(cache.prune()) == sorted(digests[module.KEPT : -1])
+    assert sorted(cache.prune()) == sorted(digests[KEPT:-1])
     assert cache.is_whole(digests[-1])
     held.release()
     assert cache.prune() == [digests[-1]]
-    os.utime(cache.place(digests[0]) / module.MARK, (0, 0))
+    os.utime(cache.place(digests[0]) / MARK, (0, 0))
     assert cache.prune() == [digests[0]]
+
+
+def test_environments_of_another_user_are_used_and_stay(request: pytest.FixtureRequest) -> None:
+    """Root becomes the other user; whoever is not root may not write to the folder either."""
+    # Not below tmp_path, into which nobody else may look.
+    folder = Path(tempfile.mkdtemp())
+    request.addfinalizer(lambda: shutil.rmtree(folder))
+    folder.chmod(0o755)
+    cache, digest = Cache(folder), "0" * 64
+    lock = cache.try_lock(digest)
+    assert lock is not None
+    cache.place(digest).mkdir()
+    cache.finish(digest, {})
+    lock.release()
+    (folder / f"{digest}.lock").chmod(0o444)
+    os.utime(cache.place(digest) / MARK, (0, 0))
+    folder.chmod(0o555)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+        request.addfinalizer(lambda: os.seteuid(0))
+    else:
+        request.addfinalizer(lambda: folder.chmod(0o755))
+    held = cache.try_share(digest)
+    assert held is not None
+    cache.note_use(digest)
+    held.release()
+    assert cache.prune() == []

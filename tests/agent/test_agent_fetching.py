@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
+from agent_rig import eventually
+from scripted_master import DEADLINE_S
+from windrow.rpc.v1 import work_pb2 as work
 from windrow.storage.errors import StorageError
+from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.fetching.messages import Decoder, Part, encode
 from windrow_agent.fetching.recipes import local_reader, needs_fetching, read_recipe
 from windrow_agent.fetching.transfers import Transfers, failure_of
+from windrow_agent.steps import Step
 
 FOLDER = Path("/node/fetched/7")
 
@@ -119,6 +126,32 @@ def test_groups_of_files_keep_the_name_that_tells_their_key() -> None:
     fetch = read_recipe(reader, stamped("a/x", "a/y"), FOLDER)
     assert fetch.local.decode().split("\0") == ["s3://b/in/a/x", f"{FOLDER}/0/a/x", f"{FOLDER}/0/a/y"]
     assert local_reader(reader)["partition"] == {"keys": ["k"], "formats": ["/{k}/*"], "listed": True}
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_side_input_whose_process_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool) -> None:
+    """The next one brings it, whole; where none can be started (no memory, say), that is told."""
+    (tmp_path / "data").write_text("all of it")
+    step = Step.open(work.StepSpec(step_id=1), tmp_path, "node-1", 1, 0)
+
+    async def bring() -> Path:
+        fetcher = Fetcher(1 << 20, lambda *_: None, lambda *_: None)
+        bringing = asyncio.create_task(fetcher.bring(step, "data", str(tmp_path / "data"), writable=False))
+        try:
+            await eventually(psutil.Process().children)
+            (step.fetched / "input-data").mkdir(parents=True)  # what the killed one has left
+            if not restarts:
+                monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+            psutil.Process().children()[0].kill()
+            return await asyncio.wait_for(bringing, DEADLINE_S)
+        finally:
+            fetcher.close()
+
+    if restarts:
+        assert asyncio.run(bring()).read_text() == "all of it"
+    else:
+        with pytest.raises(NotFetched, match=r"fetches from remote storage cannot be started: .*no-python"):
+            asyncio.run(bring())
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])

@@ -4,6 +4,8 @@ configuration.
 
 from __future__ import annotations
 
+import asyncio
+import csv
 import json
 import os
 import signal
@@ -13,10 +15,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from agent_rig import eventually
 from windrow.interpreter import NoInterpreter, find_interpreter
+from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 from windrow_agent.config import AgentConfig, BadConfig
+from windrow_agent.node.monitor import Monitor
 from windrow_agent.node.resources import cpu_count, cpu_quota, memory_bytes
+from windrow_agent.steps import Step, StepState
 from windrow_agent.workers.deadlines import Limits, Overrun, judge
 from windrow_agent.workers.death import Exit, explain
 from windrow_agent.workers.environment import MARK, worker_environment
@@ -167,6 +173,55 @@ def test_one_oom_kill_explains_one_death(tmp_path: Path) -> None:
     events.write_text("oom_kill 5\n")
     assert counter.rose()
     assert not counter.rose()
+
+
+@pytest.mark.parametrize(("looks_s", "explained"), [([], True), ([5], True), ([5, 6], True), ([5, 10], False)])
+def test_an_oom_kill_explains_no_later_death(tmp_path: Path, looks_s: list[int], explained: bool) -> None:
+    """Of a process that a script has started: the kernel counts it as well, and no worker dies of it."""
+    events = tmp_path / "memory.events"
+    events.write_text("oom_kill 4\n")
+    counter = OomCounter([events])
+    counter.look(10**6 * S)
+    events.write_text("oom_kill 5\n")
+    for after_s in looks_s:
+        counter.look((10**6 + after_s) * S)
+    assert counter.rose() == explained
+    events.write_text("oom_kill 6\n")
+    assert counter.rose()
+
+
+def test_steps_are_looked_at_apart(tmp_path: Path) -> None:
+    """What a process has used is told of the whole time since the same step's last look, not since another's."""
+    steps = []
+    for step_id in (1, 2):
+        spec = work.StepSpec(step_id=step_id, resource_monitor_interval=1)
+        steps.append(Step.open(spec, tmp_path, "node-1", 1, 0))
+        steps[-1].state = StepState.SERVING
+    files = [step.log_file(rpc.LOG_KIND_PROCESS_RESOURCES, 0).path for step in steps]
+
+    def told(file: Path) -> list[float]:
+        if not file.exists():
+            return []
+        with file.open(newline="") as rows:
+            found = [row["Cpu Percent"] for row in csv.DictReader(rows) if row["Pid"] == str(busy.pid)]
+        return [float(percent) for percent in found if percent]
+
+    async def look() -> None:
+        looking = asyncio.create_task(Monitor(lambda: steps, tmp_path).run())
+        await eventually(lambda: len(told(files[1])) >= 3)
+        looking.cancel()
+
+    # A fifth of a processor, in small pieces: in the moment between the looks of two steps it does nothing, or all.
+    words = "import time\nwhile True:\n    end = time.process_time() + 0.02\n"
+    words += "    while time.process_time() < end: pass\n    time.sleep(0.08)\n"
+    busy = subprocess.Popen([sys.executable, "-c", words])
+    try:
+        asyncio.run(look())
+    finally:
+        busy.kill()
+        busy.wait()
+    for of_one, of_other in zip(told(files[0]), told(files[1]), strict=False):
+        assert of_other == pytest.approx(of_one, abs=10)
 
 
 def test_quotas_of_both_versions(tmp_path: Path) -> None:

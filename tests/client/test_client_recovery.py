@@ -29,7 +29,7 @@ def test_a_killed_process_is_started_again_and_the_output_is_whole(workspace: Wo
     stdout, stderr = end(run)
     assert run.returncode == 0, stdout + stderr
     events = [json.loads(line) for line in stdout.splitlines()]
-    assert any("died by signal 9" in event.get("message", "") for event in events)
+    assert any("died by SIGKILL" in event.get("message", "") for event in events)
     assert workspace.rows.read_text() == workspace.expected(contents)
     assert workspace.processes() == []
 

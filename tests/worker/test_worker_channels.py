@@ -93,14 +93,18 @@ def test_ends_in_good_order(start: Start) -> None:
 def test_a_thread_that_never_ends_is_left_behind_and_named(start: Start) -> None:
     worker = start(
         "import threading\n"
-        "def init():\n    threading.Thread(target=threading.Event().wait, name='poller').start()\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "def init():\n"
+        "    threading.Thread(target=threading.Event().wait, name='poller').start()\n"
+        "    ThreadPoolExecutor(1, 'pool').submit(threading.Event().wait)\n"
         "def run(b):\n    return b\n"
     )
     worker.ready()
     worker.shut_down()
     assert worker.frame().type == STOPPED
     assert worker.wait() == 0
-    assert "The thread 'poller' still runs" in worker.errors()
+    for name in ("poller", "pool_0"):
+        assert f"The thread '{name}' still runs" in worker.errors()
 
 
 def test_a_failing_shutdown_is_reported_and_ends(start: Start) -> None:

@@ -76,6 +76,23 @@ def test_serves_in_any_interpreter(start: Start, python: str) -> None:
     assert worker.errors() == ""
 
 
+@pytest.mark.parametrize("python", INTERPRETERS.values(), ids=INTERPRETERS.keys())
+def test_an_open_pool_of_threads_ends_with_its_process(start: Start, python: str) -> None:
+    worker = start(
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "pool = ThreadPoolExecutor(1)\n"
+        "def run(b):\n    return list(pool.map(str.upper, b))\n",
+        python=python,
+    )
+    worker.ready()
+    worker.send(1, ["a"])
+    assert worker.done().rows == b"/DATA/A\n"
+    worker.shut_down()
+    assert worker.frame().type == STOPPED
+    assert worker.wait() == 0
+    assert worker.errors() == ""
+
+
 HEAVY = {"asyncio", "subprocess", "typing", "inspect", "multiprocessing", "socket", "concurrent.futures", "ctypes"}
 OTHERS = {"pandas", "numpy", "pyarrow", "windrow", "google", "grpc"}
 

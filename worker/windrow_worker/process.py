@@ -85,6 +85,14 @@ def finish_process() -> None:
         import threading
 
         deadline = monotonic_ns() + int(_THREADS_GRACE_S * 1e9)
+        # Those of pools end when these functions, of Python 3.9 and newer, tell them to (`threading._shutdown`). Each
+        # in a thread: it waits for its pool without a limit.
+        calls = [
+            threading.Thread(target=call, daemon=True)
+            for call in reversed(getattr(threading, "_threading_atexits", ()))
+        ]
+        for call in calls:
+            call.start()
         for thread in threading.enumerate():
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join(max(0.0, (deadline - monotonic_ns()) / 1e9))
@@ -93,6 +101,8 @@ def finish_process() -> None:
                         f"The thread {thread.name!r} still runs {_THREADS_GRACE_S:.0f} s after shutdown(); it is left "
                         "behind. End the script's threads in shutdown()."
                     )
+        for call in calls:
+            call.join(max(0.0, (deadline - monotonic_ns()) / 1e9))
     except BaseException as error:
         warn(f"The script's threads could not be waited for: {failures.describe(error)}")
     try:

@@ -7,15 +7,27 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from windrow.interpreter import LOOK, LOOK_S
+from windrow.signal_names import signal_name
 
-from windrow_agent.environments.process import Abandoned, Process, signal_words
+from windrow_agent.environments.process import Abandoned, Process
 from windrow_agent.environments.recipe import Recipe
 from windrow_agent.environments.verdict import EnvironmentFailed, failure_of
 from windrow_agent.workers.capture import CapturedFile
+from windrow_agent.workers.environment import passed_variables
 
 _WORDS_BYTES = 64 << 10
+_UNWRITTEN = 120
+"""Exit code of a Python that could not write out what it had printed."""
+
+
+class Stated(NamedTuple):
+    """The version of an environment's Python, and which of the libraries it was asked for it lacks."""
+
+    version: str
+    missing: list[str]
 
 
 def find_uv() -> str:
@@ -91,7 +103,7 @@ class Build:
             if code != 0:
                 words = self._log.tail(min(_WORDS_BYTES, os.fstat(output).st_size - begin))
                 if code < 0 and not words.strip():
-                    words = f"uv was ended by {signal_words(code)}".encode()
+                    words = f"uv was ended by {signal_name(-code)}".encode()
                 raise failure_of(what, words.decode(errors="replace"))
         finally:
             os.close(output)
@@ -104,21 +116,44 @@ def _flag(option: str) -> str:
     return option.replace("--trusted-host=", "--allow-insecure-host=")
 
 
-async def stated_version(
-    python: Path, code: Path, libraries: Sequence[str], variables: Mapping[str, str]
-) -> tuple[str, list[str]] | None:
-    """The version of an environment's Python, and which libraries it lacks; None: it does not run."""
+class DoesNotRun(Exception):
+    """The Python of an environment is gone, or ends with an error; the text says which."""
+
+
+async def stated_version(python: Path, code: Path, libraries: Sequence[str], agent: Mapping[str, str]) -> Stated:
+    """What an environment's Python says of itself. Packages may run code of theirs at its start: it gets of the
+    environment of the `agent` what workers get.
+
+    Raises DoesNotRun; EnvironmentFailed where it could not be asked, which tells nothing about it; OSError.
+    """
     begun = time.monotonic()
-    own = {name: value for name, value in variables.items() if not name.startswith("PYTHON")}
+    variables = passed_variables(agent, built=str(python.parent.parent))
     with tempfile.TemporaryFile() as output:
         try:
-            process = Process([str(python), LOOK, str(code), *libraries], own, output=output.fileno())
+            process = Process([str(python), LOOK, str(code), *libraries], variables, output=output.fileno())
             exit_code = await process.wait(lambda: time.monotonic() - begun < LOOK_S)
-        except (OSError, Abandoned):
-            return None
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise DoesNotRun(str(error)) from error
+        except (OSError, Abandoned) as error:
+            why = str(error) if isinstance(error, OSError) else f"it has not answered within {LOOK_S:g} s"
+            raise _not_asked(python, why) from error
         output.seek(0)
-        words = output.read().decode(errors="replace").split()
+        said = output.read().decode(errors="replace").strip()
+    if exit_code < 0:
+        raise _not_asked(python, f"it was ended by {signal_name(-exit_code)}")
+    if exit_code == _UNWRITTEN:
+        raise _not_asked(python, "what it said could not be written; the disk of temporary files may be full")
+    words = said.split()
     if exit_code != 0 or "windrow:" not in words:
-        return None
+        last = f": {said.splitlines()[-1]}" if said else ""
+        raise DoesNotRun(f"it ended with exit code {exit_code}{last}")
     begin = len(words) - words[::-1].index("windrow:")
-    return words[begin], words[begin + 1 :]
+    return Stated(words[begin], words[begin + 1 :])
+
+
+def _not_asked(python: Path, why: str) -> EnvironmentFailed:
+    return EnvironmentFailed(
+        f"its Python, {python}, could not be run: {why}. See to the memory, the disk and the load of this node; should "
+        f"it never run, remove {python.parent.parent}",
+        of_node=True,
+    )

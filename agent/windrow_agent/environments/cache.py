@@ -7,7 +7,8 @@
 Invariants:
 1. What has a `windrow.json` is whole: that is written last, synced, and renamed into place.
 2. Nobody writes to an environment, or removes one, without its exclusive lock. uv inherits the lock, so that an
-   agent's death does not set free what uv still writes to.
+   agent's death does not set free what uv still writes to. For a shared one, reading is enough: environments of
+   another user's can be used.
 3. What is not whole is removed before it is built again.
 
 An environment is built in its final place and not renamed: its programs hold the path of their interpreter.
@@ -82,7 +83,7 @@ class Cache:
         if not self.is_whole(digest):
             return None
         try:
-            descriptor = os.open(self.folder / f"{digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(self.folder / f"{digest}.lock", os.O_RDONLY | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
@@ -134,7 +135,10 @@ class Cache:
             os.close(descriptor)
 
     def prune(self) -> list[str]:
-        """Removes what nobody uses and what is too much, the longest unused first; returns the digests removed."""
+        """Removes what nobody uses and what is too much, the longest unused first; returns the digests removed.
+
+        Best effort: what is another user's stays.
+        """
         found: list[tuple[float, int, str]] = []
         for mark in self.folder.glob(f"*/{MARK}"):
             try:
@@ -148,15 +152,18 @@ class Cache:
             kept_bytes += size
             if number <= KEPT and kept_bytes <= KEPT_BYTES and time.time() - used <= UNUSED_S:
                 continue
-            lock = self.try_lock(digest)
-            if lock is None:
-                continue  # in use
             try:
-                self.remove(digest)
-                (self.folder / f"{digest}.lock").unlink(missing_ok=True)
-                removed.append(digest)
-            finally:
-                lock.release()
+                lock = self.try_lock(digest)
+                if lock is None:
+                    continue  # in use
+                try:
+                    self.remove(digest)
+                    (self.folder / f"{digest}.lock").unlink(missing_ok=True)
+                    removed.append(digest)
+                finally:
+                    lock.release()
+            except OSError:
+                continue
         return removed
 
 

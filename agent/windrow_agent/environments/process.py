@@ -65,11 +65,3 @@ class Process:
                 os.killpg(self._process.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-
-
-def signal_words(code: int) -> str:
-    """Of an exit code below 0, the signal's name."""
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"

@@ -5,7 +5,10 @@ States of an environment, for one step::
     WANTED ──whole in the cache──► HELD ──step dropped──► (given back)
        └──lock──► BUILDING ──whole──► HELD
                      ├──uv failed, of the node──► BUILDING again, at most TRIES times
-                     └──uv failed, or nobody wants it──► FAILED
+                     └──uv failed, or the step is dropped──► FAILED
+
+Of the steps of one agent that want the same one, one at a time does this, and the others wait. Where that one is
+dropped, the next begins anew: uv has kept what it had fetched.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from windrow.interpreter import NoInterpreter, find_interpreter
 from windrow.journal import say
 from windrow.rpc.v1 import work_pb2 as work
 
-from windrow_agent.environments.build import Build, stated_version
+from windrow_agent.environments.build import Build, DoesNotRun, Stated, stated_version
 from windrow_agent.environments.cache import Cache, Lock
 from windrow_agent.environments.process import POLL_S, Abandoned
 from windrow_agent.environments.recipe import Recipe, build_variables, recipe_of
@@ -103,13 +106,29 @@ class Environments:
         try:
             cache = Cache(await asyncio.to_thread(self._folder))
             recipe = recipe_of(wanted, own)
-            async with self._turns.setdefault(recipe.digest, asyncio.Lock()):
-                while True:
-                    held = await self._held(cache, recipe, code, libraries)
-                    if held is not None:
-                        return held
+            turn = self._turns.setdefault(recipe.digest, asyncio.Lock())
+            if turn.locked():
+                on_build()
+                _write(log, "windrow: another step on this node has this environment made, or looked at; waiting")
+                while turn.locked():
+                    await self._pause(POLL_S, is_wanted)
+            async with turn:
+                try:
+                    held = await self._held(cache, recipe, code, libraries, is_wanted)
+                except DoesNotRun as why:
+                    _write(log, f"windrow: the environment is built anew; its Python does not run any more: {why}")
+                    held = None
+                while held is None:
                     on_build()
                     await self._build(cache, recipe, log, is_wanted)
+                    held = await self._held(cache, recipe, code, libraries, is_wanted)
+                return held
+        except DoesNotRun as why:
+            raise EnvironmentFailed(
+                f"the Python of what was built does not run: {why}. A package in it may run code of its own when "
+                "Python starts: correct the conda_file, or let scripts run in a Python of yours (--python PATH)",
+                of_node=False,
+            ) from why
         except OSError as error:
             raise EnvironmentFailed(
                 f"the node cannot keep it: {error}. See to the disk and the permissions of its folder of environments "
@@ -122,31 +141,47 @@ class Environments:
         for build in self._builds:
             build.kill()
 
-    async def _held(self, cache: Cache, recipe: Recipe, code: Path, libraries: tuple[str, ...]) -> Held | None:
-        """One that is whole, and still runs: the interpreter that it rests on may be gone."""
+    async def _held(
+        self, cache: Cache, recipe: Recipe, code: Path, libraries: tuple[str, ...], is_wanted: Callable[[], bool]
+    ) -> Held | None:
+        """One that is whole, and still runs: the interpreter that it rests on may be gone.
+
+        Raises DoesNotRun (it is removed), EnvironmentFailed, Abandoned, OSError.
+        """
         lock = cache.try_share(recipe.digest)
         if lock is None:
             return None
         python = cache.python(recipe.digest)
         try:
-            state = await stated_version(python, code, libraries, self._environment)
-        except BaseException:
-            lock.release()
-            raise
-        if state is None:
+            stated = await self._stated(python, code, libraries, is_wanted)
+        except DoesNotRun as why:
             lock.release()
             own = cache.try_lock(recipe.digest)
             if own is None:
                 raise EnvironmentFailed(
-                    f"{python} does not run any more, and other steps still use it. Remove {python.parent.parent} when "
-                    "they have ended",
+                    f"{python} does not run any more ({why}), and other steps still use it. Remove "
+                    f"{python.parent.parent} when they have ended",
                     of_node=True,
-                )
+                ) from why
             await asyncio.to_thread(cache.remove, recipe.digest)
             own.release()
-            return None
+            raise
+        except BaseException:
+            lock.release()
+            raise
         cache.note_use(recipe.digest)
-        return Held(python.parent.parent, python, state[0], state[1], lock)
+        return Held(python.parent.parent, python, stated.version, stated.missing, lock)
+
+    async def _stated(
+        self, python: Path, code: Path, libraries: tuple[str, ...], is_wanted: Callable[[], bool]
+    ) -> Stated:
+        for number in range(1, TRIES):
+            try:
+                return await stated_version(python, code, libraries, self._environment)
+            except EnvironmentFailed as failed:
+                say(logging.WARNING, "environment could not be looked at", why=str(failed))
+                await self._pause(PAUSE_S * number, is_wanted)
+        return await stated_version(python, code, libraries, self._environment)
 
     async def _build(self, cache: Cache, recipe: Recipe, log: CapturedFile, is_wanted: Callable[[], bool]) -> None:
         """Returns when the environment may be whole: built here, or by another agent of this machine meanwhile."""

@@ -19,6 +19,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
 import shutil
@@ -32,7 +33,7 @@ from windrow.journal import say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions
-from windrow_agent.fetching.process import DEATHS_MAX, FetchProcess
+from windrow_agent.fetching.process import FetchProcess, NotRunning
 from windrow_agent.fetching.recipes import Fetch, read_recipe
 from windrow_agent.leases.lease import Lease
 from windrow_agent.steps import Step
@@ -49,21 +50,20 @@ _CAUSES = {
     "node_fault": work.CAUSE_NODE_FAULT,
 }
 
-_DEAD = "The process that fetches from remote storage has died again and again on this node: see the agent's log"
-
 OnReady = Callable[[Step, Lease, bytes], None]
 OnFailed = Callable[[Step, Lease, work.Completion], None]
 
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A lease that is here. ``begun_ns``: when its fetch began, 0: not yet."""
+    """A lease that is here. ``begun_ns``: when its fetch began, 0: not yet. ``asked``: the process has it in hand."""
 
     lease: Lease
     step: Step
     folder: Path
     fetch: Fetch
     begun_ns: int = 0
+    asked: bool = False
     fetched: bool = False
 
 
@@ -80,11 +80,8 @@ class Fetcher:
         self._on_failed = on_failed
         self._held: dict[int, _Held] = {}
         self._bytes = 0
-        self._deaths = 0
-        self._trees: dict[int, tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = {}
-        self._sides = 0
         self._pace_s: dict[int, float] = {}
-        self._process = FetchProcess(self._answered, self._died)
+        self._process = FetchProcess("The process that fetches from remote storage", self._answered, self._died)
         self._loop = asyncio.get_running_loop()
 
     def add(self, lease: Lease, step: Step) -> None:
@@ -105,19 +102,15 @@ class Fetcher:
 
     async def bring(self, step: Step, name: str, address: str, *, writable: bool) -> Path:
         """Bring a whole file or folder to this node; returns where it is. Raises NotFetched."""
-        self._sides -= 1
-        side = self._sides
         folder = step.fetched / f"input-{name}"
-        request: dict[str, Any] = {"id": side, "folder": str(folder), "tree": address, "writable": writable}
-        answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        self._trees[side] = (request, answer)
+
+        async def clear() -> None:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
         try:
-            self._process.send(request)
-            found = await answer
-        except OSError as error:
-            raise NotFetched(f"The process that fetches from remote storage cannot be started: {error}") from error
-        finally:
-            del self._trees[side]
+            found = await self._process.ask({"folder": str(folder), "tree": address, "writable": writable}, clear)
+        except NotRunning as error:
+            raise NotFetched(str(error)) from error
         if "cause" in found:
             raise NotFetched(found["message"])
         return folder / str(found["place"])
@@ -173,6 +166,7 @@ class Fetcher:
             self._ask(one)
 
     def _ask(self, one: _Held) -> None:
+        one.asked = True
         try:
             self._process.send(
                 {
@@ -182,16 +176,10 @@ class Fetcher:
                     "writable": bool(one.step.reader.get("copy")),
                 }
             )
-        except OSError as error:
-            self._fail(one, "node_fault", f"The process that fetches from remote storage cannot be started: {error}")
+        except NotRunning as error:
+            self._fail(one, "node_fault", str(error))
 
     def _answered(self, answer: dict[str, Any]) -> None:
-        self._deaths = 0
-        if answer["id"] in self._trees:
-            waiting = self._trees[answer["id"]][1]
-            if not waiting.done():
-                waiting.set_result(answer)
-            return
         one = self._held.get(answer["id"])
         if one is None or one.fetched or not one.begun_ns:
             return
@@ -208,22 +196,22 @@ class Fetcher:
         one.begun_ns = one.begun_ns or time.monotonic_ns()
         self._on_ready(one.step, one.lease, one.fetch.local)
 
-    def _died(self) -> None:
+    def _died(self, given_up: NotRunning | None) -> None:
         """What the process had in hand is asked of the next one, into empty folders."""
-        self._deaths += 1
-        for one in [one for one in self._held.values() if one.begun_ns and not one.fetched]:
-            shutil.rmtree(one.folder, ignore_errors=True)
-            if self._deaths > DEATHS_MAX:
-                self._fail(one, "node_fault", _DEAD)
+        for one in [one for one in self._held.values() if one.asked and not one.fetched]:
+            one.asked = False
+            if given_up is not None:
+                self._fail(one, "node_fault", str(given_up))
             else:
-                self._ask(one)
+                self._clear(one).add_done_callback(functools.partial(self._ask_again, one))
 
-        for request, waiting in list(self._trees.values()):
-            shutil.rmtree(request["folder"], ignore_errors=True)
-            if self._deaths > DEATHS_MAX:
-                waiting.set_result({"cause": "node_fault", "message": _DEAD})
-            else:
-                self._process.send(request)
+    def _ask_again(self, one: _Held, _: object) -> None:
+        if self._held.get(one.lease.lease_id) is one:
+            self._ask(one)
+
+    def _clear(self, one: _Held) -> asyncio.Future[None]:
+        """Removes what was fetched. It may be large: not on this thread."""
+        return self._loop.run_in_executor(None, shutil.rmtree, one.folder, True)
 
     def _fail(self, one: _Held, cause: str, message: str) -> None:
         began = one.begun_ns or time.monotonic_ns()
@@ -237,9 +225,8 @@ class Fetcher:
         if one.fetch.parts:
             if not one.fetched:
                 self._process.cancel(one.lease.lease_id)
-            # May be large: not on this thread. What a cancelled fetch still writes goes with the step's folder.
-            removal = self._loop.run_in_executor(None, shutil.rmtree, one.folder, True)
-            removal.add_done_callback(lambda _: self._removed(one.fetch.size))
+            # What a cancelled fetch still writes goes with the step's folder.
+            self._clear(one).add_done_callback(lambda _: self._removed(one.fetch.size))
 
     def _removed(self, size: int) -> None:
         self._bytes -= size

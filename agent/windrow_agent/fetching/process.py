@@ -7,7 +7,7 @@ import logging
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from windrow.journal import say
@@ -19,22 +19,72 @@ DEATHS_MAX = 5
 _READ_BYTES = 1 << 18
 
 
-class FetchProcess:
-    """``on_message``: for each answer. ``on_death``: the process is gone, and what it was asked for is not answered."""
+class NotRunning(Exception):
+    """The process cannot be started, or dies again and again; the text says so."""
 
-    def __init__(self, on_message: Callable[[dict[str, Any]], None], on_death: Callable[[], None]) -> None:
+
+async def _nothing() -> None:
+    pass
+
+
+class FetchProcess:
+    """A request is either *asked*: its answer is awaited, and it is asked of the next process where one dies over it.
+    Or it is *sent*, its number above 0: the caller is told of its answer, or of the death.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        on_message: Callable[[dict[str, Any]], None] = lambda answer: None,
+        on_death: Callable[[NotRunning | None], None] = lambda given_up: None,
+    ) -> None:
+        """`name`: in messages. `on_message`: for each answer to what was sent. `on_death`: what was sent is not
+        answered; with a reason not to send it again, where there is one.
+        """
+        self._name = name
         self._on_message = on_message
         self._on_death = on_death
+        self._asked: dict[int, asyncio.Future[dict[str, Any] | None]] = {}
+        self._last_asked = 0
+        self._deaths = 0
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._decoder = Decoder()
         self._unsent = bytearray()
 
+    async def ask(
+        self, request: dict[str, Any], before_again: Callable[[], Awaitable[None]] = _nothing
+    ) -> dict[str, Any]:
+        """The answer to a request, which gets its number here. Raises NotRunning.
+
+        `before_again`: awaited when a process has died over it, before the next one is asked.
+        """
+        self._last_asked -= 1
+        number = request["id"] = self._last_asked
+        try:
+            while True:
+                answer: asyncio.Future[dict[str, Any] | None] = self._loop.create_future()
+                self._asked[number] = answer
+                self.send(request)
+                if (found := await answer) is not None:
+                    return found
+                if (given_up := self._given_up()) is not None:
+                    raise given_up
+                await before_again()
+        except asyncio.CancelledError:
+            self.cancel(number)
+            raise
+        finally:
+            del self._asked[number]
+
     def send(self, message: dict[str, Any]) -> None:
-        """Ask for something; starts the process where there is none. Raises OSError: it cannot be started."""
+        """Send a request; starts the process where there is none. Raises NotRunning."""
         if self._channel is None:
-            self._start()
+            try:
+                self._start()
+            except OSError as error:
+                raise NotRunning(f"{self._name} cannot be started: {error}") from error
         self._unsent += encode(message)
         self._flush()
 
@@ -103,7 +153,25 @@ class FetchProcess:
         if not data:
             say(logging.WARNING, "the fetch process has ended")
             self.close()
-            self._on_death()
+            self._deaths += 1
+            for answer in self._asked.values():
+                _set(answer, None)
+            self._on_death(self._given_up())
             return
         for message in self._decoder.feed(data):
-            self._on_message(message)
+            self._deaths = 0
+            if message["id"] > 0:
+                self._on_message(message)
+            elif (asked := self._asked.get(message["id"])) is not None:
+                _set(asked, message)
+
+    def _given_up(self) -> NotRunning | None:
+        if self._deaths <= DEATHS_MAX:
+            return None
+        return NotRunning(f"{self._name} has died again and again on this node: see the agent's log")
+
+
+def _set(answer: asyncio.Future[dict[str, Any] | None], found: dict[str, Any] | None) -> None:
+    """`None`: the process has died over it."""
+    if not answer.done():
+        answer.set_result(found)

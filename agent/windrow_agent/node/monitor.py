@@ -12,6 +12,7 @@ import io
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,23 +81,37 @@ class _Files(NamedTuple):
     process_list: CapturedFile
 
 
+@dataclass(slots=True, eq=False)
+class _Before:
+    """What a step's last look has seen: the percentages of the next one are since then.
+
+    `minute`: whose list of processes it was written to. `cpu`: seconds of all processors, and those of them idle.
+    `processes`: by pid, when it was looked at (monotonic), and the seconds of processor time it had.
+    """
+
+    minute: int
+    cpu: tuple[float, float] = (0.0, 0.0)
+    processes: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+
 class Monitor:
-    """Looks for all steps of an agent."""
+    """Looks for all steps of an agent, for each at its own intervals."""
 
     def __init__(self, steps: Callable[[], Iterable[Step]], folder: Path) -> None:
         """`folder`: whose disk is told of in any case."""
         self._steps = steps
         self._folder = folder
-        self._minute: dict[int, int] = {}
-        self._cpu: tuple[float, float] | None = None
-        self._processes: dict[int, tuple[float, float]] = {}
+        self._before: dict[int, _Before] = {}
 
     async def run(self) -> None:
         """Looks for ever."""
         while True:
             await asyncio.sleep(CHECK_S)
             now = time.monotonic()
-            for step in list(self._steps()):
+            steps = list(self._steps())
+            for gone in self._before.keys() - {step.step_id for step in steps}:
+                del self._before[gone]
+            for step in steps:
                 interval = step.spec.resource_monitor_interval
                 if not interval or step.state is not StepState.SERVING:
                     continue
@@ -108,10 +123,10 @@ class Monitor:
 
     async def _look(self, step: Step) -> None:
         minute = int(time.time() // 60)
-        before = self._minute.get(step.step_id)
-        if before is not None and before != minute:
-            step.log_file(rpc.LOG_KIND_PROCESS_LIST, before).end()
-        self._minute[step.step_id] = minute
+        before = self._before.setdefault(step.step_id, _Before(minute))
+        if before.minute != minute:
+            step.log_file(rpc.LOG_KIND_PROCESS_LIST, before.minute).end()
+        before.minute = minute
         files = _Files(
             step.log_file(rpc.LOG_KIND_NODE_RESOURCES, 0),
             step.log_file(rpc.LOG_KIND_NODE_DISKS, 0),
@@ -120,90 +135,93 @@ class Monitor:
         )
         names = {worker.pid: f"process{worker.process_number:03d}" for worker in step.workers.values()}
         try:
-            await asyncio.to_thread(self._write, files, names)
+            await asyncio.to_thread(self._write, files, names, before)
         except Exception as error:
             say(logging.WARNING, "the resources of this node were not looked at", step=step.step_id, why=repr(error))
 
-    def _write(self, files: _Files, names: dict[int, str]) -> None:
+    def _write(self, files: _Files, names: dict[int, str], before: _Before) -> None:
         moment = utc_now()
-        _append(files.resources, RESOURCE_COLUMNS, [(moment, *self._resources())])
+        _append(files.resources, RESOURCE_COLUMNS, [(moment, *_resources(before))])
         _append(files.disks, DISK_COLUMNS, [(moment, *row) for row in _disks(self._folder)])
-        _append(files.processes, PROCESS_COLUMNS, [(moment, *row) for row in self._own_processes(names)])
+        _append(files.processes, PROCESS_COLUMNS, [(moment, *row) for row in _own_processes(names, before)])
         files.process_list.write(_process_list().encode("utf-8", "backslashreplace"))
 
-    def _resources(self) -> tuple[object, ...]:
-        import psutil
 
-        memory = psutil.virtual_memory()
-        # Not there in some containers.
-        disk, network = psutil.disk_io_counters(), psutil.net_io_counters()
-        return (
-            f"{self._cpu_percent():.1f}",
-            _mb(memory.total),
-            _mb(memory.available),
-            _mb(memory.used),
-            memory.percent,
-            disk.read_count if disk else "",
-            disk.write_count if disk else "",
-            _mb(disk.read_bytes) if disk else "",
-            _mb(disk.write_bytes) if disk else "",
-            _mb(network.bytes_sent) if network else "",
-            _mb(network.bytes_recv) if network else "",
-            _connections("tcp"),
-            _connections("udp"),
-        )
+def _resources(before: _Before) -> tuple[object, ...]:
+    import psutil
 
-    def _cpu_percent(self) -> float:
-        """Of all processors, since the last look; at the first one since the machine's start.
+    memory = psutil.virtual_memory()
+    # Not there in some containers.
+    disk, network = psutil.disk_io_counters(), psutil.net_io_counters()
+    return (
+        f"{_cpu_percent(before):.1f}",
+        _mb(memory.total),
+        _mb(memory.available),
+        _mb(memory.used),
+        memory.percent,
+        disk.read_count if disk else "",
+        disk.write_count if disk else "",
+        _mb(disk.read_bytes) if disk else "",
+        _mb(disk.write_bytes) if disk else "",
+        _mb(network.bytes_sent) if network else "",
+        _mb(network.bytes_recv) if network else "",
+        _connections("tcp"),
+        _connections("udp"),
+    )
 
-        Not psutil's own `cpu_percent`, whose last look heartbeats share.
-        """
-        import psutil
 
-        times = psutil.cpu_times()
-        total = sum(times[:8])  # guests are counted in user already
-        idle = times.idle + getattr(times, "iowait", 0.0)
-        before_total, before_idle = self._cpu or (0.0, 0.0)
-        self._cpu = (total, idle)
-        spent = total - before_total
-        return 100 * (spent - (idle - before_idle)) / spent if spent > 0 else 0.0
+def _cpu_percent(before: _Before) -> float:
+    """Of all processors, since the step's last look; at the first one since the machine's start.
 
-    def _own_processes(self, names: dict[int, str]) -> list[tuple[object, ...]]:
-        """The agent and all that descends from it. `names`: of the step's workers, by pid."""
-        import psutil
+    Not psutil's own `cpu_percent`, whose last look heartbeats share.
+    """
+    import psutil
 
-        rows: list[tuple[object, ...]] = []
-        own = psutil.Process()
-        seen: dict[int, tuple[float, float]] = {}
-        now = time.monotonic()
-        for process in (own, *own.children(recursive=True)):
-            try:
-                with process.oneshot():
-                    times, memory = process.cpu_times(), process.memory_info()
-                    cpu = times.user + times.system
-                    before_s, before = self._processes.get(process.pid, (now, cpu))
-                    seen[process.pid] = (now, cpu)
-                    percent = 100 * (cpu - before) / (now - before_s) if now > before_s and cpu >= before else ""
-                    role = "agent" if process.pid == own.pid else names.get(process.pid, "")
-                    rows.append(
-                        (
-                            role or names.get(process.ppid(), ""),
-                            process.pid,
-                            process.ppid(),
-                            process.name(),
-                            process.status(),
-                            f"{cpu:.2f}",
-                            f"{percent:.1f}" if percent != "" else "",
-                            _mb(memory.rss),
-                            _mb(memory.vms),
-                            process.num_threads(),
-                            *_io(process),
-                        )
+    times = psutil.cpu_times()
+    total = sum(times[:8])  # guests are counted in user already
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    before_total, before_idle = before.cpu
+    before.cpu = (total, idle)
+    spent = total - before_total
+    return 100 * (spent - (idle - before_idle)) / spent if spent > 0 else 0.0
+
+
+def _own_processes(names: dict[int, str], before: _Before) -> list[tuple[object, ...]]:
+    """The agent and all that descends from it. `names`: of the step's workers, by pid."""
+    import psutil
+
+    rows: list[tuple[object, ...]] = []
+    own = psutil.Process()
+    seen: dict[int, tuple[float, float]] = {}
+    now = time.monotonic()
+    for process in (own, *own.children(recursive=True)):
+        try:
+            with process.oneshot():
+                times, memory = process.cpu_times(), process.memory_info()
+                cpu = times.user + times.system
+                then, had = before.processes.get(process.pid, (now, cpu))
+                seen[process.pid] = (now, cpu)
+                percent = 100 * (cpu - had) / (now - then) if now > then and cpu >= had else ""
+                role = "agent" if process.pid == own.pid else names.get(process.pid, "")
+                rows.append(
+                    (
+                        role or names.get(process.ppid(), ""),
+                        process.pid,
+                        process.ppid(),
+                        process.name(),
+                        process.status(),
+                        f"{cpu:.2f}",
+                        f"{percent:.1f}" if percent != "" else "",
+                        _mb(memory.rss),
+                        _mb(memory.vms),
+                        process.num_threads(),
+                        *_io(process),
                     )
-            except psutil.Error:
-                continue
-        self._processes = seen
-        return rows
+                )
+        except psutil.Error:
+            continue
+    before.processes = seen
+    return rows
 
 
 def _io(process: object) -> tuple[object, object]:

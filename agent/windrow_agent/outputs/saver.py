@@ -7,18 +7,17 @@ waits for the other. Each save ends within its limit: with everything in the sto
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any
 
 from windrow.rpc.v1 import work_pb2 as work
 
-from windrow_agent.fetching.process import DEATHS_MAX, FetchProcess
+from windrow_agent.fetching.process import FetchProcess, NotRunning
 from windrow_agent.outputs.folder import Look, OutputFolder
 
 _CHANGES_MAX = 6
 _FIRST_PAUSE_S = 0.05
 
 _CAUSES = {"node_fault": work.CAUSE_NODE_FAULT, "timeout": work.CAUSE_TIMEOUT}
-_DEAD = "The process that writes to remote storage has died again and again on this node: see the agent's log"
 
 
 class NotSaved(Exception):
@@ -29,22 +28,11 @@ class NotSaved(Exception):
         self.cause = cause
 
 
-class _Asked(NamedTuple):
-    """A request that is not answered yet."""
-
-    request: dict[str, Any]
-    answer: asyncio.Future[dict[str, Any]]
-
-
 class Saver:
     """All saves of one agent."""
 
     def __init__(self) -> None:
-        self._asked: dict[int, _Asked] = {}
-        self._last_id = 0
-        self._deaths = 0
-        self._process = FetchProcess(self._answered, self._died)
-        self._loop = asyncio.get_running_loop()
+        self._process = FetchProcess("The process that writes to remote storage")
 
     async def begin(self, folder: OutputFolder) -> None:
         """``init()`` has ended: what it has left goes to the store with what comes next. Raises NotSaved."""
@@ -114,39 +102,8 @@ class Saver:
         )
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._last_id += 1
-        number = self._last_id
-        request["id"] = number
-        asked = self._asked[number] = _Asked(request, self._loop.create_future())
+        """A process that has died over it is followed by another: a store takes the same file twice."""
         try:
-            self._process.send(request)
-            return await asked.answer
-        except OSError as error:
-            raise NotSaved(
-                f"The process that writes to remote storage cannot be started: {error}", work.CAUSE_NODE_FAULT
-            ) from error
-        except asyncio.CancelledError:
-            self._process.cancel(number)
-            raise
-        finally:
-            del self._asked[number]
-
-    def _answered(self, answer: dict[str, Any]) -> None:
-        self._deaths = 0
-        asked = self._asked.get(answer["id"])
-        if asked is not None and not asked.answer.done():
-            asked.answer.set_result(answer)
-
-    def _died(self) -> None:
-        """What the process had in hand is asked of the next one: a store takes the same file twice."""
-        self._deaths += 1
-        for asked in list(self._asked.values()):
-            if asked.answer.done():
-                continue
-            if self._deaths > DEATHS_MAX:
-                asked.answer.set_result({"cause": "node_fault", "message": _DEAD})
-            else:
-                try:
-                    self._process.send(asked.request)
-                except OSError as error:
-                    asked.answer.set_result({"cause": "node_fault", "message": f"{_DEAD}: {error}"})
+            return await self._process.ask(request)
+        except NotRunning as error:
+            raise NotSaved(str(error), work.CAUSE_NODE_FAULT) from error

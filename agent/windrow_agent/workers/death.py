@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass
 
 from windrow.rpc.v1 import work_pb2 as work
+from windrow.signal_names import signal_name
 
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.page import BUSY, Phase
@@ -41,14 +42,6 @@ class Death:
 
     cause: work.Cause.ValueType
     message: str
-
-
-def signal_name(number: int) -> str:
-    """As in SIGSEGV; numbers without a name stay numbers."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def explain(

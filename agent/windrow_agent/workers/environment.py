@@ -68,6 +68,20 @@ def mark_of(node_incarnation: str, worker: int) -> str:
     return f"{node_incarnation}.{worker}"
 
 
+def passed_variables(
+    agent: Mapping[str, str], *, passed: Iterable[str] = (), built: str | None = None
+) -> dict[str, str]:
+    """What a script's Python gets of the agent's environment; ``passed`` and ``built`` as of `worker_environment`."""
+    allowed = PASSED.union(passed)
+    variables = {name: value for name, value in agent.items() if name in allowed or name.startswith("LC_")}
+    if built is not None:
+        for name in _OF_OWN_PYTHON:
+            variables.pop(name, None)
+        variables["VIRTUAL_ENV"] = built
+        variables["PATH"] = os.pathsep.join(filter(None, [f"{built}/bin", variables.get("PATH", "")]))
+    return variables
+
+
 def worker_environment(
     agent: Mapping[str, str],
     step: Mapping[str, str],
@@ -88,13 +102,7 @@ def worker_environment(
     built for the step, which nothing of the agent's own Python shines through. ``gpu_device``: value of
     CUDA_VISIBLE_DEVICES; None: no variable at all. A step's own variables win over ours, except the mark.
     """
-    allowed = PASSED.union(passed)
-    environment = {name: value for name, value in agent.items() if name in allowed or name.startswith("LC_")}
-    if built is not None:
-        for name in _OF_OWN_PYTHON:
-            environment.pop(name, None)
-        environment["VIRTUAL_ENV"] = built
-        environment["PATH"] = os.pathsep.join(filter(None, [f"{built}/bin", environment.get("PATH", "")]))
+    environment = passed_variables(agent, passed=passed, built=built)
     environment |= {
         "AZUREML_RUN_ID": job_id,
         "AZUREML_CR_NODE_RANK": str(node_rank),

@@ -32,8 +32,16 @@ def counter_paths(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> list[Path
     return paths
 
 
+_LOOK_NS = 5_000_000_000
+"""Between two looks: a large process that is killed takes seconds to be gone."""
+
+
 class OomCounter:
-    """Watches the counter; ``rose()`` claims one kill a call, so that one does not explain two deaths."""
+    """Watches the counter; ``rose()`` claims one kill a call, so that one does not explain two deaths.
+
+    A kill that nobody has claimed for two looks was of another process, such as one that a script has started: it
+    explains no later death.
+    """
 
     def __init__(self, paths: list[Path] | None = None) -> None:
         if paths is None:
@@ -42,7 +50,8 @@ class OomCounter:
             except OSError:
                 paths = []
         self._path = next((path for path in paths if self._read(path) is not None), None)
-        self._seen = self._now()
+        self._seen = self._at_last_look = self._now()
+        self._looked_ns = 0
 
     @property
     def is_there(self) -> bool:
@@ -59,8 +68,15 @@ class OomCounter:
     def _now(self) -> int:
         return (self._read(self._path) or 0) if self._path is not None else 0
 
+    def look(self, now_ns: int) -> None:
+        """To be called at every tick."""
+        if now_ns - self._looked_ns >= _LOOK_NS:
+            self._looked_ns = now_ns
+            self._seen = max(self._seen, self._at_last_look)
+            self._at_last_look = self._now()
+
     def rose(self) -> bool:
-        """Whether there was a kill that no earlier call has claimed."""
+        """Whether there was a kill lately that no earlier call has claimed."""
         if self._now() > self._seen:
             self._seen += 1
             return True

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from windrow.cli.display.figures import counted
 from windrow.cli.messages import say
 from windrow.errors import UsageError
+from windrow.signal_names import signal_name
 
 if TYPE_CHECKING:
     from windrow.client import Client
@@ -49,7 +50,7 @@ class Replaying:
             say(f"All of it is kept in {self._folder}")
         if done.returncode < 0:
             say(
-                f"The process was ended by {_signal_name(-done.returncode)}. In a job this is a `crash` of the "
+                f"The process was ended by {signal_name(-done.returncode)}. In a job this is a `crash` of the "
                 "mini-batch (`oom`, where memory ran out)."
             )
             return 1
@@ -168,10 +169,3 @@ def _introduce(
 
 def _width() -> int:
     return shutil.get_terminal_size().columns
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

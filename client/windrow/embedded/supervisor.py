@@ -23,6 +23,7 @@ import time
 from windrow.embedded.process import Process, spawn
 from windrow.embedded.state_folder import RUN_FOLDER_VARIABLE, remove_run_folder
 from windrow.errors import MasterFailed
+from windrow.signal_names import signal_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ class Supervisor:
         process.close()
         now = time.monotonic()
         role.deaths = [death for death in role.deaths if now - death < RESTART_WINDOW_S] + [now]
-        how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+        how = signal_name(-code) if code < 0 else f"exit code {code}"
         said = process.said()
         if code == CANNOT_BEGIN:
             self._fail(f"The private {role.name} cannot begin:", said, role)
