@@ -70,6 +70,25 @@ def test_a_copy_that_was_ahead_of_the_cut_goes_on_after_it(tmp_path: Path) -> No
     assert b"\0" not in copy
 
 
+def test_a_copy_that_has_most_of_the_end_gets_the_rest_and_no_notice(tmp_path: Path) -> None:
+    """Nothing is left out of it, though the middle of the file is given back."""
+    file = CapturedFile(tmp_path / "out.txt", LIMIT)
+    fd = file.open_for_writing()
+    copy = bytearray()
+    written = b"".join(b"%06d " % number for number in range(LIMIT // 7))
+    os.write(fd, written)
+    pushed(file, copy)
+    last = b"past the limit, and the last line\n" * 10
+    os.write(fd, last)
+    file.bound()
+    os.close(fd)
+    assert file.path.read_bytes() != written + last
+    file.end()
+    pushed(file, copy)
+    assert copy == written + last
+    assert file.settled
+
+
 def test_a_file_system_without_holes_keeps_the_bound(tmp_path: Path, monkeypatch: object) -> None:
     import pytest
     from windrow_agent.workers import capture

@@ -32,7 +32,8 @@ def _punch(fd: int, offset: int, length: int) -> None:
 class CapturedFile:
     """One log file: bounded on disk, and read in increments for the master.
 
-    The master's copy is a stream of its own: the file up to where it was cut, a notice, then the end of the file.
+    The master's copy is a stream of its own: the file as far as it was sent when it was cut, at least up to there, a
+    notice, then the end of the file. Without a notice where nothing is left out.
     ``sent`` counts that stream's bytes which the master has.
     """
 
@@ -107,10 +108,11 @@ class CapturedFile:
                 return self._read(self.sent, min(limit, stop - self.sent))
             if whole or not self._ended:
                 return b""
-            # From here on the copy differs from the file: a notice, then the end.
-            begin = max(self._hole_end, size - TAIL_PUSH_BYTES, min(size, self._head))
-            left_out = begin - self.sent + self._cut
-            self._ending = self._notice(left_out) + self._read(begin, size - begin)
+            # From here on the copy differs from the file: a notice, where something is left out, then the end.
+            had = min(size, self.sent - self._cut)
+            begin = max(self._hole_end, size - TAIL_PUSH_BYTES, min(size, self._head), had)
+            left_out = begin - had
+            self._ending = (self._notice(left_out) if left_out else b"") + self._read(begin, size - begin)
             self._ending_at = self.sent
         at = self.sent - self._ending_at
         return self._ending[at : at + limit]
