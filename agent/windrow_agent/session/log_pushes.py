@@ -23,11 +23,15 @@ _BUDGET_BYTES = 4 << 20
 
 
 class LogPushes:
-    """``link`` waits for a connection over which the node is admitted."""
+    """``link`` waits for a connection over which the node is admitted.
+
+    One push at a time, whoever asks for it: what is sent next follows from what the last one has brought there.
+    """
 
     def __init__(self, dispatcher: Dispatcher, link: Callable[[], asyncio.Future[Link]]) -> None:
         self._dispatcher = dispatcher
         self._link = link
+        self._turn = asyncio.Lock()
 
     async def run(self) -> None:
         """Pushes for ever."""
@@ -47,7 +51,11 @@ class LogPushes:
 
         Raises AioRpcError, LinkLost, OSError; then the same bytes are pushed again later.
         """
-        budget = _BUDGET_BYTES
+        async with self._turn:
+            await self._push_within(_BUDGET_BYTES)
+            await self._drop_settled()
+
+    async def _push_within(self, budget: int) -> None:
         while budget > 0:
             chunks: list[rpc.LogChunk] = []
             sent = []
@@ -77,13 +85,12 @@ class LogPushes:
             for file, length in sent:
                 file.sent += length
             budget -= size
-        await self._drop_settled()
 
     async def push_all(self) -> None:
         """Pushes until the master has all that there is: when no worker writes any more. Raises as `push` does."""
+        await self.push()
         while not self.settled:
             await self.push()
-        await self._drop_settled()
 
     @property
     def settled(self) -> bool:
