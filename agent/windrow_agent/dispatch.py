@@ -266,7 +266,7 @@ class Dispatcher:
             self._run_aside(self._drop(step))
 
     async def _drop(self, step: Step) -> None:
-        """Removes a step's work, and only then says so: the step may come back, to the same place."""
+        """Removes a step's work, and only then says so: a step that comes back finds the disk as free as it was."""
         await asyncio.to_thread(step.drop_work)
         if self._dropping.get(step.step_id) is step:
             del self._dropping[step.step_id]

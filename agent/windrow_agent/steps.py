@@ -11,13 +11,16 @@ Invariants:
 2. A (step, generation) has one copy of the code, made for it, and never shared with another.
 3. Process numbers rise and are never used twice by one incarnation of the agent (the master keeps the logs of another
    incarnation apart): a log file belongs to one process.
-4. After 3 x ``workers`` failures to become ready, with no mini-batch finished in between, no worker is started any more
+4. A folder belongs to one Step: one that comes back, be it with the same generation, gets another, since the former one
+   is removed whenever the master has its last logs.
+5. After 3 x ``workers`` failures to become ready, with no mini-batch finished in between, no worker is started any more
    (``given_up``): reference 5.4.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import shutil
 from collections.abc import Mapping
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 _ERROR_FILE_BYTES = 4 << 20
 _ERRORS = frozenset((rpc.LOG_KIND_ERROR, rpc.LOG_KIND_RUNTIME_ERROR))
+_opened = itertools.count(1)
+"""Numbers the folders of this process's steps."""
 
 
 class StepState(IntEnum):
@@ -124,7 +129,7 @@ class Step:
         )
         step = cls(
             spec=spec,
-            folder=folder / "steps" / f"{spec.step_id}-{spec.generation}",
+            folder=folder / "steps" / f"{spec.step_id}-{spec.generation}-{next(_opened)}",
             node_id=node_id,
             reader=reader,
             rows=rows,

@@ -42,6 +42,8 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
         self.capacities: dict[int, rpc.StepCapacity] = {}
         self.heartbeats: list[rpc.HeartbeatRequest] = []
         self.logs: dict[tuple[int, int], bytearray] = defaultdict(bytearray)
+        self.logs_may_come = asyncio.Event()
+        self.logs_may_come.set()
         self.uploads: dict[str, bytes] = {}
         self.upload_errors: list[grpc.StatusCode] = []
         self.uploads_hang = False
@@ -264,6 +266,7 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
 
     async def PushLogs(self, request: rpc.PushLogsRequest, context: Any) -> rpc.PushLogsResponse:
         await self._identify(context)
+        await self.logs_may_come.wait()
         assert sum(len(chunk.content) for chunk in request.chunks) <= 1 << 20
         for chunk in request.chunks:
             log = self.logs[chunk.kind, chunk.process_number]

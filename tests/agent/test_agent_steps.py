@@ -1,0 +1,56 @@
+"""Steps that end on a node, come back to it, and are replaced there by a later generation."""
+
+from __future__ import annotations
+
+import shutil
+
+from agent_rig import Rig, eventually, scenario
+from scripted_master import STEP
+from windrow.rpc.v1 import agent_service_pb2 as rpc
+from windrow.rpc.v1 import work_pb2 as work
+
+DYING = "import os\ndef run(mini_batch):\n    return mini_batch if mini_batch[0] == 'item' else os._exit(7)\n"
+
+
+async def ended(rig: Rig) -> None:
+    """The step's workers end, and the master hears of it."""
+    told = len(rig.master.ended)
+    rig.master.send(rpc.WorkResponse(ended_step_ids=[STEP]))
+    await rig.master.until(lambda: len(rig.master.ended) > told)
+
+
+@scenario
+async def test_a_step_that_comes_back_keeps_its_folder_when_its_former_logs_are_brought(rig: Rig) -> None:
+    """With the same generation: some of its rows were lost, and it goes on."""
+    await rig.serve(DYING, slots=1)
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    first = rig.master.assign(1)
+    await rig.master.until(lambda: rig.master.done(first))
+    rig.master.logs_may_come.clear()
+    await ended(rig)
+    rig.master.send(rpc.WorkResponse(steps=rig.master.specs.values()))
+    again = rig.master.assign(1)
+    await rig.master.until(lambda: rig.master.done(again))
+    steps = rig.root / "agent" / "steps"
+    folders = len(list(steps.iterdir()))
+    rig.master.logs_may_come.set()
+    await eventually(lambda: len(list(steps.iterdir())) < folders, "the former folder is gone")
+    deadly = rig.master.assign(1, recipe=b"deadly")
+    after = rig.master.assign(1)
+    await rig.master.until(lambda: rig.master.done([*deadly, *after]))
+    assert [rig.master.completions[i][0].cause for i in after] == [work.CAUSE_UNSPECIFIED]
+    assert not rig.master.failures
+
+
+@scenario
+async def test_code_that_is_gone_from_the_node_is_not_blamed_on_the_interpreter(rig: Rig) -> None:
+    await rig.serve(DYING, slots=1)
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    await rig.master.until(lambda: rig.master.heartbeats and rig.master.heartbeats[-1].workers)
+    (code,) = (rig.root / "agent").glob("steps/*/code")
+    shutil.rmtree(code)
+    rig.master.assign(1, recipe=b"deadly")
+    await rig.master.until(lambda: rig.master.failures)
+    failure = rig.master.failures[0]
+    assert failure.cause == work.CAUSE_NODE_FAULT
+    assert str(code) in failure.message and "interpreter" not in failure.message
