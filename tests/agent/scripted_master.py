@@ -46,6 +46,7 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
         self.logs_may_come.set()
         self.uploads: dict[str, bytes] = {}
         self.upload_errors: list[grpc.StatusCode] = []
+        self.uploads_refused: set[int] = set()
         self.uploads_hang = False
         self.uploads_begun = 0
         self.downloads = 0
@@ -260,6 +261,8 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
             assert len(request.chunk) <= 1 << 20
             lease_id = lease_id or request.lease_id
             rows += request.chunk
+        if lease_id in self.uploads_refused:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "as the test wants it")
         name = f"staged-{lease_id}.rows"
         self.uploads[name] = bytes(rows)
         return rpc.UploadRowsResponse(staged_segment=name, length=len(rows), crc32=zlib.crc32(rows))
