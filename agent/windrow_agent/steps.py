@@ -5,6 +5,8 @@ States and edges::
     PREPARING ──code is here──► SERVING ──ended by the master, or replaced by a later generation──► ENDING ──► (gone)
         └──────────────────────────────ended──────────────────────────────────────────────────────────┘
 
+One that comes back while it is ENDING replaces it, too: what still runs of a replaced one is killed.
+
 Invariants:
 
 1. Workers exist in SERVING and ENDING only; in ENDING none is started.
@@ -70,6 +72,13 @@ class LogFile:
 
 
 @dataclass(slots=True, eq=False)
+class Lineage:
+    """What all Steps of one step id share on this node, one after the other. ``next_process``: the next number."""
+
+    next_process: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class Step:
     """One (step, generation). ``target``: workers it should have now; ``told``: the capacity the master knows of.
 
@@ -86,7 +95,7 @@ class Step:
     state: StepState = StepState.PREPARING
     workers: dict[int, WorkerProcess] = field(default_factory=dict)
     target: int = 0
-    next_process: int = 0
+    lineage: Lineage = field(default_factory=Lineage)
     failures: int = 0
     given_up_for: rpc.WorkerFailure | None = None
     pace: Pace = field(default_factory=Pace)
@@ -109,6 +118,8 @@ class Step:
     """When its node's resources are looked at next (monotonic seconds); None: not yet settled."""
     asked_to_end: bool = False
     """The master wants to hear when it has ended here."""
+    replaced: bool = False
+    """Another one has come in its place: nobody wants to hear how this one has ended."""
     environment: Held | None = None
     """In which its scripts run; None: in the node's own Python."""
     outfitted: bool = True
@@ -163,6 +174,7 @@ class Step:
             unsaved=self.unsaved,
             shutdown_failures=self.shutdown_failures,
             shutdown_failure=self.shutdown_failure,
+            generation=self.spec.generation,
         )
 
     def localised(self, text: str, outputs: Mapping[str, str]) -> str:

@@ -33,7 +33,7 @@ async def test_two_pushes_at_a_time_bring_every_byte_once(rig: Rig) -> None:
     log = ended.log_file(rpc.LOG_KIND_STDOUT, 0)
     log.path.parent.mkdir(parents=True)
     log.path.write_bytes(written)
-    steps: Any = SimpleNamespace(steps={}, ended=[ended])
+    steps: Any = SimpleNamespace(steps={}, endings=SimpleNamespace(ended=[ended]))
 
     async def linked() -> Link:
         return link
@@ -41,5 +41,5 @@ async def test_two_pushes_at_a_time_bring_every_byte_once(rig: Rig) -> None:
     pushes = LogPushes(steps, cast("Any", linked))
     await asyncio.gather(pushes.push(), pushes.push_all())
     assert rig.master.logs[rpc.LOG_KIND_STDOUT, 0] == written
-    assert not steps.ended and not ended.folder.exists()
+    assert not steps.endings.ended and not ended.folder.exists()
     await link.close()

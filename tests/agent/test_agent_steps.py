@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 
-from agent_rig import Rig, eventually, scenario
+from agent_rig import ECHO, Rig, eventually, scenario
 from scripted_master import STEP
 from windrow.rpc.v1 import agent_service_pb2 as rpc
+from windrow.rpc.v1 import node_pb2 as node
 from windrow.rpc.v1 import work_pb2 as work
 
 DYING = "import os\ndef run(mini_batch):\n    return mini_batch if mini_batch[0] == 'item' else os._exit(7)\n"
@@ -40,6 +41,48 @@ async def test_a_step_that_comes_back_keeps_its_folder_when_its_former_logs_are_
     await rig.master.until(lambda: rig.master.done([*deadly, *after]))
     assert [rig.master.completions[i][0].cause for i in after] == [work.CAUSE_UNSPECIFIED]
     assert not rig.master.failures
+
+
+STOPPING = [node.WORKER_PHASE_STOPPING]
+HANGING = "import time\ndef run(mini_batch):\n    return mini_batch\ndef shutdown():\n    time.sleep(3600)\n"
+FAILING = HANGING.replace("time.sleep(3600)", "raise OSError('no model store')")
+
+
+@scenario
+async def test_a_step_that_is_ending_is_replaced_at_once_and_not_told_of(rig: Rig) -> None:
+    await rig.serve(HANGING, slots=1)
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    used = []
+    for generation in (1, 2, 3):
+        (lease_id,) = rig.master.assign(1)
+        await rig.master.until(lambda lease_id=lease_id: rig.master.done([lease_id]))
+        used.append(rig.master.completions[lease_id][0].process_number)
+        rig.master.heartbeats.clear()
+        rig.master.send(rpc.WorkResponse(ended_step_ids=[STEP]))
+        await rig.master.until(lambda: STOPPING in [[w.phase for w in beat.workers] for beat in rig.master.heartbeats])
+        rig.master.step(
+            rig.script(ECHO if generation == 3 else HANGING, f"code{generation}"), generation=generation + 1
+        )
+    last = rig.master.assign(1)
+    await rig.master.until(lambda: rig.master.done(last))
+    assert len(set(used)) == 3, "the number of a process is its own"
+    assert not rig.master.ended
+    await ended(rig)
+    assert [(end.generation, end.shutdown_failures) for end in rig.master.ended] == [(4, 0)]
+
+
+@scenario
+async def test_how_a_step_ended_is_told_until_it_comes_back(rig: Rig) -> None:
+    await rig.serve(FAILING, slots=1)
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    for generation in (1, 2):
+        ids = rig.master.assign(1)
+        await rig.master.until(lambda ids=ids: rig.master.done(ids))
+        await ended(rig)
+        await ended(rig)
+        if generation == 1:
+            rig.master.step(rig.script(ECHO, "repaired"), generation=2)
+    assert [(end.generation, end.shutdown_failures) for end in rig.master.ended] == [(1, 1), (1, 1), (2, 0), (0, 0)]
 
 
 @scenario

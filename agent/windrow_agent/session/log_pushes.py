@@ -98,12 +98,12 @@ class LogPushes:
         return not any(log.file.increment(1) for step in self._steps() for log in step.logs)
 
     def _steps(self) -> list[Step]:
-        return [*self._dispatcher.steps.values(), *self._dispatcher.ended]
+        return [*self._dispatcher.steps.values(), *self._dispatcher.endings.ended]
 
     async def _drop_settled(self) -> None:
-        for step in list(self._dispatcher.ended):
+        for step in list(self._dispatcher.endings.ended):
             if all(not log.file.increment(1) for log in step.logs):
-                self._dispatcher.ended.remove(step)
+                self._dispatcher.endings.ended.remove(step)
                 await asyncio.to_thread(step.drop)
         for step in self._dispatcher.steps.values():
             step.logs[:] = [log for log in step.logs if not log.file.settled]

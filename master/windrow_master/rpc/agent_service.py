@@ -246,6 +246,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     node_id,
                     session.stream,
                     StepId(ended.step_id),
+                    ended.generation,
                     ended.unsaved,
                     ended.shutdown_failures,
                     ended.shutdown_failure,
