@@ -186,15 +186,17 @@ class Dispatcher:
             self._end_step(old, at_once=True)
         if self._upward.draining:
             return
+        lineage = self._lineages.setdefault(spec.step_id, Lineage())
         try:
             step = Step.open(spec, self._folder, self._pool.node.node_id, self._pool.node.slots, now_ns())
         except (BadStep, OSError) as error:
             text = f"This node cannot serve step {spec.step_name!r}: {error}"
             say(logging.ERROR, text, step=spec.step_id)
-            self._upward.fail(completions.worker_failure(spec.step_id, work.CAUSE_NODE_FAULT, text, "", 0))
+            number = lineage.number()
+            self._upward.fail(completions.worker_failure(spec.step_id, work.CAUSE_NODE_FAULT, text, "", number))
             self._upward.capacity(spec.step_id, 0, 0, given_up=True)
             return
-        step.lineage = self._lineages.setdefault(step.step_id, step.lineage)
+        step.lineage = lineage
         self._outfitter.begin(step)
         self.steps[spec.step_id] = step
         self.allot()
@@ -224,6 +226,7 @@ class Dispatcher:
             await asyncio.to_thread(step.drop_work)
         elif text or failure is not None:
             failure = failure or completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
+            failure.process_number = step.lineage.number()
             say(logging.ERROR, failure.message, step=step.step_id)
             step.given_up_for = failure
             self._upward.fail(failure)

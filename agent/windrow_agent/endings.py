@@ -29,6 +29,8 @@ class Endings:
 
     def add(self, step: Step) -> None:
         """The last worker of an ended step is gone, and what it had written saved."""
+        for log in step.logs:
+            log.file.end()
         self.ended.append(step)
         if not step.replaced:
             self._dropping[step.step_id] = step

@@ -12,7 +12,8 @@ Invariants:
 1. Workers exist in SERVING and ENDING only; in ENDING none is started.
 2. A (step, generation) has one copy of the code, made for it, and never shared with another.
 3. Process numbers rise and are never used twice by one incarnation of the agent (the master keeps the logs of another
-   incarnation apart): a log file belongs to one process.
+   incarnation apart): a log file belongs to one process, or to one failure before any was started. Logs of the node
+   are one file each, in which a later Step's follow those of the former.
 4. A folder belongs to one Step: one that comes back, be it with the same generation, gets another, since the former one
    is removed whenever the master has its last logs.
 5. After 3 x ``workers`` failures to become ready, with no mini-batch finished in between, no worker is started any more
@@ -37,7 +38,7 @@ from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.fetching.recipes import local_reader, needs_fetching
 from windrow_agent.leases.holding import Pace
-from windrow_agent.workers.capture import CapturedFile
+from windrow_agent.workers.capture import LIMIT_BYTES, CapturedFile
 from windrow_agent.workers.deadlines import Limits
 from windrow_agent.workers.process import WorkerProcess
 
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 _ERROR_FILE_BYTES = 4 << 20
 _ERRORS = frozenset((rpc.LOG_KIND_ERROR, rpc.LOG_KIND_RUNTIME_ERROR))
+_WORKER_LOGS = WORKER_LOGS.keys() - {rpc.LOG_KIND_ENVIRONMENT}
+"""Of one process, whose number no other has; the others are of the node, and have the same name in each generation."""
 _opened = itertools.count(1)
 """Numbers the folders of this process's steps."""
 
@@ -73,9 +76,18 @@ class LogFile:
 
 @dataclass(slots=True, eq=False)
 class Lineage:
-    """What all Steps of one step id share on this node, one after the other. ``next_process``: the next number."""
+    """What all Steps of one step id share on this node, one after the other.
+
+    ``next_process``: the next number of a process. ``node_logs``: the newest log of each kind that is of the node.
+    """
 
     next_process: int = 0
+    node_logs: dict[rpc.LogKind.ValueType, LogFile] = field(default_factory=dict)
+
+    def number(self) -> int:
+        """Takes the next number of a process."""
+        self.next_process += 1
+        return self.next_process - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -257,8 +269,13 @@ class Step:
         for log in self.logs:
             if log.file.path == path:
                 return log.file
-        file = CapturedFile(path, _ERROR_FILE_BYTES) if kind in _ERRORS else CapturedFile(path)
-        self.logs.append(LogFile(kind, number, file))
+        earlier = self.lineage.node_logs.get(kind)
+        follows = earlier.file if earlier is not None and earlier.process_number == number else None
+        file = CapturedFile(path, _ERROR_FILE_BYTES if kind in _ERRORS else LIMIT_BYTES, follows)
+        log = LogFile(kind, number, file)
+        self.logs.append(log)
+        if kind not in _WORKER_LOGS:
+            self.lineage.node_logs[kind] = log
         return file
 
     def end_logs(self, number: int) -> None:

@@ -112,6 +112,32 @@ def test_a_file_system_without_holes_keeps_the_bound(tmp_path: Path, monkeypatch
     assert b"left out" in copy
 
 
+def test_what_follows_another_file_waits_for_it_and_goes_on_behind_it(tmp_path: Path) -> None:
+    first = CapturedFile(tmp_path / "1" / "usage.csv")
+    second = CapturedFile(tmp_path / "2" / "usage.csv", follows=first)
+    third = CapturedFile(tmp_path / "3" / "usage.csv", follows=second)
+    assert third.empty
+    first.write(b"one\n")
+    second.write(b"two\n")
+    third.write(b"three\n")
+    assert not third.empty
+    copy = bytearray()
+    for file in (third, second):
+        pushed(file, copy)
+        assert not copy and not file.pushed and not file.settled
+    pushed(first, copy)
+    assert not second.increment(1), "the first one may still grow"
+    first.write(b"one and a half\n")
+    first.end()
+    pushed(first, copy)
+    for file in (second, third):
+        file.end()
+        assert not file.pushed and file.begin == len(copy)
+        pushed(file, copy)
+        assert file.settled
+    assert copy == b"one\none and a half\ntwo\nthree\n"
+
+
 def test_the_agents_own_words_respect_the_bound(tmp_path: Path) -> None:
     file = CapturedFile(tmp_path / "error.txt", 1000)
     for _ in range(100):

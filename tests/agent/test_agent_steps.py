@@ -86,6 +86,38 @@ async def test_how_a_step_ended_is_told_until_it_comes_back(rig: Rig) -> None:
 
 
 @scenario
+async def test_logs_of_the_node_go_on_where_the_former_generation_has_left_them(rig: Rig) -> None:
+    spec = {"environment": work.Environment(), "resource_monitor_interval": 1}
+    await rig.serve(ECHO, slots=1, spec=spec)
+    usage = rig.master.logs[rpc.LOG_KIND_NODE_RESOURCES, 0]
+    build = rig.master.logs[rpc.LOG_KIND_ENVIRONMENT, 0]
+    await rig.master.until(lambda: usage and build)
+    await ended(rig)
+    await eventually(lambda: not list((rig.root / "agent" / "steps").iterdir()), "the last logs are brought")
+    first_usage, first_build = bytes(usage), bytes(build)
+    rig.master.step(rig.script(ECHO, "repaired"), generation=2, **spec)
+    await rig.master.until(lambda: usage != first_usage and build != first_build)
+    assert usage.startswith(first_usage) and usage.count(b"Utc Time") == 1
+    assert build == 2 * first_build
+
+
+@scenario
+async def test_what_keeps_a_node_from_serving_a_step_has_a_number_of_its_own(rig: Rig) -> None:
+    """It must not be written over the logs of a worker of the former generation."""
+    await rig.serve("def run(mini_batch):\n    raise OSError('no disk')\n", slots=1)
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    ids = rig.master.assign(1)
+    await rig.master.until(lambda: rig.master.done(ids))
+    error = rig.master.logs[rpc.LOG_KIND_ERROR, 0]
+    await rig.master.until(lambda: b"no disk" in error)
+    rig.master.step(rig.script(ECHO, "lost"), generation=2, code_digest="0" * 64)
+    await rig.master.until(lambda: rig.master.failures)
+    number = rig.master.failures[0].process_number
+    await rig.master.until(lambda: b"no code archive" in rig.master.logs[rpc.LOG_KIND_ERROR, number])
+    assert number == 1 and b"no disk" in error
+
+
+@scenario
 async def test_code_that_is_gone_from_the_node_is_not_blamed_on_the_interpreter(rig: Rig) -> None:
     await rig.serve(DYING, slots=1)
     await rig.master.until(lambda: rig.master.capacities.get(STEP))

@@ -69,7 +69,7 @@ class LogPushes:
                                 step_id=step.step_id,
                                 kind=log.kind,
                                 process_number=log.process_number,
-                                offset=log.file.sent,
+                                offset=log.file.begin + log.file.sent,
                                 content=content,
                             )
                         )
@@ -102,7 +102,7 @@ class LogPushes:
 
     async def _drop_settled(self) -> None:
         for step in list(self._dispatcher.endings.ended):
-            if all(not log.file.increment(1) for log in step.logs):
+            if all(log.file.pushed for log in step.logs):
                 self._dispatcher.endings.ended.remove(step)
                 await asyncio.to_thread(step.drop)
         for step in self._dispatcher.steps.values():
