@@ -188,7 +188,8 @@ class Dispatcher:
             return
         lineage = self._lineages.setdefault(spec.step_id, Lineage())
         try:
-            step = Step.open(spec, self._folder, self._pool.node.node_id, self._pool.node.slots, now_ns())
+            node = self._pool.node
+            step = Step.open(spec, self._folder, node.node_id, node.slots, now_ns(), lineage)
         except (BadStep, OSError) as error:
             text = f"This node cannot serve step {spec.step_name!r}: {error}"
             say(logging.ERROR, text, step=spec.step_id)
@@ -196,7 +197,6 @@ class Dispatcher:
             self._upward.fail(completions.worker_failure(spec.step_id, work.CAUSE_NODE_FAULT, text, "", number))
             self._upward.capacity(spec.step_id, 0, 0, given_up=True)
             return
-        step.lineage = lineage
         self._outfitter.begin(step)
         self.steps[spec.step_id] = step
         self.allot()

@@ -10,7 +10,7 @@ One that comes back while it is ENDING replaces it, too: what still runs of a re
 Invariants:
 
 1. Workers exist in SERVING and ENDING only; in ENDING none is started.
-2. A (step, generation) has one copy of the code, made for it, and never shared with another.
+2. A Step has one copy of the code, made for it, and never shared with another.
 3. Process numbers rise and are never used twice by one incarnation of the agent (the master keeps the logs of another
    incarnation apart): a log file belongs to one process, or to one failure before any was started. Logs of the node
    are one file each, in which a later Step's follow those of the former.
@@ -23,7 +23,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import shutil
 from collections.abc import Mapping
@@ -49,8 +48,6 @@ _ERROR_FILE_BYTES = 4 << 20
 _ERRORS = frozenset((rpc.LOG_KIND_ERROR, rpc.LOG_KIND_RUNTIME_ERROR))
 _WORKER_LOGS = WORKER_LOGS.keys() - {rpc.LOG_KIND_ENVIRONMENT}
 """Of one process, whose number no other has; the others are of the node, and have the same name in each generation."""
-_opened = itertools.count(1)
-"""Numbers the folders of this process's steps."""
 
 
 class StepState(IntEnum):
@@ -78,9 +75,11 @@ class LogFile:
 class Lineage:
     """What all Steps of one step id share on this node, one after the other.
 
-    ``next_process``: the next number of a process. ``node_logs``: the newest log of each kind that is of the node.
+    ``opened``: how many there were. ``next_process``: the next number of a process. ``node_logs``: the newest log of
+    each kind that is of the node.
     """
 
+    opened: int = 0
     next_process: int = 0
     node_logs: dict[rpc.LogKind.ValueType, LogFile] = field(default_factory=dict)
 
@@ -104,10 +103,10 @@ class Step:
     rows: Any
     limits: Limits
     workers_max: int
+    lineage: Lineage
     state: StepState = StepState.PREPARING
     workers: dict[int, WorkerProcess] = field(default_factory=dict)
     target: int = 0
-    lineage: Lineage = field(default_factory=Lineage)
     failures: int = 0
     given_up_for: rpc.WorkerFailure | None = None
     pace: Pace = field(default_factory=Pace)
@@ -140,7 +139,7 @@ class Step:
     """Since when its environment is being built here; 0: it is not."""
 
     @classmethod
-    def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int) -> Step:
+    def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int, lineage: Lineage) -> Step:
         """Raises BadStep, OSError."""
         try:
             reader, rows = json.loads(spec.reader or b"{}"), json.loads(spec.rows or b"{}")
@@ -150,15 +149,17 @@ class Step:
             run_s=_duration(spec, "run_invocation_timeout", 60.0),
             load_s=_duration(spec, "task_overhead_timeout", 600.0),
         )
+        lineage.opened += 1
         step = cls(
             spec=spec,
-            folder=folder / "steps" / f"{spec.step_id}-{spec.generation}-{next(_opened)}",
+            folder=folder / "steps" / f"{spec.step_id}-{lineage.opened}",
             node_id=node_id,
             reader=reader,
             rows=rows,
             limits=limits,
             workers_max=spec.max_concurrency_per_instance or slots,
             active_ns=now_ns,
+            lineage=lineage,
         )
         step.log_folder.mkdir(parents=True, exist_ok=True)
         step.scratch.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from scripted_master import ScriptedMaster
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow_agent.session.link import Link
 from windrow_agent.session.log_pushes import LogPushes
-from windrow_agent.steps import Step
+from windrow_agent.steps import Lineage, Step
 
 
 async def admitted(master: ScriptedMaster) -> Link:
@@ -28,7 +28,7 @@ async def test_two_pushes_at_a_time_bring_every_byte_once(rig: Rig) -> None:
     """As at the end of an agent, when the last logs are brought while they still are every half second."""
     spec = rig.master.step(rig.script(""))
     link = await admitted(rig.master)
-    ended = Step.open(spec, rig.root, "node-1", 1, 0)
+    ended = Step.open(spec, rig.root, "node-1", 1, 0, Lineage())
     written = b"".join(b"%07d\n" % number for number in range(1 << 20))
     log = ended.log_file(rpc.LOG_KIND_STDOUT, 0)
     log.path.parent.mkdir(parents=True)
