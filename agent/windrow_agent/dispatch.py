@@ -17,6 +17,7 @@ from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions, worker_errors
 from windrow_agent.code_cache import CodeUnavailable
+from windrow_agent.endings import Endings
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.flow import Flow
 from windrow_agent.leases.lease import Lease, LeaseState
@@ -26,7 +27,7 @@ from windrow_agent.outputs.saver import Saver
 from windrow_agent.pool import Pool, now_ns
 from windrow_agent.results import StageRows
 from windrow_agent.session.upward import Upward
-from windrow_agent.steps import BadStep, Step, StepState
+from windrow_agent.steps import BadStep, Lineage, Step, StepState
 from windrow_agent.supervision import Supervisor
 from windrow_agent.telling import Teller
 
@@ -45,10 +46,7 @@ Unpack = Callable[[str, Path], Awaitable[None]]
 
 
 class Dispatcher:
-    """``upward``: what the master is to be told. ``stage``: takes over completions whose rows are large.
-
-    ``ended``: steps that are over here but whose logs the master may not have in full.
-    """
+    """``upward``: what the master is to be told. ``stage``: takes over completions whose rows are large."""
 
     def __init__(
         self,
@@ -63,7 +61,7 @@ class Dispatcher:
         """``make_environments``: called when the first step asks for one; None: all run in the node's own Python."""
         self.ledger = Ledger()
         self.steps: dict[int, Step] = {}
-        self.ended: list[Step] = []
+        self.endings = Endings(upward, self._run_aside)
         self._pool = pool
         self._upward = upward
         self._folder = folder
@@ -78,10 +76,7 @@ class Dispatcher:
         self._stalled_ns = 0
         self._ticks = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._dropping: dict[int, Step] = {}
-        self._badly_ended: dict[int, rpc.EndedStep] = {}
-        # Process numbers go on when a step comes back with a later generation.
-        self._next_process: dict[int, int] = {}
+        self._lineages: dict[int, Lineage] = {}
 
     # What the master says.
 
@@ -104,11 +99,11 @@ class Dispatcher:
         if response.recalled_lease_ids:
             self._flow.recall(response.recalled_lease_ids)
         for step_id in response.ended_step_ids:
-            if (step := self.steps.get(step_id) or self._dropping.get(step_id)) is not None:
+            if (step := self.steps.get(step_id)) is not None:
                 step.asked_to_end = True
                 self._end_step(step)
             else:
-                self._upward.end(self._badly_ended.get(step_id) or rpc.EndedStep(step_id=step_id))
+                self.endings.ask(step_id)
         if response.revoked_lease_ids or response.recalled_lease_ids or response.ended_step_ids:
             self._flow.pump_all()
 
@@ -182,21 +177,26 @@ class Dispatcher:
 
     def _take_step(self, spec: work.StepSpec) -> None:
         old = self.steps.get(spec.step_id)
-        if old is not None and old.state is not StepState.ENDING:
-            if spec.generation <= old.spec.generation:
-                return
+        if old is not None and old.state is not StepState.ENDING and spec.generation <= old.spec.generation:
+            return
+        self.endings.replace(spec.step_id)
+        if old is not None:
+            del self.steps[spec.step_id]
+            old.replaced = True
             self._end_step(old, at_once=True)
         if self._upward.draining:
             return
+        lineage = self._lineages.setdefault(spec.step_id, Lineage())
         try:
-            step = Step.open(spec, self._folder, self._pool.node.node_id, self._pool.node.slots, now_ns())
+            node = self._pool.node
+            step = Step.open(spec, self._folder, node.node_id, node.slots, now_ns(), lineage)
         except (BadStep, OSError) as error:
             text = f"This node cannot serve step {spec.step_name!r}: {error}"
             say(logging.ERROR, text, step=spec.step_id)
-            self._upward.fail(completions.worker_failure(spec.step_id, work.CAUSE_NODE_FAULT, text, "", 0))
+            number = lineage.number()
+            self._upward.fail(completions.worker_failure(spec.step_id, work.CAUSE_NODE_FAULT, text, "", number))
             self._upward.capacity(spec.step_id, 0, 0, given_up=True)
             return
-        step.next_process = self._next_process.get(step.step_id, 0)
         self._outfitter.begin(step)
         self.steps[spec.step_id] = step
         self.allot()
@@ -226,6 +226,7 @@ class Dispatcher:
             await asyncio.to_thread(step.drop_work)
         elif text or failure is not None:
             failure = failure or completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
+            failure.process_number = step.lineage.number()
             say(logging.ERROR, failure.message, step=step.step_id)
             step.given_up_for = failure
             self._upward.fail(failure)
@@ -237,8 +238,8 @@ class Dispatcher:
             self.allot()
 
     def _end_step(self, step: Step, *, at_once: bool = False) -> None:
-        """``at_once``: what still runs is of no use to anyone (a later generation has begun)."""
-        if step.state is StepState.ENDING:
+        """``at_once``: what still runs is of no use to anyone (another one comes in its place)."""
+        if step.state is StepState.ENDING and not at_once:
             return
         step.state = StepState.ENDING
         step.target = 0
@@ -257,24 +258,10 @@ class Dispatcher:
 
     def _settle(self, step: Step) -> None:
         """Drops an ended step whose last worker is gone, and what it had written saved."""
-        if step.state is StepState.ENDING and not step.workers and not step.saves and step not in self.ended:
-            self._next_process[step.step_id] = step.next_process
+        if step.state is StepState.ENDING and not step.workers and not step.saves and step not in self.endings.ended:
             if self.steps.get(step.step_id) is step:
                 del self.steps[step.step_id]
-            self.ended.append(step)
-            self._dropping[step.step_id] = step
-            self._run_aside(self._drop(step))
-
-    async def _drop(self, step: Step) -> None:
-        """Removes a step's work, and only then says so: the step may come back, to the same place."""
-        await asyncio.to_thread(step.drop_work)
-        if self._dropping.get(step.step_id) is step:
-            del self._dropping[step.step_id]
-        ended = step.as_ended()
-        if step.unsaved or step.shutdown_failures:
-            self._badly_ended[step.step_id] = ended
-        if step.asked_to_end:
-            self._upward.end(ended)
+            self.endings.add(step)
 
     # Workers.
 
@@ -300,7 +287,6 @@ class Dispatcher:
         for step in sorted(self.steps.values(), key=lambda step: -step.spec.priority):
             if step.state is StepState.SERVING:
                 while len(step.live) < step.target and step.may_start and self._pool.room(self.steps) > 0:
-                    self._next_process[step.step_id] = step.next_process + 1
                     if not self._supervisor.start(step):
                         break
         self.teller.tell_capacities()

@@ -91,8 +91,7 @@ class Pool:
 
     def start(self, step: Step) -> WorkerProcess:
         """Starts the step's next worker. Raises SpawnFailed, NoInterpreter."""
-        number = step.next_process
-        step.next_process += 1
+        number = step.lineage.number()
         self._keys += 1
         key = self._keys
         name = f"process{number:03d}"

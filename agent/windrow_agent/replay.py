@@ -39,7 +39,7 @@ from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.flow import packet_of
 from windrow_agent.leases.lease import Lease
 from windrow_agent.pool import hosting, now_ns
-from windrow_agent.steps import BadStep, Step
+from windrow_agent.steps import BadStep, Lineage, Step
 from windrow_agent.workers import frames
 from windrow_agent.workers.environment import mark_of, worker_environment
 from windrow_agent.workers.gpus import find_gpus
@@ -79,7 +79,7 @@ async def _prepare(given: dict[str, Any]) -> NoReturn:
     spec = work.StepSpec.FromString(base64.b64decode(given["step"]))
     assignment = work.Assignment.FromString(base64.b64decode(given["assignment"]))
     places = _output_places(spec, folder / "outputs", write_outputs=bool(given.get("write_outputs")))
-    step = Step.open(spec, folder, default_node_id(), 1, now_ns())
+    step = Step.open(spec, folder, default_node_id(), 1, now_ns(), Lineage())
     if given.get("code"):
         code = Path(given["code"])
     else:

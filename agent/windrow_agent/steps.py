@@ -5,13 +5,18 @@ States and edges::
     PREPARING ──code is here──► SERVING ──ended by the master, or replaced by a later generation──► ENDING ──► (gone)
         └──────────────────────────────ended──────────────────────────────────────────────────────────┘
 
+One that comes back while it is ENDING replaces it, too: what still runs of a replaced one is killed.
+
 Invariants:
 
 1. Workers exist in SERVING and ENDING only; in ENDING none is started.
-2. A (step, generation) has one copy of the code, made for it, and never shared with another.
+2. A Step has one copy of the code, made for it, and never shared with another.
 3. Process numbers rise and are never used twice by one incarnation of the agent (the master keeps the logs of another
-   incarnation apart): a log file belongs to one process.
-4. After 3 x ``workers`` failures to become ready, with no mini-batch finished in between, no worker is started any more
+   incarnation apart): a log file belongs to one process, or to one failure before any was started. Logs of the node
+   are one file each, in which a later Step's follow those of the former.
+4. A folder belongs to one Step: one that comes back, be it with the same generation, gets another, since the former one
+   is removed whenever the master has its last logs.
+5. After 3 x ``workers`` failures to become ready, with no mini-batch finished in between, no worker is started any more
    (``given_up``): reference 5.4.
 """
 
@@ -32,7 +37,7 @@ from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.fetching.recipes import local_reader, needs_fetching
 from windrow_agent.leases.holding import Pace
-from windrow_agent.workers.capture import CapturedFile
+from windrow_agent.workers.capture import LIMIT_BYTES, CapturedFile
 from windrow_agent.workers.deadlines import Limits
 from windrow_agent.workers.process import WorkerProcess
 
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
 
 _ERROR_FILE_BYTES = 4 << 20
 _ERRORS = frozenset((rpc.LOG_KIND_ERROR, rpc.LOG_KIND_RUNTIME_ERROR))
+_WORKER_LOGS = WORKER_LOGS.keys() - {rpc.LOG_KIND_ENVIRONMENT}
+"""Of one process, whose number no other has; the others are of the node, and have the same name in each generation."""
 
 
 class StepState(IntEnum):
@@ -65,6 +72,24 @@ class LogFile:
 
 
 @dataclass(slots=True, eq=False)
+class Lineage:
+    """What all Steps of one step id share on this node, one after the other.
+
+    ``opened``: how many there were. ``next_process``: the next number of a process. ``node_logs``: the newest log of
+    each kind that is of the node.
+    """
+
+    opened: int = 0
+    next_process: int = 0
+    node_logs: dict[rpc.LogKind.ValueType, LogFile] = field(default_factory=dict)
+
+    def number(self) -> int:
+        """Takes the next number of a process."""
+        self.next_process += 1
+        return self.next_process - 1
+
+
+@dataclass(slots=True, eq=False)
 class Step:
     """One (step, generation). ``target``: workers it should have now; ``told``: the capacity the master knows of.
 
@@ -78,10 +103,10 @@ class Step:
     rows: Any
     limits: Limits
     workers_max: int
+    lineage: Lineage
     state: StepState = StepState.PREPARING
     workers: dict[int, WorkerProcess] = field(default_factory=dict)
     target: int = 0
-    next_process: int = 0
     failures: int = 0
     given_up_for: rpc.WorkerFailure | None = None
     pace: Pace = field(default_factory=Pace)
@@ -104,6 +129,8 @@ class Step:
     """When its node's resources are looked at next (monotonic seconds); None: not yet settled."""
     asked_to_end: bool = False
     """The master wants to hear when it has ended here."""
+    replaced: bool = False
+    """Another one has come in its place: nobody wants to hear how this one has ended."""
     environment: Held | None = None
     """In which its scripts run; None: in the node's own Python."""
     outfitted: bool = True
@@ -112,7 +139,7 @@ class Step:
     """Since when its environment is being built here; 0: it is not."""
 
     @classmethod
-    def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int) -> Step:
+    def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int, lineage: Lineage) -> Step:
         """Raises BadStep, OSError."""
         try:
             reader, rows = json.loads(spec.reader or b"{}"), json.loads(spec.rows or b"{}")
@@ -122,15 +149,17 @@ class Step:
             run_s=_duration(spec, "run_invocation_timeout", 60.0),
             load_s=_duration(spec, "task_overhead_timeout", 600.0),
         )
+        lineage.opened += 1
         step = cls(
             spec=spec,
-            folder=folder / "steps" / f"{spec.step_id}-{spec.generation}",
+            folder=folder / "steps" / f"{spec.step_id}-{lineage.opened}",
             node_id=node_id,
             reader=reader,
             rows=rows,
             limits=limits,
             workers_max=spec.max_concurrency_per_instance or slots,
             active_ns=now_ns,
+            lineage=lineage,
         )
         step.log_folder.mkdir(parents=True, exist_ok=True)
         step.scratch.mkdir(parents=True, exist_ok=True)
@@ -158,6 +187,7 @@ class Step:
             unsaved=self.unsaved,
             shutdown_failures=self.shutdown_failures,
             shutdown_failure=self.shutdown_failure,
+            generation=self.spec.generation,
         )
 
     def localised(self, text: str, outputs: Mapping[str, str]) -> str:
@@ -240,8 +270,13 @@ class Step:
         for log in self.logs:
             if log.file.path == path:
                 return log.file
-        file = CapturedFile(path, _ERROR_FILE_BYTES) if kind in _ERRORS else CapturedFile(path)
-        self.logs.append(LogFile(kind, number, file))
+        earlier = self.lineage.node_logs.get(kind)
+        follows = earlier.file if earlier is not None and earlier.process_number == number else None
+        file = CapturedFile(path, _ERROR_FILE_BYTES if kind in _ERRORS else LIMIT_BYTES, follows)
+        log = LogFile(kind, number, file)
+        self.logs.append(log)
+        if kind not in _WORKER_LOGS:
+            self.lineage.node_logs[kind] = log
         return file
 
     def end_logs(self, number: int) -> None:

@@ -77,7 +77,7 @@ class Supervisor:
 
     def start(self, step: Step) -> bool:
         """Starts the step's next worker. False: it could not be started; the master is told why."""
-        number = step.next_process
+        number = step.lineage.next_process
         try:
             worker = self._pool.start(step)
         except (SpawnFailed, NoInterpreter) as error:

@@ -59,7 +59,7 @@ def note_worker(step: Step, number: int, cause: str, message: str, detail: str) 
 
 
 def note_preparation(step: Step, failure: rpc.WorkerFailure) -> None:
-    """This node cannot get ready for the step: no worker was started, and none will write to these files."""
+    """This node cannot get ready for the step. No worker has the failure's number: none will write to these files."""
     note_worker(step, failure.process_number, cause_name(failure.cause), failure.message, failure.detail)
     for kind in (rpc.LOG_KIND_ERROR, rpc.LOG_KIND_RUNTIME_ERROR):
         step.log_file(kind, failure.process_number).end()

@@ -144,7 +144,8 @@ class FailureExample(NamedTuple):
     message: str
     detail: str
     node_id: str
-    process_number: int
+    process_number: int | None
+    """None where no worker had it: its data could not be fetched."""
     status: str = ""
     """As in the reports: `RUN_EXCEPTION`, `LOAD_TIMEOUT`, `NODE_LOST`, …"""
     error_category: str = ""
@@ -314,7 +315,7 @@ def _step(message: job_pb2.Step) -> Step:
                 example.message,
                 example.detail,
                 example.node_id,
-                example.process_number,
+                example.process_number if example.HasField("process_number") else None,
                 example.status,
                 example.error_category,
             )

@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,18 @@ class _JsonFile(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             if self._size > FILE_BYTES_MAX:
-                os.close(self._fd)
-                self._path.rename(self._path.with_name(self._path.name + ".1"))
-                self._open()
+                self._rotate()
             self._size += os.write(self._fd, (json.dumps(_fields(record), default=str) + "\n").encode())
         except OSError:
             pass
+
+    def _rotate(self) -> None:
+        """Raises OSError; what is open then is still this file's own, and the next line tries again."""
+        with suppress(FileNotFoundError):  # renamed before, when no new one could be opened
+            self._path.rename(self._path.with_name(self._path.name + ".1"))
+        full = self._fd
+        self._open()
+        os.close(full)
 
     def close(self) -> None:
         os.close(self._fd)

@@ -6,6 +6,7 @@ import json
 
 from windrow_master.core.ids import JobKey
 from windrow_master.core.records import JobRow, StepRow
+from windrow_master.core.statuses import had_worker
 from windrow_master.store.protocol import StoreReader
 
 
@@ -44,7 +45,11 @@ class Jobs:
     def workers_of(self, step: StepRow, mini_batch: int) -> set[tuple[str, str, int]]:
         """(node id, node incarnation, process number) of all that a mini-batch was given to."""
         attempts = self._reader.attempts_of_mini_batch(step.step_id, mini_batch)
-        return {(attempt.node_id, attempt.node_incarnation, attempt.process_number) for attempt in attempts}
+        return {
+            (attempt.node_id, attempt.node_incarnation, attempt.process_number)
+            for attempt in attempts
+            if had_worker(attempt.phase)
+        }
 
     def pipeline_outputs(self, job: JobRow) -> dict[str, tuple[str, str]]:
         """Names of the pipeline's outputs -> (step, output)."""

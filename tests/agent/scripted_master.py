@@ -42,8 +42,11 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
         self.capacities: dict[int, rpc.StepCapacity] = {}
         self.heartbeats: list[rpc.HeartbeatRequest] = []
         self.logs: dict[tuple[int, int], bytearray] = defaultdict(bytearray)
+        self.logs_may_come = asyncio.Event()
+        self.logs_may_come.set()
         self.uploads: dict[str, bytes] = {}
         self.upload_errors: list[grpc.StatusCode] = []
+        self.uploads_refused: set[int] = set()
         self.uploads_hang = False
         self.uploads_begun = 0
         self.downloads = 0
@@ -258,12 +261,15 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
             assert len(request.chunk) <= 1 << 20
             lease_id = lease_id or request.lease_id
             rows += request.chunk
+        if lease_id in self.uploads_refused:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "as the test wants it")
         name = f"staged-{lease_id}.rows"
         self.uploads[name] = bytes(rows)
         return rpc.UploadRowsResponse(staged_segment=name, length=len(rows), crc32=zlib.crc32(rows))
 
     async def PushLogs(self, request: rpc.PushLogsRequest, context: Any) -> rpc.PushLogsResponse:
         await self._identify(context)
+        await self.logs_may_come.wait()
         assert sum(len(chunk.content) for chunk in request.chunks) <= 1 << 20
         for chunk in request.chunks:
             log = self.logs[chunk.kind, chunk.process_number]

@@ -70,6 +70,25 @@ def test_a_copy_that_was_ahead_of_the_cut_goes_on_after_it(tmp_path: Path) -> No
     assert b"\0" not in copy
 
 
+def test_a_copy_that_has_most_of_the_end_gets_the_rest_and_no_notice(tmp_path: Path) -> None:
+    """Nothing is left out of it, though the middle of the file is given back."""
+    file = CapturedFile(tmp_path / "out.txt", LIMIT)
+    fd = file.open_for_writing()
+    copy = bytearray()
+    written = b"".join(b"%06d " % number for number in range(LIMIT // 7))
+    os.write(fd, written)
+    pushed(file, copy)
+    last = b"past the limit, and the last line\n" * 10
+    os.write(fd, last)
+    file.bound()
+    os.close(fd)
+    assert file.path.read_bytes() != written + last
+    file.end()
+    pushed(file, copy)
+    assert copy == written + last
+    assert file.settled
+
+
 def test_a_file_system_without_holes_keeps_the_bound(tmp_path: Path, monkeypatch: object) -> None:
     import pytest
     from windrow_agent.workers import capture
@@ -91,6 +110,32 @@ def test_a_file_system_without_holes_keeps_the_bound(tmp_path: Path, monkeypatch
     copy = bytearray()
     pushed(file, copy)
     assert b"left out" in copy
+
+
+def test_what_follows_another_file_waits_for_it_and_goes_on_behind_it(tmp_path: Path) -> None:
+    first = CapturedFile(tmp_path / "1" / "usage.csv")
+    second = CapturedFile(tmp_path / "2" / "usage.csv", follows=first)
+    third = CapturedFile(tmp_path / "3" / "usage.csv", follows=second)
+    assert third.empty
+    first.write(b"one\n")
+    second.write(b"two\n")
+    third.write(b"three\n")
+    assert not third.empty
+    copy = bytearray()
+    for file in (third, second):
+        pushed(file, copy)
+        assert not copy and not file.pushed and not file.settled
+    pushed(first, copy)
+    assert not second.increment(1), "the first one may still grow"
+    first.write(b"one and a half\n")
+    first.end()
+    pushed(first, copy)
+    for file in (second, third):
+        file.end()
+        assert not file.pushed and file.begin == len(copy)
+        pushed(file, copy)
+        assert file.settled
+    assert copy == b"one\none and a half\ntwo\nthree\n"
 
 
 def test_the_agents_own_words_respect_the_bound(tmp_path: Path) -> None:

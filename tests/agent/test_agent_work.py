@@ -8,7 +8,8 @@ import zlib
 from pathlib import Path
 
 import grpc
-from agent_rig import ECHO, Rig, scenario
+import pytest
+from agent_rig import ECHO, Rig, eventually, scenario
 from scripted_master import STEP
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2 as node
@@ -79,6 +80,47 @@ async def test_large_rows_are_staged_and_named(rig: Rig) -> None:
         assert rows == (b"x" * 1000 + b"\n") * 3000
         assert (completion.rows, completion.rows_length, completion.rows_crc32) == (b"", len(rows), zlib.crc32(rows))
     assert not list((rig.root / "agent" / "staged").iterdir())
+
+
+@scenario
+async def test_rows_that_are_refused_again_and_again_keep_no_others_back(rig: Rig) -> None:
+    await rig.serve("def run(mini_batch):\n    return ['x' * 1000] * 3000\n")
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    refused = rig.master.assign(2)
+    rig.master.uploads_refused.update(refused)
+    await rig.master.until(lambda: rig.master.uploads_begun >= 2)
+    others = rig.master.assign(2)
+    await rig.master.until(lambda: rig.master.done(others))
+    assert not any(i in rig.master.completions for i in refused)
+    rig.master.uploads_refused.clear()
+    await rig.master.until(lambda: rig.master.done(refused))
+
+
+@pytest.mark.parametrize("damage", ["gone", "unreadable"])
+def test_rows_that_this_node_has_lost_are_a_fault_of_the_node(damage: str) -> None:
+    @scenario
+    async def run(rig: Rig) -> None:
+        await rig.serve("def run(mini_batch):\n    return ['x' * 1000] * 3000\n")
+        await rig.master.until(lambda: rig.master.capacities.get(STEP))
+        lost = [1, 2]
+        rig.master.uploads_refused.update(lost)
+        assert rig.master.assign(2) == lost
+        await rig.master.until(lambda: rig.master.uploads_begun >= 2)
+        await eventually(lambda: len(list((rig.root / "agent" / "staged").iterdir())) == 2)
+        for rows in (rig.root / "agent" / "staged").iterdir():
+            rows.unlink()
+            if damage == "unreadable":
+                rows.symlink_to("/proc/self/mem")  # opens; its first byte cannot be read
+        await rig.master.until(lambda: rig.master.done(lost))
+        for lease_id in lost:
+            (completion,) = rig.master.completions[lease_id]
+            assert (completion.cause, completion.staged_segment) == (work.CAUSE_NODE_FAULT, "")
+            assert "could not be read on this node" in completion.message
+        after = rig.master.assign(2)
+        await rig.master.until(lambda: rig.master.done(after))
+        assert all(rig.master.completions[i][0].staged_segment for i in after)
+
+    run()
 
 
 @scenario

@@ -15,11 +15,16 @@ STEP = StepId(1)
 
 
 def confirm(
-    driver: CoreDriver, name: str, unsaved: str = "", stream: int | None = None, failures: tuple[int, str] = (0, "")
+    driver: CoreDriver,
+    name: str,
+    unsaved: str = "",
+    stream: int | None = None,
+    failures: tuple[int, str] = (0, ""),
+    generation: int = 1,
 ) -> None:
     node = driver.node(name)
     stream = node.stream if stream is None else stream
-    driver.do(commands.ConfirmStepEnd(node.node_id, stream, STEP, unsaved, *failures))
+    driver.do(commands.ConfirmStepEnd(node.node_id, stream, STEP, generation, unsaved, *failures))
 
 
 def ending(*names: str) -> CoreDriver:
@@ -97,6 +102,15 @@ def test_shutdowns_that_failed_are_told_once_for_all_nodes() -> None:
     assert "shutdown() failed in 3 workers" in warning and "process001: OSError: no model store (node n1)" in warning
     driver.do(FinishStep(STEP, 1, ""))
     assert driver.job().state is JobState.COMPLETED
+
+
+def test_how_an_earlier_generation_ended_on_a_node_does_not_count() -> None:
+    """A node that has no part in the retry remembers the job as it was."""
+    driver = ending("n1", "n2")
+    confirm(driver, "n1", unsaved="what process000 wrote is not in its store", generation=0)
+    confirm(driver, "n2", failures=(1, "process000: OSError: no model store"), generation=0)
+    assert driver.sent(fx.ConcatenateRows) and not driver.job().warnings
+    assert driver.step().state is StepState.CONCATENATING
 
 
 def test_a_broken_stream_and_a_restarted_master_ask_again() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.records import AttemptRow, Dirty, JobRow, StepRow
-from windrow_master.core.states import AttemptState, Cause, JobState, StepState
+from windrow_master.core.states import AttemptState, Cause, JobState, Phase, StepState
 from windrow_master.reports import job_figures
 from windrow_master.reports.job_figures import LEVELS, RunningAttempt, StepFigures
 from windrow_master.reports.job_report import job_report
@@ -60,7 +60,11 @@ def test_worker_seconds_add_up_in_all_their_sums(rows: list[AttemptFigures], pag
     spent = document["worker_us"]
     assert spent["total"] == sum(spent[kind] for kind in (*KINDS, "idle"))
     assert min(spent.values()) >= 0
-    timed = [row for row in rows if row.state != AttemptState.RUNNING and (row.elapsed_us or row.peak_rss_kib)]
+    timed = [
+        row
+        for row in rows
+        if row.state != AttemptState.RUNNING and row.phase != Phase.FETCHING and (row.elapsed_us or row.peak_rss_kib)
+    ]
     assert spent["useful"] + spent["retried"] + spent["lost"] == sum(row.elapsed_us for row in timed)
     assert spent["useful"] == sum(row.elapsed_us for row in timed if row.state == AttemptState.SUCCEEDED)
     for part in ("nodes", "workers"):
@@ -73,7 +77,7 @@ def test_worker_seconds_add_up_in_all_their_sums(rows: list[AttemptFigures], pag
         assert sum(one[measure]["count"] for one in document["durations"].values()) == len(timed)
     for status in document["durations"].values():
         assert status["run"]["total"] + status["load"]["total"] == status["whole"]["total"]
-    done = [row for row in rows if row.state == AttemptState.SUCCEEDED and (row.elapsed_us or row.peak_rss_kib)]
+    done = [row for row in timed if row.state == AttemptState.SUCCEEDED]
     assert sum(document["over_time"]["mini_batches"]) == len(done)
     assert sum(document["over_time"]["items"]) == sum(row.item_count for row in done)
     assert len(document["slowest"]) == min(job_figures.SLOWEST, len(timed))
@@ -140,6 +144,17 @@ def test_a_worker_that_made_room_is_not_idle_when_another_one_has_begun() -> Non
     spent = figures.document()["worker_us"]
     # process000 waited for 8 s; process001 was gone when process002 began.
     assert (spent["useful"], spent["idle"]) == (9_000_000, 8_000_000)
+
+
+def test_what_could_not_be_fetched_takes_no_worker_s_time_and_ends_none() -> None:
+    figures = StepFigures(BEGIN_US, BEGIN_US + SPAN_US)
+    fetched = row(2, 0, AttemptState.FAILED, Cause.TIMEOUT, 0, 9)._replace(phase=Phase.FETCHING, peak_rss_kib=0)
+    done = (AttemptState.SUCCEEDED, Cause.NONE)
+    figures.add([row(1, 0, *done, 0, 1), fetched, row(3, 0, *done, 9, 1)])
+    document = figures.document()
+    spent = document["worker_us"]
+    assert (spent["useful"], spent["retried"], spent["idle"]) == (2_000_000, 0, 8_000_000)
+    assert (document["attempts"]["retried"], document["untimed_attempts"]) == (1, 1)
 
 
 @given(st.integers(0, 1 << 50))

@@ -11,12 +11,13 @@ from typing import Any
 
 import grpc
 import pytest
-from master_bench import MasterBench, drive
+from master_bench import MasterBench, NoStreams, drive
 from windrow.rpc.errors import read_failure
 from windrow.rpc.v1 import agent_service_pb2, artifact_service_pb2, job_pb2, job_service_pb2, work_pb2
 from windrow_master.core import commands, nodes
 from windrow_master.core.core import HANDLERS
-from windrow_master.core.ids import NodeId, StepId
+from windrow_master.core.ids import LeaseId, NodeId, StepId
+from windrow_master.core.leases import Lease
 from windrow_master.rpc import agent_service
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY
 from windrow_master.rpc.files import file_below
@@ -208,6 +209,24 @@ def test_logs_for_which_the_disk_has_no_room_are_refused_by_that_name_and_come_a
     drive(tmp_path, scenario)
     (written,) = small_disk.rglob("process000.stdout.txt")
     assert written.read_bytes() == b"a line\n" * 10_000
+
+
+def test_rows_whose_file_is_gone_are_not_taken_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent sends again what found no room, for ever."""
+    monkeypatch.setattr(NoStreams, "staging_folder", lambda *_: tmp_path)
+
+    async def scenario(bench: MasterBench) -> None:
+        admitted = await bench.agents.Register(agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="i"))
+        bench.core.state.leases[LeaseId(7)] = Lease(LeaseId(7), StepId(1), 0, 1, NodeId("n1"), 0.0)
+
+        async def named() -> AsyncIterator[agent_service_pb2.UploadRowsRequest]:
+            yield agent_service_pb2.UploadRowsRequest(lease_id=7, rows_file=b"/gone/rows")
+
+        metadata = [(CREDENTIAL_KEY, admitted.node_credential)]
+        assert await refusal(bench.agents.UploadRows(named(), metadata=metadata)) == "ROWS_UNREADABLE"
+
+    drive(tmp_path, scenario)
+    assert not list(tmp_path.glob("*.partial"))
 
 
 def test_a_stream_whose_results_raise_in_the_core_ends_so_that_they_come_again(

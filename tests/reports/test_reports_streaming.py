@@ -108,7 +108,8 @@ def test_each_attempt_is_a_row_with_how_it_ended(store: SqliteStore, tmp_path: P
     ]
     assert rows[1]["Error Message"] == 'says "no", twice'
     assert [row["Node"] for row in rows[2:4]] == ["node-1", "node-1.2"]
-    assert rows[0]["Process"] == "process003"
+    # What could not be fetched no worker has had.
+    assert [row["Process"] for row in rows] == ["process003"] * 5 + ["", "process003"]
     assert rows[0]["Process Start Time"] == "2026-04-24T03:06:40.000001Z"
     assert json.loads(rows[3]["Mini-batch Detail"])["dequeue_count"] == 3
     assert (rows[0]["Elapsed Seconds"], rows[0]["Process Seconds"], rows[0]["Run Method Seconds"]) == (
@@ -134,6 +135,27 @@ def test_summaries_add_up_whatever_the_pages(store: SqliteStore, tmp_path: Path)
         ("node-1", "1", "67.3"),
         ("node-1.2", "1", "32.7"),
     ]
+
+
+def test_what_could_not_be_fetched_is_of_a_node_and_of_no_process(store: SqliteStore, tmp_path: Path) -> None:
+    base = store.lease_prefix << 32
+    failed = attempt(base + 2, 1, AttemptState.FAILED, Cause.LOAD_FAILED, phase=Phase.FETCHING, results=0)
+    later = attempt(base + 3, 1, AttemptState.FAILED, Cause.LOAD_FAILED, phase=Phase.FETCHING, results=0)
+    attempts = [attempt(base + 1, 0), failed, later._replace(start_unix_us=later.start_unix_us + 60_000_000)]
+    store.commit(Dirty(attempts=attempts), [], [])
+    write_summaries(store.reader().worker_totals_of(STEP), {}, tmp_path)
+    told = {}
+    for name in ("process", "node"):
+        with (tmp_path / f"{name}_summary.csv").open(newline="") as file:
+            told[name] = list(csv.DictReader(file))
+    assert [(row["Process"], row["Attempts"], row["Failed Attempts"]) for row in told["process"]] == [
+        ("", "2", "2"),
+        ("process003", "1", "0"),
+    ]
+    assert [row["Idle Seconds"] for row in (*told["process"], *told["node"])] == ["0.000000"] * 3
+    assert [(row["Processes"], row["Failed Attempts"]) for row in told["node"]] == [("1", "2")]
+    write_script_errors(store.reader(), STEP, {}, tmp_path / "error.txt")
+    assert f"First in node {NODE}, " in (tmp_path / "error.txt").read_text()
 
 
 class ManyPages:

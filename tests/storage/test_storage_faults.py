@@ -69,10 +69,14 @@ def test_trouble_that_passes(job: StorageJob, proxy: Proxy, fault: Callable[[Exc
 
 
 def failure_in(text: str) -> tuple[str, str, str, str]:
-    """Cause, status and category of what a run failed by, and the category of its step, from its JSON lines."""
+    """Cause, status and category of what a run failed by, and the category of its step, from its JSON lines.
+
+    No worker had it: it was still to be fetched.
+    """
     (ended,) = (json.loads(line) for line in text.splitlines() if '"event": "end"' in line)
     (step,) = ended["job"]["steps"]
     (example,) = step["failure_examples"]
+    assert example["node_id"] and example["process_number"] is None
     return example["cause"], example["status"], example["error_category"], step["error_category"]
 
 
@@ -93,6 +97,8 @@ def test_trouble_that_stays_fails_the_mini_batches(
     code, text = job.run("--output", "json")
     assert code == 1, text
     assert said in text and f"{job.url}/data/00" in text, text
+    (result, *_) = job.folder.rglob("job_result.txt")
+    assert "First in mini-batch 0, node " in (told := result.read_text()) and "process000" not in told
     assert failure_in(text) == ("load_failed", "LOAD_EXCEPTION", "DependencyError", "DependencyError")
 
 

@@ -285,7 +285,7 @@ def _process_list() -> str:
 def _append(file: CapturedFile, columns: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    if not file.path.exists():
+    if file.empty:
         writer.writerow(columns)
     writer.writerows(rows)
     file.write(text.getvalue().encode("utf-8", "backslashreplace"))

@@ -23,11 +23,15 @@ _BUDGET_BYTES = 4 << 20
 
 
 class LogPushes:
-    """``link`` waits for a connection over which the node is admitted."""
+    """``link`` waits for a connection over which the node is admitted.
+
+    One push at a time, whoever asks for it: what is sent next follows from what the last one has brought there.
+    """
 
     def __init__(self, dispatcher: Dispatcher, link: Callable[[], asyncio.Future[Link]]) -> None:
         self._dispatcher = dispatcher
         self._link = link
+        self._turn = asyncio.Lock()
 
     async def run(self) -> None:
         """Pushes for ever."""
@@ -47,7 +51,11 @@ class LogPushes:
 
         Raises AioRpcError, LinkLost, OSError; then the same bytes are pushed again later.
         """
-        budget = _BUDGET_BYTES
+        async with self._turn:
+            await self._push_within(_BUDGET_BYTES)
+            await self._drop_settled()
+
+    async def _push_within(self, budget: int) -> None:
         while budget > 0:
             chunks: list[rpc.LogChunk] = []
             sent = []
@@ -61,7 +69,7 @@ class LogPushes:
                                 step_id=step.step_id,
                                 kind=log.kind,
                                 process_number=log.process_number,
-                                offset=log.file.sent,
+                                offset=log.file.begin + log.file.sent,
                                 content=content,
                             )
                         )
@@ -77,13 +85,12 @@ class LogPushes:
             for file, length in sent:
                 file.sent += length
             budget -= size
-        await self._drop_settled()
 
     async def push_all(self) -> None:
         """Pushes until the master has all that there is: when no worker writes any more. Raises as `push` does."""
+        await self.push()
         while not self.settled:
             await self.push()
-        await self._drop_settled()
 
     @property
     def settled(self) -> bool:
@@ -91,12 +98,12 @@ class LogPushes:
         return not any(log.file.increment(1) for step in self._steps() for log in step.logs)
 
     def _steps(self) -> list[Step]:
-        return [*self._dispatcher.steps.values(), *self._dispatcher.ended]
+        return [*self._dispatcher.steps.values(), *self._dispatcher.endings.ended]
 
     async def _drop_settled(self) -> None:
-        for step in list(self._dispatcher.ended):
-            if all(not log.file.increment(1) for log in step.logs):
-                self._dispatcher.ended.remove(step)
+        for step in list(self._dispatcher.endings.ended):
+            if all(log.file.pushed for log in step.logs):
+                self._dispatcher.endings.ended.remove(step)
                 await asyncio.to_thread(step.drop)
         for step in self._dispatcher.steps.values():
             step.logs[:] = [log for log in step.logs if not log.file.settled]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import grpc
 from windrow.journal import say
@@ -33,6 +35,8 @@ _PASSING = {
     grpc.StatusCode.NOT_FOUND,
 }
 """Failures that say nothing about the rows: tried again for ever."""
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""Failures to read that say nothing about the rows, likewise."""
 
 
 class Uploads:
@@ -61,33 +65,35 @@ class Uploads:
             task.cancel()
 
     async def _run(self, lease: Lease, completion: work.Completion, rows: Path) -> None:
-        async with self._turns:
-            try:
-                completion.staged_segment = await self._upload(lease, completion, rows)
-            except OSError as error:
-                completion = completions.failed_here(
-                    lease.lease_id, f"The rows of a mini-batch could not be read on this node: {error}"
-                )
-            except _Refused as refused:
-                completion = completions.failed_here(
-                    lease.lease_id, f"The master refused the rows of a mini-batch: {refused}"
-                )
+        try:
+            completion.staged_segment = await self._upload(lease, completion, rows)
+        except OSError as error:
+            completion = completions.failed_here(
+                lease.lease_id, f"The rows of a mini-batch could not be read on this node: {error}"
+            )
+        except _Refused as refused:
+            completion = completions.failed_here(
+                lease.lease_id, f"The master refused the rows of a mini-batch: {refused}"
+            )
         self._complete(lease.lease_id, completion.SerializeToString())
         with suppress(OSError):
             rows.unlink(missing_ok=True)  # noqa: ASYNC240  # one system call
 
     async def _upload(self, lease: Lease, completion: work.Completion, rows: Path) -> str:
+        """Tries until the rows are there: the staged segment. Raises _Refused, OSError (they cannot be read)."""
         wait = 0.1
         refusals = 0
         while True:
-            link = await self._link()
             try:
-                async with link.guard():
-                    response = await link.agent.UploadRows(
-                        _requests(lease.lease_id, rows, by_name=link.takes_rows_files), metadata=link.metadata
-                    )
+                # Only while it is sent: what is refused again and again must not keep others from being sent.
+                async with self._turns:
+                    response = await self._send(lease.lease_id, rows)
             except LinkLost as lost:
                 say(logging.INFO, "rows not uploaded yet", lease=lease.lease_id, why=str(lost))
+            except OSError as error:
+                if error.errno not in _SCARCE:
+                    raise
+                say(logging.WARNING, "rows not uploaded yet", lease=lease.lease_id, why=str(error))
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
                 say(
@@ -116,22 +122,48 @@ class Uploads:
             await asyncio.sleep(wait)
             wait = min(5.0, wait * 2)
 
+    async def _send(self, lease_id: int, rows: Path) -> rpc.UploadRowsResponse:
+        """One try. Raises OSError (the rows cannot be read), AioRpcError, LinkLost."""
+        link = await self._link()
+        with rows.open("rb") as file:  # read in a thread; where it is sent by name, it is there
+            requests = _Requests(lease_id, file, by_name=link.takes_rows_files)
+            try:
+                async with link.guard():
+                    return await link.agent.UploadRows(requests.each(), metadata=link.metadata)
+            except LinkLost:
+                if requests.failure is not None:
+                    raise requests.failure from None
+                raise
+
 
 class _Refused(Exception):
     pass
 
 
-async def _requests(lease_id: int, rows: Path, *, by_name: bool) -> AsyncIterator[rpc.UploadRowsRequest]:
-    if by_name:
-        yield rpc.UploadRowsRequest(lease_id=lease_id, rows_file=os.fsencode(rows))
-        return
-    first = True
-    with rows.open("rb") as file:  # read in a thread
+class _Requests:
+    """What is sent of one file. ``failure``: why it could not be read; gRPC drops that, and cancels the call."""
+
+    def __init__(self, lease_id: int, file: BinaryIO, *, by_name: bool) -> None:
+        self.failure: OSError | None = None
+        self._lease_id = lease_id
+        self._file = file
+        self._by_name = by_name
+
+    async def each(self) -> AsyncIterator[rpc.UploadRowsRequest]:
+        """One after the other. Raises OSError."""
+        if self._by_name:
+            yield rpc.UploadRowsRequest(lease_id=self._lease_id, rows_file=os.fsencode(self._file.name))
+            return
+        first = True
         while True:
-            chunk = await asyncio.to_thread(file.read, _CHUNK_BYTES)
+            try:
+                chunk = await asyncio.to_thread(self._file.read, _CHUNK_BYTES)
+            except OSError as error:
+                self.failure = error
+                raise
             if not chunk and not first:
                 return
-            yield rpc.UploadRowsRequest(lease_id=lease_id if first else 0, chunk=chunk)
+            yield rpc.UploadRowsRequest(lease_id=self._lease_id if first else 0, chunk=chunk)
             first = False
 
 

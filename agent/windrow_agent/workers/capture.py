@@ -32,13 +32,19 @@ def _punch(fd: int, offset: int, length: int) -> None:
 class CapturedFile:
     """One log file: bounded on disk, and read in increments for the master.
 
-    The master's copy is a stream of its own: the file up to where it was cut, a notice, then the end of the file.
+    The master's copy is a stream of its own: the file as far as it was sent when it was cut, at least up to there, a
+    notice, then the end of the file. Without a notice where nothing is left out.
     ``sent`` counts that stream's bytes which the master has.
+
+    ``follows``: an earlier file of which the master has a copy under the same name. This one's stream goes on behind
+    it, from ``begin`` on, as soon as all of that is there.
     """
 
-    def __init__(self, path: Path, limit: int = LIMIT_BYTES) -> None:
+    def __init__(self, path: Path, limit: int = LIMIT_BYTES, follows: CapturedFile | None = None) -> None:
         self.path = path
         self.sent = 0
+        self.begin = 0
+        self._follows = follows
         self._limit = limit
         self._head = limit // 2 // _BLOCK * _BLOCK
         self._hole_end = 0
@@ -99,6 +105,8 @@ class CapturedFile:
 
     def increment(self, limit: int) -> bytes:
         """The next piece of the master's copy, beginning at ``sent``; empty when there is nothing for now."""
+        if self._waits:
+            return b""
         if self._ending is None:
             size = self._size()
             whole = not self._hole_end and not self._cut
@@ -107,18 +115,36 @@ class CapturedFile:
                 return self._read(self.sent, min(limit, stop - self.sent))
             if whole or not self._ended:
                 return b""
-            # From here on the copy differs from the file: a notice, then the end.
-            begin = max(self._hole_end, size - TAIL_PUSH_BYTES, min(size, self._head))
-            left_out = begin - self.sent + self._cut
-            self._ending = self._notice(left_out) + self._read(begin, size - begin)
+            # From here on the copy differs from the file: a notice, where something is left out, then the end.
+            had = min(size, self.sent - self._cut)
+            begin = max(self._hole_end, size - TAIL_PUSH_BYTES, min(size, self._head), had)
+            left_out = begin - had
+            self._ending = (self._notice(left_out) if left_out else b"") + self._read(begin, size - begin)
             self._ending_at = self.sent
         at = self.sent - self._ending_at
         return self._ending[at : at + limit]
 
     @property
+    def empty(self) -> bool:
+        """Whether nothing was ever written, nor to what it follows."""
+        return not (self.begin or self.sent or self._size()) and (self._follows is None or self._follows.empty)
+
+    @property
+    def pushed(self) -> bool:
+        """Whether the master has all that there is."""
+        return not self._waits and not self.increment(1)
+
+    @property
     def settled(self) -> bool:
         """Whether the master has all that it will get."""
-        return self._ended and not self.increment(1)
+        return self._ended and self.pushed
+
+    @property
+    def _waits(self) -> bool:
+        if self._follows is not None and self._follows.settled:
+            self.begin = self._follows.begin + self._follows.sent
+            self._follows = None
+        return self._follows is not None
 
     def _size(self) -> int:
         try:

@@ -267,7 +267,12 @@ def _why_not(error: OSError, python: str, folder: Path) -> str:
         return f"{python} is no program that this machine can run. Name a Python interpreter with --python PATH"
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return "No worker could be started: too many open files. Raise the limit of open files (ulimit -n) of the agent"
+    why = error.strerror
+    if error.filename is not None and error.filename != python:
+        return (
+            f"No worker could be started: {error.filename} could not be opened ({why}). See to the disk and the "
+            f"permissions of {folder.parent}"
+        )
     if error.errno in (errno.ENOENT, errno.EACCES):
-        why = error.strerror
         return f"The Python interpreter {python} could not be started ({why}). Name another one with --python PATH"
     return f"No worker could be started with {python}: {error}"

@@ -20,7 +20,7 @@ def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Comma
     for failure in step["failures"]:
         times = "1 attempt" if failure["count"] == 1 else f"{failure['count']:,} attempts"
         where = failure["node"]
-        if where and failure["cause"] not in ("node_lost", "node_killer"):
+        if where and failure["process_number"] is not None and failure["cause"] not in ("node_lost", "node_killer"):
             where += f" process{failure['process_number']:03d}"
         first = name_of(failure["mini_batch"])
         detail = failure["detail"].strip()

@@ -73,8 +73,8 @@ def worker_seconds(figures: dict[str, Any]) -> str:
         count = figures["untimed_attempts"]
         what = "1 attempt" if count == 1 else f"{count:,} attempts"
         notes.append(
-            f"{what} ended without a word from a worker (with a lost node, say): how long nobody knows, so that time "
-            "counts as idle, or not at all."
+            f"{what} ended without a word from a worker (with a lost node, or while data was fetched): what time "
+            "one spent on them nobody knows, so it counts as idle, or not at all."
         )
     if figures["workers_merged"]:
         notes.append("There were so many workers that those beyond 20,000 are never counted as idle.")

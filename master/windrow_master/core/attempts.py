@@ -34,6 +34,7 @@ from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, 
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_FAILED
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, Verdict
+from windrow_master.core.statuses import had_worker
 from windrow_master.core.steps import MESSAGE_CHARS_MAX, settle_step
 from windrow_master.core.thresholds import short_returns_fail
 
@@ -206,9 +207,8 @@ def _fail_attempt(
     cause = known_cause(result.cause) if cause is None else cause
     message = (message or result.message)[:MESSAGE_CHARS_MAX]
     detail = result.detail[-DETAIL_CHARS_MAX:]
-    step.counters.add_failure(
-        cause, lease.mini_batch, message, detail, lease.node_id, result.process_number, result.phase
-    )
+    process = result.process_number if had_worker(result.phase) else None
+    step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, process, result.phase)
     _store_result(state, node, lease, result, AttemptState.FAILED, cause, message, detail)
     step.worker_ready = True
     if cause == Cause.NODE_FAULT:

@@ -195,6 +195,8 @@ class ConfirmStepEnd(NamedTuple):
     node_id: NodeId
     stream: int
     step_id: StepId
+    generation: int = 0
+    """Of what the node had of it; 0: nothing."""
     unsaved: str = ""
     """Why something is not in its store; "" when all is."""
     shutdown_failures: int = 0

@@ -68,9 +68,10 @@ class Counters:
         return self.succeeded + self.failed - self.taken_over
 
     def add_failure(
-        self, cause: int, mini_batch: int, message: str, detail: str, node_id: str, process: int, phase: int = 0
+        self, cause: int, mini_batch: int, message: str, detail: str, node_id: str, process: int | None, phase: int = 0
     ) -> None:
-        """Count a failed attempt, and keep it as the example of its cause if it is the first."""
+        """Count a failed attempt, and keep it as the example of its cause if it is the first. `process`: None where no
+        worker had it."""
         key = str(cause)
         self.failed_attempts[key] = self.failed_attempts.get(key, 0) + 1
         if key not in self.examples:

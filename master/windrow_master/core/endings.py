@@ -29,12 +29,15 @@ def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) 
     node = state.nodes.get(command.node_id)
     if step is None or node is None or node.stream != command.stream or command.node_id not in step.ending_on:
         return
-    if command.unsaved:
-        fail_step(state, step, f"node {command.node_id}: {command.unsaved[:MESSAGE_CHARS_MAX]}", now, DEPENDENCY_ERROR)
-        return
-    if command.shutdown_failures and not step.shutdown_failures:
-        step.shutdown_failure = f"{command.shutdown_failure[:MESSAGE_CHARS_MAX]} (node {command.node_id})"
-    step.shutdown_failures += command.shutdown_failures
+    # A node that has had an earlier generation alone tells how that one ended.
+    if command.generation == state.jobs[step.job_key].generation:
+        if command.unsaved:
+            message = f"node {command.node_id}: {command.unsaved[:MESSAGE_CHARS_MAX]}"
+            fail_step(state, step, message, now, DEPENDENCY_ERROR)
+            return
+        if command.shutdown_failures and not step.shutdown_failures:
+            step.shutdown_failure = f"{command.shutdown_failure[:MESSAGE_CHARS_MAX]} (node {command.node_id})"
+        step.shutdown_failures += command.shutdown_failures
     step.ending_on.discard(command.node_id)
     make_output(state, step)
 

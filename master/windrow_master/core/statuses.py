@@ -54,6 +54,11 @@ def category_of(cause: int, phase: int = 0) -> str:
     return USER_ERROR if cause in _USERS_CAUSES else SYSTEM_ERROR
 
 
+def had_worker(phase: int) -> bool:
+    """Whether a worker may have had an attempt that ended in this phase: while its data is fetched, none has."""
+    return phase != Phase.FETCHING
+
+
 def status_of(state: int, cause: int, phase: int) -> str:
     """How an attempt ended. `phase`: what was being done then (states.Phase)."""
     if state == AttemptState.SUCCEEDED:

@@ -32,6 +32,10 @@ STAGED_NAME = re.compile(r"staged-(\d+)-(\d+)\.rows")
 SEGMENT_NAME = re.compile(r"(\d+)-(\d+)\.rows")
 
 
+class RowsUnreadable(Exception):
+    """The file that rows are to be taken from is not there, or is none; the text says why."""
+
+
 class StagedSegment:
     """One upload. Blocks on the disk; used by one thread at a time."""
 
@@ -66,10 +70,18 @@ class StagedSegment:
         reach("staging.written")
 
     def take(self, rows: Path) -> None:
-        """Append all of a plain file, inside the kernel where it can. Raises OSError; then close the upload."""
-        source = os.open(rows, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        """Append all of a plain file, inside the kernel where it can. Raises RowsUnreadable, OSError; then close the
+        upload.
+        """
         try:
-            length = os.fstat(source).st_size
+            source = os.open(rows, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise RowsUnreadable(f"{rows}: {error.strerror}") from error
+        try:
+            found = os.fstat(source)
+            if not stat.S_ISREG(found.st_mode):
+                raise RowsUnreadable(f"{rows}: not a plain file")
+            length = found.st_size
             self._files.copy(source, 0, length, self._descriptor)
             with self._partial.open("rb") as copied:
                 copied.seek(self.length)

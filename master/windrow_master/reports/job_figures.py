@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from windrow_master.core.states import AttemptState, Cause
-from windrow_master.core.statuses import status_of
+from windrow_master.core.statuses import had_worker, status_of
 from windrow_master.reports.log_bins import Distribution
 from windrow_master.reports.worker_time import BINS, KINDS, LOST, RETRIED, RUNNING, USEFUL, WorkerTime
 from windrow_master.store.rows import AttemptFigures
@@ -95,8 +95,9 @@ class StepFigures:
             if cause in _NODE_IS_GONE:
                 self._lost_incarnations.add(row.node_incarnation)
         self._counts[kind] += 1
-        if not elapsed and not row.peak_rss_kib:
-            # No worker told of it: of what a lost node had begun nobody knows how long it took.
+        if not had_worker(row.phase) or (not elapsed and not row.peak_rss_kib):
+            # No worker told of it: none had what was still being fetched, and of what a lost node had begun nobody
+            # knows how long it took.
             self._untimed += 1
             return
         begin, end = row.start_unix_us, row.start_unix_us + elapsed

@@ -122,7 +122,7 @@ def _failures(counters: Counters) -> list[dict[str, Any]]:
                 "error_category": category_of(int(cause), phase),
                 "mini_batch": max(0, example.get("mini_batch", 0)),
                 "node": example.get("node_id", ""),
-                "process_number": example.get("process_number", 0),
+                "process_number": example.get("process_number"),
                 "message": example.get("message", ""),
                 "detail": detail if len(detail) <= DETAIL_CHARACTERS_MAX else "…" + detail[-DETAIL_CHARACTERS_MAX:],
             }

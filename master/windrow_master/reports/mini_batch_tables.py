@@ -69,7 +69,9 @@ def write_summaries(totals: list[WorkerTotals], folders: Mapping[tuple[str, str]
     with whole_file(folder / "process_summary.csv") as file:
         writer = csv.writer(file)
         writer.writerow(PROCESS_COLUMNS)
-        writer.writerows((node, f"process{number:03d}", *_sums([row])) for node, number, row in named)
+        writer.writerows(
+            (node, f"process{number:03d}" if number >= 0 else "", *_sums([row])) for node, number, row in named
+        )
     by_node: dict[str, list[WorkerTotals]] = {}
     for node, _, row in named:
         by_node.setdefault(node, []).append(row)
@@ -79,7 +81,7 @@ def write_summaries(totals: list[WorkerTotals], folders: Mapping[tuple[str, str]
         writer.writerow(NODE_COLUMNS)
         for node, rows in by_node.items():
             share = 100 * sum(row.done for row in rows) / done if done else 0.0
-            writer.writerow((node, len(rows), f"{share:.1f}", *_sums(rows)))
+            writer.writerow((node, sum(row.process_number >= 0 for row in rows), f"{share:.1f}", *_sums(rows)))
 
 
 def utc(us: int) -> str:
@@ -93,7 +95,7 @@ def _sums(rows: Iterable[WorkerTotals]) -> tuple[object, ...]:
     for row in rows[1:]:
         first = first.plus(row)
     # A process works on one mini-batch at a time: what is left of its span, it waited.
-    idle_us = sum(max(0, row.last_us - row.first_us - row.elapsed_us) for row in rows)
+    idle_us = sum(max(0, row.last_us - row.first_us - row.elapsed_us) for row in rows if row.process_number >= 0)
     return (
         first.attempts,
         first.done,

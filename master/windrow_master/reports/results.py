@@ -242,7 +242,8 @@ def _where(step: StepFacts, cause: Cause, example: dict[str, Any]) -> str:
     if cause != Cause.INIT_FAILED and example.get("mini_batch", -1) >= 0 and not step.is_command:
         parts.append(f"mini-batch {example['mini_batch']}")
     if example.get("node_id"):
-        parts.append(f"process{example.get('process_number', 0):03d} of node {example['node_id']}")
+        number = example.get("process_number")
+        parts.append(f"{f'process{number:03d} of ' if number is not None else ''}node {example['node_id']}")
     return ", ".join(parts) or "an unknown place"
 
 
@@ -261,8 +262,8 @@ def _told(example: dict[str, Any]) -> Iterator[str]:
 
 def _log_of(step: StepFacts, cause: Cause, example: dict[str, Any]) -> str:
     """The worker's own log that tells most, below the step's logs; "" where it had no worker."""
-    node, number = example.get("node_id"), example.get("process_number", 0)
-    if not node or cause in (Cause.NODE_LOST, Cause.PREEMPTED, Cause.CANCELLED, Cause.ROWS_LOST):
+    node, number = example.get("node_id"), example.get("process_number")
+    if not node or number is None or cause in (Cause.NODE_LOST, Cause.PREEMPTED, Cause.CANCELLED, Cause.ROWS_LOST):
         return ""
     found = next(iter(sorted(step.logs.glob(f"user/error/{node}*/process{number:03d}.txt"))), None)
     return str(found.relative_to(step.logs)) if found is not None else f"user/error/{node}/process{number:03d}.txt"

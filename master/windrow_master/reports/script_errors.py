@@ -14,7 +14,7 @@ from windrow.cli.display.figures import counted
 
 from windrow_master.core.ids import StepId
 from windrow_master.core.states import AttemptState, Cause
-from windrow_master.core.statuses import status_of
+from windrow_master.core.statuses import had_worker, status_of
 from windrow_master.reports.mini_batch_tables import utc
 from windrow_master.reports.whole_files import whole_file
 from windrow_master.store.protocol import StoreReader
@@ -55,7 +55,8 @@ def write_script_errors(
                     others += 1
                     continue
                 node = folders.get((attempt.node_id, attempt.node_incarnation), attempt.node_id)
-                where = f"process{attempt.process_number:03d} of node {node}, {utc(attempt.start_unix_us)}"
+                process = f"process{attempt.process_number:03d} of " if had_worker(attempt.phase) else ""
+                where = f"{process}node {node}, {utc(attempt.start_unix_us)}"
                 status = status_of(AttemptState.FAILED, attempt.cause, attempt.phase)
                 kind = kinds[key] = _Kind(
                     status, Cause(attempt.cause), attempt.message, attempt.detail, where, 0, [], False

@@ -25,7 +25,7 @@ from windrow_master.core.commands import HeldLease
 from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.state import Node
 from windrow_master.core.states import NodeState
-from windrow_master.output.staging import StagedSegment, staged_fits
+from windrow_master.output.staging import RowsUnreadable, StagedSegment, staged_fits
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
 from windrow_master.rpc.refusals import refuse
@@ -246,6 +246,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     node_id,
                     session.stream,
                     StepId(ended.step_id),
+                    ended.generation,
                     ended.unsaved,
                     ended.shutdown_failures,
                     ended.shutdown_failure,
@@ -310,6 +311,13 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     context, grpc.StatusCode.INVALID_ARGUMENT, "ROWS_EMPTY", "The upload named no lease."
                 )
             await in_thread(staged.finish)
+        except RowsUnreadable as error:
+            await errors.abort(
+                context,
+                grpc.StatusCode.FAILED_PRECONDITION,
+                errors.ROWS_UNREADABLE,
+                f"The file of large rows cannot be taken: {error}. Their mini-batch must run again.",
+            )
         except OSError as error:
             await errors.abort(
                 context,

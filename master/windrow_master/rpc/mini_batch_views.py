@@ -11,7 +11,7 @@ from windrow_master.core.commands import Moment
 from windrow_master.core.leases import Lease
 from windrow_master.core.records import AttemptRow
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState
-from windrow_master.core.statuses import category_of, status_of
+from windrow_master.core.statuses import category_of, had_worker, status_of
 from windrow_master.store.rows import MiniBatchRow
 
 ENDED_BY_ITSELF = (AttemptState.SUCCEEDED, AttemptState.FAILED)
@@ -72,7 +72,7 @@ def attempt_message(row: AttemptRow, lease_that_counts: int, logs: Sequence[str]
 
 def reached_a_worker(row: AttemptRow) -> bool:
     """Whether the row tells of a worker: one that a lost node held may have waited there (its process is not known)."""
-    return bool(row.elapsed_us or row.peak_rss_kib or row.phase)
+    return had_worker(row.phase) and bool(row.elapsed_us or row.peak_rss_kib or row.phase)
 
 
 def lease_message(

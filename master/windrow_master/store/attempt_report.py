@@ -26,6 +26,7 @@ class WorkerTotals(NamedTuple):
     node_id: str
     node_incarnation: str
     process_number: int
+    """-1: what no worker has had."""
     attempts: int
     done: int
     """Attempts whose outcome counts as a success."""
@@ -73,16 +74,16 @@ def lines_query(folders: Mapping[tuple[str, str], str]) -> tuple[str, list[objec
     rows = f"""
         SELECT a.lease_id, a.mini_batch, a.process_number, a.start_unix_us, a.item_count, a.elapsed_us, a.cpu_us,
                a.run_us, a.state, a.cause, a.message, a.generation, m.item_first, m.item_count AS planned,
-               {ok} AS ok, {picked} AS picked, {node} AS node,
+               a.phase = {int(Phase.FETCHING)} AS fetched, {ok} AS ok, {picked} AS picked, {node} AS node,
                CASE WHEN a.state = {done} THEN 'RUN_DONE' ELSE {_choice(status_of)} END AS status,
                CASE WHEN a.state = {done} THEN '' ELSE {_choice(_category)} END AS category
         FROM attempt AS a INDEXED BY attempt_by_step
         LEFT JOIN mini_batch AS m ON m.key = a.step_id << {MINI_BATCH_SHIFT} | a.mini_batch
         WHERE a.step_id = ? AND a.lease_id > ? ORDER BY a.lease_id LIMIT ?"""
     line = f"""
-        printf('%d,%d,process%03d,%s.%06dZ,%d,%d,%d,%.6f,%.6f,%.6f,%s,%s,%s,"{{""id"":%d,""dequeue_count"":%d,'
+        printf('%d,%d,%s,%s.%06dZ,%d,%d,%d,%.6f,%.6f,%.6f,%s,%s,%s,"{{""id"":%d,""dequeue_count"":%d,'
                || '""item_first"":%d,""item_count"":%d,""generation"":%d}}",%s' || char(13, 10),
-               mini_batch, picked, process_number,
+               mini_batch, picked, CASE WHEN fetched THEN '' ELSE printf('process%03d', process_number) END,
                strftime('%Y-%m-%dT%H:%M:%S', start_unix_us / 1000000, 'unixepoch'), start_unix_us % 1000000,
                item_count, ok, item_count - ok, elapsed_us / 1e6, cpu_us / 1e6, run_us / 1e6, status, category,
                CASE WHEN message = '' THEN '' ELSE
@@ -112,14 +113,15 @@ def _choice(told: object) -> str:
 
 
 TOTALS_QUERY = f"""
-    SELECT node_id, node_incarnation, process_number, count(*), sum(state = {int(AttemptState.SUCCEEDED)}),
-           sum(state = {int(AttemptState.FAILED)}), sum(item_count),
+    SELECT node_id, node_incarnation, CASE WHEN phase = {int(Phase.FETCHING)} THEN -1 ELSE process_number END,
+           count(*), sum(state = {int(AttemptState.SUCCEEDED)}), sum(state = {int(AttemptState.FAILED)}),
+           sum(item_count),
            sum(CASE WHEN state = {int(AttemptState.SUCCEEDED)} THEN min(result_count, item_count) ELSE 0 END),
            sum(elapsed_us), sum(cpu_us), sum(run_us), min(start_unix_us), max(start_unix_us + elapsed_us),
            max(peak_rss_kib), max(lease_id)
     FROM (SELECT * FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? ORDER BY lease_id LIMIT ?)
-    GROUP BY node_id, node_incarnation, process_number"""
-"""The totals of each worker over the next attempts."""
+    GROUP BY 1, 2, 3"""
+"""The totals of each worker, and of what no worker has had, over the next attempts."""
 
 MOST_TRIED_QUERY = f"""
     SELECT mini_batch, count(*), sum(state = {int(AttemptState.FAILED)}) FROM attempt

@@ -228,7 +228,8 @@ def _print_failures(step: Step) -> None:
         unnamed = example.cause == "init_failed" or step.is_command
         where = [] if unnamed else [f"mini-batch {example.mini_batch_index}"]
         if example.node_id:
-            where.append(f"{example.node_id} process{example.process_number:03d}")
+            process = "" if example.process_number is None else f" process{example.process_number:03d}"
+            where.append(f"{example.node_id}{process}")
         times = f"{counted(count, 'attempt')} " if count else ""
         head = f"{step.name}: {times}{example.cause}, first in {', '.join(where)}: {example.message}"
         if step.is_command and count == 1:

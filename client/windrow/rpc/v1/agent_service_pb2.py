@@ -27,7 +27,7 @@ from windrow.rpc.v1 import node_pb2 as windrow_dot_rpc_dot_v1_dot_node__pb2
 from windrow.rpc.v1 import work_pb2 as windrow_dot_rpc_dot_v1_dot_work__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"windrow/rpc/v1/agent_service.proto\x12\x0ewindrow.rpc.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x19windrow/rpc/v1/node.proto\x1a\x19windrow/rpc/v1/work.proto\"\x91\x02\n\x0fRegisterRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12\x1c\n\x14replaced_incarnation\x18\x03 \x01(\t\x12\x30\n\tresources\x18\x04 \x01(\x0b\x32\x1d.windrow.rpc.v1.NodeResources\x12;\n\x06labels\x18\x05 \x03(\x0b\x32+.windrow.rpc.v1.RegisterRequest.LabelsEntry\x12\x17\n\x0fwindrow_version\x18\x06 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x9a\x02\n\x10RegisterResponse\x12\x17\n\x0fnode_credential\x18\x01 \x01(\t\x12\x1a\n\x12master_incarnation\x18\x02 \x01(\x04\x12\x18\n\x10master_addresses\x18\x03 \x03(\t\x12\x35\n\x12heartbeat_interval\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tlease_ttl\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x11message_bytes_max\x18\x06 \x01(\r\x12\x1d\n\x15inline_rows_bytes_max\x18\x07 \x01(\r\x12\x18\n\x10takes_rows_files\x18\x08 \x01(\x08\"\xc1\x01\n\x10HeartbeatRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12(\n\x05usage\x18\x03 \x01(\x0b\x32\x19.windrow.rpc.v1.NodeUsage\x12-\n\x07workers\x18\x04 \x03(\x0b\x32\x1c.windrow.rpc.v1.WorkerStatus\x12\x13\n\x0blease_count\x18\x05 \x01(\r\x12\x14\n\x0clease_digest\x18\x06 \x01(\x06\"D\n\x11HeartbeatResponse\x12\x1a\n\x12master_incarnation\x18\x01 \x01(\x04\x12\x13\n\x0breopen_work\x18\x02 \x01(\x08\"\xb0\x02\n\x0bWorkRequest\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x19.windrow.rpc.v1.WorkHello\x12\x30\n\ncapacities\x18\x02 \x03(\x0b\x32\x1c.windrow.rpc.v1.StepCapacity\x12/\n\x0b\x63ompletions\x18\x03 \x03(\x0b\x32\x1a.windrow.rpc.v1.Completion\x12\x1a\n\x12released_lease_ids\x18\x04 \x03(\x06\x12\x36\n\x0fworker_failures\x18\x05 \x03(\x0b\x32\x1d.windrow.rpc.v1.WorkerFailure\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\x12.\n\x0b\x65nded_steps\x18\x07 \x03(\x0b\x32\x19.windrow.rpc.v1.EndedStep\"b\n\tEndedStep\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x0f\n\x07unsaved\x18\x02 \x01(\t\x12\x19\n\x11shutdown_failures\x18\x03 \x01(\r\x12\x18\n\x10shutdown_failure\x18\x04 \x01(\t\"x\n\tWorkHello\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12.\n\x0bheld_leases\x18\x03 \x03(\x0b\x32\x19.windrow.rpc.v1.HeldLease\x12\x10\n\x08step_ids\x18\x04 \x03(\x04\"\\\n\tHeldLease\x12\x10\n\x08lease_id\x18\x01 \x01(\x06\x12\x0f\n\x07step_id\x18\x02 \x01(\x04\x12\x18\n\x10mini_batch_index\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\r\"V\n\x0cStepCapacity\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x12\n\nleases_max\x18\x02 \x01(\r\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\x10\n\x08given_up\x18\x04 \x01(\x08\"\x7f\n\rWorkerFailure\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12$\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32\x15.windrow.rpc.v1.Cause\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x16\n\x0eprocess_number\x18\x05 \x01(\r\"\x86\x02\n\x0cWorkResponse\x12\'\n\x05steps\x18\x01 \x03(\x0b\x32\x18.windrow.rpc.v1.StepSpec\x12\x34\n\x0b\x61ssignments\x18\x02 \x03(\x0b\x32\x1f.windrow.rpc.v1.StepAssignments\x12\x39\n\x10\x61\x63knowledgements\x18\x03 \x03(\x0b\x32\x1f.windrow.rpc.v1.Acknowledgement\x12\x19\n\x11revoked_lease_ids\x18\x04 \x03(\x06\x12\x1a\n\x12recalled_lease_ids\x18\x07 \x03(\x06\x12\x16\n\x0e\x65nded_step_ids\x18\x05 \x03(\x04\x12\r\n\x05\x64rain\x18\x06 \x01(\x08\"G\n\x11UploadRowsRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x06\x12\r\n\x05\x63hunk\x18\x02 \x01(\x0c\x12\x11\n\trows_file\x18\x03 \x01(\x0c\"K\n\x12UploadRowsResponse\x12\x16\n\x0estaged_segment\x18\x01 \x01(\t\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\r\n\x05\x63rc32\x18\x03 \x01(\x07\";\n\x0fPushLogsRequest\x12(\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x18.windrow.rpc.v1.LogChunk\"{\n\x08LogChunk\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.windrow.rpc.v1.LogKind\x12\x16\n\x0eprocess_number\x18\x03 \x01(\r\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x0f\n\x07\x63ontent\x18\x05 \x01(\x0c\"\x12\n\x10PushLogsResponse*\xcf\x02\n\x07LogKind\x12\x18\n\x14LOG_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fLOG_KIND_STDOUT\x10\x01\x12\x13\n\x0fLOG_KIND_STDERR\x10\x02\x12\x12\n\x0eLOG_KIND_ERROR\x10\x03\x12\x19\n\x15LOG_KIND_ENTRY_SCRIPT\x10\x04\x12\x14\n\x10LOG_KIND_PROCESS\x10\x05\x12\x1a\n\x16LOG_KIND_RUNTIME_ERROR\x10\x06\x12\x14\n\x10LOG_KIND_PROFILE\x10\x07\x12\x1b\n\x17LOG_KIND_NODE_RESOURCES\x10\x08\x12\x17\n\x13LOG_KIND_NODE_DISKS\x10\t\x12\x1e\n\x1aLOG_KIND_PROCESS_RESOURCES\x10\n\x12\x19\n\x15LOG_KIND_PROCESS_LIST\x10\x0b\x12\x18\n\x14LOG_KIND_ENVIRONMENT\x10\x0c\x32\x9c\x03\n\x0c\x41gentService\x12M\n\x08Register\x12\x1f.windrow.rpc.v1.RegisterRequest\x1a .windrow.rpc.v1.RegisterResponse\x12P\n\tHeartbeat\x12 .windrow.rpc.v1.HeartbeatRequest\x1a!.windrow.rpc.v1.HeartbeatResponse\x12\x45\n\x04Work\x12\x1b.windrow.rpc.v1.WorkRequest\x1a\x1c.windrow.rpc.v1.WorkResponse(\x01\x30\x01\x12U\n\nUploadRows\x12!.windrow.rpc.v1.UploadRowsRequest\x1a\".windrow.rpc.v1.UploadRowsResponse(\x01\x12M\n\x08PushLogs\x12\x1f.windrow.rpc.v1.PushLogsRequest\x1a .windrow.rpc.v1.PushLogsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"windrow/rpc/v1/agent_service.proto\x12\x0ewindrow.rpc.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x19windrow/rpc/v1/node.proto\x1a\x19windrow/rpc/v1/work.proto\"\x91\x02\n\x0fRegisterRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12\x1c\n\x14replaced_incarnation\x18\x03 \x01(\t\x12\x30\n\tresources\x18\x04 \x01(\x0b\x32\x1d.windrow.rpc.v1.NodeResources\x12;\n\x06labels\x18\x05 \x03(\x0b\x32+.windrow.rpc.v1.RegisterRequest.LabelsEntry\x12\x17\n\x0fwindrow_version\x18\x06 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x9a\x02\n\x10RegisterResponse\x12\x17\n\x0fnode_credential\x18\x01 \x01(\t\x12\x1a\n\x12master_incarnation\x18\x02 \x01(\x04\x12\x18\n\x10master_addresses\x18\x03 \x03(\t\x12\x35\n\x12heartbeat_interval\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tlease_ttl\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x11message_bytes_max\x18\x06 \x01(\r\x12\x1d\n\x15inline_rows_bytes_max\x18\x07 \x01(\r\x12\x18\n\x10takes_rows_files\x18\x08 \x01(\x08\"\xc1\x01\n\x10HeartbeatRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12(\n\x05usage\x18\x03 \x01(\x0b\x32\x19.windrow.rpc.v1.NodeUsage\x12-\n\x07workers\x18\x04 \x03(\x0b\x32\x1c.windrow.rpc.v1.WorkerStatus\x12\x13\n\x0blease_count\x18\x05 \x01(\r\x12\x14\n\x0clease_digest\x18\x06 \x01(\x06\"D\n\x11HeartbeatResponse\x12\x1a\n\x12master_incarnation\x18\x01 \x01(\x04\x12\x13\n\x0breopen_work\x18\x02 \x01(\x08\"\xb0\x02\n\x0bWorkRequest\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x19.windrow.rpc.v1.WorkHello\x12\x30\n\ncapacities\x18\x02 \x03(\x0b\x32\x1c.windrow.rpc.v1.StepCapacity\x12/\n\x0b\x63ompletions\x18\x03 \x03(\x0b\x32\x1a.windrow.rpc.v1.Completion\x12\x1a\n\x12released_lease_ids\x18\x04 \x03(\x06\x12\x36\n\x0fworker_failures\x18\x05 \x03(\x0b\x32\x1d.windrow.rpc.v1.WorkerFailure\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\x12.\n\x0b\x65nded_steps\x18\x07 \x03(\x0b\x32\x19.windrow.rpc.v1.EndedStep\"v\n\tEndedStep\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x0f\n\x07unsaved\x18\x02 \x01(\t\x12\x19\n\x11shutdown_failures\x18\x03 \x01(\r\x12\x18\n\x10shutdown_failure\x18\x04 \x01(\t\x12\x12\n\ngeneration\x18\x05 \x01(\r\"x\n\tWorkHello\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12.\n\x0bheld_leases\x18\x03 \x03(\x0b\x32\x19.windrow.rpc.v1.HeldLease\x12\x10\n\x08step_ids\x18\x04 \x03(\x04\"\\\n\tHeldLease\x12\x10\n\x08lease_id\x18\x01 \x01(\x06\x12\x0f\n\x07step_id\x18\x02 \x01(\x04\x12\x18\n\x10mini_batch_index\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\r\"V\n\x0cStepCapacity\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x12\n\nleases_max\x18\x02 \x01(\r\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\x10\n\x08given_up\x18\x04 \x01(\x08\"\x7f\n\rWorkerFailure\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12$\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32\x15.windrow.rpc.v1.Cause\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x16\n\x0eprocess_number\x18\x05 \x01(\r\"\x86\x02\n\x0cWorkResponse\x12\'\n\x05steps\x18\x01 \x03(\x0b\x32\x18.windrow.rpc.v1.StepSpec\x12\x34\n\x0b\x61ssignments\x18\x02 \x03(\x0b\x32\x1f.windrow.rpc.v1.StepAssignments\x12\x39\n\x10\x61\x63knowledgements\x18\x03 \x03(\x0b\x32\x1f.windrow.rpc.v1.Acknowledgement\x12\x19\n\x11revoked_lease_ids\x18\x04 \x03(\x06\x12\x1a\n\x12recalled_lease_ids\x18\x07 \x03(\x06\x12\x16\n\x0e\x65nded_step_ids\x18\x05 \x03(\x04\x12\r\n\x05\x64rain\x18\x06 \x01(\x08\"G\n\x11UploadRowsRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x06\x12\r\n\x05\x63hunk\x18\x02 \x01(\x0c\x12\x11\n\trows_file\x18\x03 \x01(\x0c\"K\n\x12UploadRowsResponse\x12\x16\n\x0estaged_segment\x18\x01 \x01(\t\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\r\n\x05\x63rc32\x18\x03 \x01(\x07\";\n\x0fPushLogsRequest\x12(\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x18.windrow.rpc.v1.LogChunk\"{\n\x08LogChunk\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.windrow.rpc.v1.LogKind\x12\x16\n\x0eprocess_number\x18\x03 \x01(\r\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x0f\n\x07\x63ontent\x18\x05 \x01(\x0c\"\x12\n\x10PushLogsResponse*\xcf\x02\n\x07LogKind\x12\x18\n\x14LOG_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fLOG_KIND_STDOUT\x10\x01\x12\x13\n\x0fLOG_KIND_STDERR\x10\x02\x12\x12\n\x0eLOG_KIND_ERROR\x10\x03\x12\x19\n\x15LOG_KIND_ENTRY_SCRIPT\x10\x04\x12\x14\n\x10LOG_KIND_PROCESS\x10\x05\x12\x1a\n\x16LOG_KIND_RUNTIME_ERROR\x10\x06\x12\x14\n\x10LOG_KIND_PROFILE\x10\x07\x12\x1b\n\x17LOG_KIND_NODE_RESOURCES\x10\x08\x12\x17\n\x13LOG_KIND_NODE_DISKS\x10\t\x12\x1e\n\x1aLOG_KIND_PROCESS_RESOURCES\x10\n\x12\x19\n\x15LOG_KIND_PROCESS_LIST\x10\x0b\x12\x18\n\x14LOG_KIND_ENVIRONMENT\x10\x0c\x32\x9c\x03\n\x0c\x41gentService\x12M\n\x08Register\x12\x1f.windrow.rpc.v1.RegisterRequest\x1a .windrow.rpc.v1.RegisterResponse\x12P\n\tHeartbeat\x12 .windrow.rpc.v1.HeartbeatRequest\x1a!.windrow.rpc.v1.HeartbeatResponse\x12\x45\n\x04Work\x12\x1b.windrow.rpc.v1.WorkRequest\x1a\x1c.windrow.rpc.v1.WorkResponse(\x01\x30\x01\x12U\n\nUploadRows\x12!.windrow.rpc.v1.UploadRowsRequest\x1a\".windrow.rpc.v1.UploadRowsResponse(\x01\x12M\n\x08PushLogs\x12\x1f.windrow.rpc.v1.PushLogsRequest\x1a .windrow.rpc.v1.PushLogsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,8 +36,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REGISTERREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_REGISTERREQUEST_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_LOGKIND']._serialized_start=2429
-  _globals['_LOGKIND']._serialized_end=2764
+  _globals['_LOGKIND']._serialized_start=2449
+  _globals['_LOGKIND']._serialized_end=2784
   _globals['_REGISTERREQUEST']._serialized_start=141
   _globals['_REGISTERREQUEST']._serialized_end=414
   _globals['_REGISTERREQUEST_LABELSENTRY']._serialized_start=369
@@ -51,27 +51,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKREQUEST']._serialized_start=968
   _globals['_WORKREQUEST']._serialized_end=1272
   _globals['_ENDEDSTEP']._serialized_start=1274
-  _globals['_ENDEDSTEP']._serialized_end=1372
-  _globals['_WORKHELLO']._serialized_start=1374
-  _globals['_WORKHELLO']._serialized_end=1494
-  _globals['_HELDLEASE']._serialized_start=1496
-  _globals['_HELDLEASE']._serialized_end=1588
-  _globals['_STEPCAPACITY']._serialized_start=1590
-  _globals['_STEPCAPACITY']._serialized_end=1676
-  _globals['_WORKERFAILURE']._serialized_start=1678
-  _globals['_WORKERFAILURE']._serialized_end=1805
-  _globals['_WORKRESPONSE']._serialized_start=1808
-  _globals['_WORKRESPONSE']._serialized_end=2070
-  _globals['_UPLOADROWSREQUEST']._serialized_start=2072
-  _globals['_UPLOADROWSREQUEST']._serialized_end=2143
-  _globals['_UPLOADROWSRESPONSE']._serialized_start=2145
-  _globals['_UPLOADROWSRESPONSE']._serialized_end=2220
-  _globals['_PUSHLOGSREQUEST']._serialized_start=2222
-  _globals['_PUSHLOGSREQUEST']._serialized_end=2281
-  _globals['_LOGCHUNK']._serialized_start=2283
-  _globals['_LOGCHUNK']._serialized_end=2406
-  _globals['_PUSHLOGSRESPONSE']._serialized_start=2408
-  _globals['_PUSHLOGSRESPONSE']._serialized_end=2426
-  _globals['_AGENTSERVICE']._serialized_start=2767
-  _globals['_AGENTSERVICE']._serialized_end=3179
+  _globals['_ENDEDSTEP']._serialized_end=1392
+  _globals['_WORKHELLO']._serialized_start=1394
+  _globals['_WORKHELLO']._serialized_end=1514
+  _globals['_HELDLEASE']._serialized_start=1516
+  _globals['_HELDLEASE']._serialized_end=1608
+  _globals['_STEPCAPACITY']._serialized_start=1610
+  _globals['_STEPCAPACITY']._serialized_end=1696
+  _globals['_WORKERFAILURE']._serialized_start=1698
+  _globals['_WORKERFAILURE']._serialized_end=1825
+  _globals['_WORKRESPONSE']._serialized_start=1828
+  _globals['_WORKRESPONSE']._serialized_end=2090
+  _globals['_UPLOADROWSREQUEST']._serialized_start=2092
+  _globals['_UPLOADROWSREQUEST']._serialized_end=2163
+  _globals['_UPLOADROWSRESPONSE']._serialized_start=2165
+  _globals['_UPLOADROWSRESPONSE']._serialized_end=2240
+  _globals['_PUSHLOGSREQUEST']._serialized_start=2242
+  _globals['_PUSHLOGSREQUEST']._serialized_end=2301
+  _globals['_LOGCHUNK']._serialized_start=2303
+  _globals['_LOGCHUNK']._serialized_end=2426
+  _globals['_PUSHLOGSRESPONSE']._serialized_start=2428
+  _globals['_PUSHLOGSRESPONSE']._serialized_end=2446
+  _globals['_AGENTSERVICE']._serialized_start=2787
+  _globals['_AGENTSERVICE']._serialized_end=3199
 # @@protoc_insertion_point(module_scope)

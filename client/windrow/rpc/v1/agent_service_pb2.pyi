@@ -332,6 +332,7 @@ class EndedStep(google.protobuf.message.Message):
     UNSAVED_FIELD_NUMBER: builtins.int
     SHUTDOWN_FAILURES_FIELD_NUMBER: builtins.int
     SHUTDOWN_FAILURE_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """The step."""
     unsaved: builtins.str
@@ -340,6 +341,8 @@ class EndedStep(google.protobuf.message.Message):
     """Workers whose `shutdown()` failed, or did not come to its end."""
     shutdown_failure: builtins.str
     """What the first of them says, in a line. At most 4 KiB."""
+    generation: builtins.int
+    """Which generation of it was here; 0: none. Of an earlier one than is asked for, how it ended does not count."""
     def __init__(
         self,
         *,
@@ -347,8 +350,9 @@ class EndedStep(google.protobuf.message.Message):
         unsaved: builtins.str = ...,
         shutdown_failures: builtins.int = ...,
         shutdown_failure: builtins.str = ...,
+        generation: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["shutdown_failure", b"shutdown_failure", "shutdown_failures", b"shutdown_failures", "step_id", b"step_id", "unsaved", b"unsaved"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "shutdown_failure", b"shutdown_failure", "shutdown_failures", b"shutdown_failures", "step_id", b"step_id", "unsaved", b"unsaved"]) -> None: ...
 
 global___EndedStep = EndedStep
 

@@ -97,6 +97,7 @@ class AgentServiceServicer(object):
     def UploadRows(self, request_iterator, context):
         """Brings the rows of one large completion into a staged segment of their own, before the completion names it.
         The first message holds `lease_id`; chunks follow, at most 1 MiB each. Repeatable: the last whole upload counts.
+        Reasons: LEASE_NOT_LIVE; ROWS_EMPTY; ROWS_UNREADABLE (`rows_file`); STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

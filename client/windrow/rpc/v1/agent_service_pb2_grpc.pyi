@@ -53,6 +53,7 @@ class AgentServiceStub:
     ]
     """Brings the rows of one large completion into a staged segment of their own, before the completion names it.
     The first message holds `lease_id`; chunks follow, at most 1 MiB each. Repeatable: the last whole upload counts.
+    Reasons: LEASE_NOT_LIVE; ROWS_EMPTY; ROWS_UNREADABLE (`rows_file`); STORAGE_FULL.
     """
 
     PushLogs: grpc.UnaryUnaryMultiCallable[
@@ -96,6 +97,7 @@ class AgentServiceAsyncStub:
     ]
     """Brings the rows of one large completion into a staged segment of their own, before the completion names it.
     The first message holds `lease_id`; chunks follow, at most 1 MiB each. Repeatable: the last whole upload counts.
+    Reasons: LEASE_NOT_LIVE; ROWS_EMPTY; ROWS_UNREADABLE (`rows_file`); STORAGE_FULL.
     """
 
     PushLogs: grpc.aio.UnaryUnaryMultiCallable[
@@ -147,6 +149,7 @@ class AgentServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[windrow.rpc.v1.agent_service_pb2.UploadRowsResponse, collections.abc.Awaitable[windrow.rpc.v1.agent_service_pb2.UploadRowsResponse]]:
         """Brings the rows of one large completion into a staged segment of their own, before the completion names it.
         The first message holds `lease_id`; chunks follow, at most 1 MiB each. Repeatable: the last whole upload counts.
+        Reasons: LEASE_NOT_LIVE; ROWS_EMPTY; ROWS_UNREADABLE (`rows_file`); STORAGE_FULL.
         """
 
     @abc.abstractmethod

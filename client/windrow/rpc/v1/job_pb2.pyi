@@ -404,7 +404,7 @@ class FailureExample(google.protobuf.message.Message):
     node_id: builtins.str
     """The node."""
     process_number: builtins.int
-    """The worker, as in processNNN."""
+    """The worker, as in processNNN; unset where no worker had it."""
     status: builtins.str
     """As in the reports: RUN_EXCEPTION, LOAD_TIMEOUT, NODE_LOST, …"""
     error_category: builtins.str
@@ -417,11 +417,13 @@ class FailureExample(google.protobuf.message.Message):
         message: builtins.str = ...,
         detail: builtins.str = ...,
         node_id: builtins.str = ...,
-        process_number: builtins.int = ...,
+        process_number: builtins.int | None = ...,
         status: builtins.str = ...,
         error_category: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "detail", b"detail", "error_category", b"error_category", "message", b"message", "mini_batch_index", b"mini_batch_index", "node_id", b"node_id", "process_number", b"process_number", "status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_process_number", b"_process_number", "process_number", b"process_number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_process_number", b"_process_number", "cause", b"cause", "detail", b"detail", "error_category", b"error_category", "message", b"message", "mini_batch_index", b"mini_batch_index", "node_id", b"node_id", "process_number", b"process_number", "status", b"status"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_process_number", b"_process_number"]) -> typing.Literal["process_number"] | None: ...
 
 global___FailureExample = FailureExample
 
