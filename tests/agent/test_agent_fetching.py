@@ -18,7 +18,7 @@ from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.fetching.messages import Decoder, Part, encode
 from windrow_agent.fetching.recipes import local_reader, needs_fetching, read_recipe
 from windrow_agent.fetching.transfers import Transfers, failure_of
-from windrow_agent.steps import Step
+from windrow_agent.steps import Lineage, Step
 
 FOLDER = Path("/node/fetched/7")
 
@@ -132,7 +132,7 @@ def test_groups_of_files_keep_the_name_that_tells_their_key() -> None:
 def test_a_side_input_whose_process_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool) -> None:
     """The next one brings it, whole; where none can be started (no memory, say), that is told."""
     (tmp_path / "data").write_text("all of it")
-    step = Step.open(work.StepSpec(step_id=1), tmp_path, "node-1", 1, 0)
+    step = Step.open(work.StepSpec(step_id=1), tmp_path, "node-1", 1, 0, Lineage())
 
     async def bring() -> Path:
         fetcher = Fetcher(1 << 20, lambda *_: None, lambda *_: None)

@@ -22,7 +22,7 @@ from windrow.rpc.v1 import work_pb2 as work
 from windrow_agent.config import AgentConfig, BadConfig
 from windrow_agent.node.monitor import Monitor
 from windrow_agent.node.resources import cpu_count, cpu_quota, memory_bytes
-from windrow_agent.steps import Step, StepState
+from windrow_agent.steps import Lineage, Step, StepState
 from windrow_agent.workers.deadlines import Limits, Overrun, judge
 from windrow_agent.workers.death import Exit, explain
 from windrow_agent.workers.environment import MARK, worker_environment
@@ -195,7 +195,7 @@ def test_steps_are_looked_at_apart(tmp_path: Path) -> None:
     steps = []
     for step_id in (1, 2):
         spec = work.StepSpec(step_id=step_id, resource_monitor_interval=1)
-        steps.append(Step.open(spec, tmp_path, "node-1", 1, 0))
+        steps.append(Step.open(spec, tmp_path, "node-1", 1, 0, Lineage()))
         steps[-1].state = StepState.SERVING
     files = [step.log_file(rpc.LOG_KIND_PROCESS_RESOURCES, 0).path for step in steps]
 

@@ -133,15 +133,15 @@ def test_an_input_of_another_content_is_run_again(run: ReuseRun) -> None:
     file.write_text("0")
     assert run.again() == "pxxxx"
     assert "input 'data' holds something else than in job" in run.why("prepare")
+    newest = run.newest()["job_id"]
     file.write_text("1")
     # The command's own output stands, of the first time; the rows were written anew, of something else.
     assert run.again() == "xxxx"
     assert sorted(run.output.read_text().splitlines()) == [f"f0000{at} {at}" for at in range(4)]
-    # Of several earlier jobs, the newest is the one that a person remembers.
-    newest = run.newest()["job_id"]
+    # Of several earlier steps, the newest is the one that a person remembers.
     file.write_text("2")
     assert run.again() == "pxxxx"
-    assert f"input 'data' holds something else than in job {newest}." in run.why("score")
+    assert f"input 'data' holds something else than in job {newest}." in run.why("prepare")
 
 
 def test_steps_whose_outputs_were_touched_are_run_again(run: ReuseRun) -> None:
