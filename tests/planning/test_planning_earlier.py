@@ -98,6 +98,28 @@ def test_planners_started_again_at_any_checkpoint_find_the_same(tmp_path: Path, 
     assert (tmp_path / "step/recipes").read_bytes() == (tmp_path / "whole/recipes").read_bytes()
 
 
+@pytest.mark.parametrize("first_with", [True, False])
+def test_no_file_comes_twice_when_a_retry_takes_over_other_results_than_were_begun_with(
+    tmp_path: Path, first_with: bool
+) -> None:
+    data = tmp_path / "data"
+    for at in range(200):
+        write(data, **{f"f{at:03}": "x"})
+    given = earlier_of(tmp_path / "first", plan(tmp_path / "first", data, size=2), failed=tuple(range(50, 100)))
+    checkpoint, found, takes_over = None, [], first_with
+    while checkpoint is None or not checkpoint["done"]:
+        planner = Planner(tmp_path / "step", data, size=2, checkpoint=checkpoint, earlier=given if takes_over else None)
+        said = planner.message()
+        assert said is not None
+        checkpoint, takes_over = said[0]["to"], not takes_over
+        found += said[1]
+        planner.close(kill=True)
+    text = (tmp_path / "step" / "recipes").read_bytes()
+    listed = [name for one in found for name in text[one.recipe_offset :][: one.recipe_length].split(b"\0")]
+    assert sorted(listed) == sorted(os.fsencode(path.name) for path in data.iterdir())
+    assert any(one.before >= 0 for one in found) is first_with
+
+
 def test_nothing_is_left_to_run_or_everything_has_gone(tmp_path: Path) -> None:
     data = tmp_path / "data"
     write(data, a="1", b="2")
