@@ -35,6 +35,7 @@ def earlier_of(step: Path, found: Plan, *, failed: tuple[int, ...] = (), began: 
         "job": "before",
         "index": str(step / "index"),
         "recipes": str(step / "recipes"),
+        "places": str(step / "places"),
         "reader": json.dumps(found.reader),
         "alike": None,
         "began": after_all_changes() if began is None else began,
@@ -74,6 +75,56 @@ def test_a_file_that_has_changed_since_runs_again_with_its_mini_batch(tmp_path: 
     os.utime(data / "f3", (0, 0))
     third = plan(tmp_path / "third", data, size=2, earlier=old)
     assert [one.before for one in third.mini_batches] == [-1, -1, -1]
+
+
+def swap(one: Path, other: Path) -> None:
+    one.rename(one.with_name("aside"))
+    other.rename(one)
+    one.with_name("aside").rename(other)
+
+
+@pytest.mark.parametrize("kind", ["uri_folder", "mltable"])
+@pytest.mark.parametrize(
+    ("one", "other", "taken"),
+    [
+        # What is a link in both still leads to the same file.
+        ("v1", "v2", ["link.csv"]),
+        ("current", "next", ["link.csv"]),
+        ("v1/sub", "v2/sub", ["a.csv", "link.csv"]),
+        ("linked", "v2", ["a.csv", "sub/b.csv"]),
+        ("v1/link.csv", "other.csv", ["a.csv", "sub/b.csv"]),
+    ],
+)
+def test_where_another_folder_or_file_has_the_name_now_its_files_run_though_none_of_them_has_changed(
+    tmp_path: Path, kind: str, one: str, other: str, taken: list[str]
+) -> None:
+    # The same names, lengths and times, but other contents.
+    for at, name in enumerate(("v1", "v2", "linked")):
+        for file in ("a.csv", "sub/b.csv"):
+            path = tmp_path / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"n\n{at}\n")
+            os.utime(path, (1e9, 1e9))
+    for name, target in (("v1/link.csv", "../linked/a.csv"), ("v2/link.csv", "../linked/a.csv")):
+        (tmp_path / name).symlink_to(target)
+    for name, target in (("current", "v1"), ("next", "v2"), ("other.csv", "../v2/a.csv")):
+        (tmp_path / name).symlink_to(target)
+    data = tmp_path / "current"
+    before = plan(tmp_path / "first", data, kind, 1)
+    given = earlier_of(tmp_path / "first", before)
+    files = [named(recipe) for recipe in before.recipes]
+    assert files == ["a.csv", "link.csv", "sub/b.csv"]
+    assert [found.before for found in plan(tmp_path / "same", data, kind, 1, earlier=given).mini_batches] == [0, 1, 2]
+    swap(tmp_path / one, tmp_path / other)
+    second = plan(tmp_path / "second", data, kind, 1, earlier=given)
+    assert sorted(map(named, second.recipes)) == files
+    assert [files[found.before] for found in second.mini_batches if found.before >= 0] == taken
+
+
+def named(recipe: bytes) -> str:
+    """The one file of a recipe, below the folder of the input."""
+    name = json.loads(recipe)["file"] if recipe.startswith(b"{") else recipe.decode()
+    return str(name).rpartition("current/")[2]
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -172,7 +172,7 @@ class TakingOver:
         return once - more if more else once, len(more), count
 
     def _listed(self, entry: AnyEntry) -> Iterator[bytes]:
-        for chunk in entry.names(lambda text: None):
+        for chunk in entry.names(lambda text: None, self._emitter.places.note):
             yield from in_recipes(chunk, entry, self._root)
 
     def _is_unchanged(self, name: bytes, earlier: Earlier) -> bool:
@@ -271,7 +271,7 @@ def _runs(
     for index in range(entry_first, first + len(one.entries)):
         entry = one.entries[index - first]
         after = os.fsencode(frontier["name"]) if frontier is not None and index == entry_first else b""
-        for chunk in entry.names(emitter.warn, after):
+        for chunk in entry.names(emitter.warn, emitter.places.note, after):
             names = chunk
             more: dict[str, Any] = {}
             if steps is not None:

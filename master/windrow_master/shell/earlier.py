@@ -52,6 +52,7 @@ class EarlierStep(NamedTuple):
             "job": self.job_id,
             "index": str(index),
             "recipes": str(self.folder / "recipes"),
+            "places": str(self.folder / "places"),
             "reader": (self.row.reader or b"{}").decode(),
             "alike": None if reader is None else reader == self.row.reader,
             "began": self.began,
