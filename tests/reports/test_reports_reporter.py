@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -166,6 +167,40 @@ def test_a_job_that_runs_again_has_no_result_until_it_ends_again(store: SqliteSt
     asyncio.run(scenario())
     assert (logs / "job_result.txt").read_text().startswith("Job job-1: Completed\n")
     assert not (logs / "score" / "job_error.txt").exists()
+
+
+@pytest.mark.parametrize("ends_again", [False, True])
+def test_reports_of_an_end_that_are_written_while_the_job_runs_again_are_not_taken_for_the_next_ones(
+    store: SqliteStore, tmp_path: Path, ends_again: bool
+) -> None:
+    logs, begun, gate = logs_of(tmp_path), threading.Event(), threading.Event()
+
+    async def scenario() -> None:
+        commit(store, job_row(JobState.FAILED), step_row(StepState.FAILED, 4))
+        reporter = reporter_of(store, tmp_path)
+        write_tables = reporter._write_tables
+
+        def slow(step_id: StepId, step_logs: Path) -> list[str]:
+            begun.set()
+            gate.wait()
+            return write_tables(step_id, step_logs)
+
+        reporter._write_tables = slow  # type: ignore[method-assign]
+        reporter.end_job(KEY)
+        await asyncio.to_thread(begun.wait)
+        commit(store, job_row(JobState.RUNNING, seq=12, generation=2), step_row(StepState.RUNNING, 4))
+        reporter.running(KEY)
+        reporter._look([KEY])
+        if ends_again:
+            commit(store, job_row(JobState.COMPLETED, seq=20, generation=2), step_row(StepState.COMPLETED, 10))
+            reporter.end_job(KEY)
+        gate.set()
+        await reporter.close()
+
+    asyncio.run(scenario())
+    result = logs / "job_result.txt"
+    assert result.exists() is ends_again and not (logs / "score" / "job_error.txt").exists()
+    assert not ends_again or result.read_text().startswith("Job job-1: Completed\n")
 
 
 def test_the_overview_of_a_running_job_grows(store: SqliteStore, tmp_path: Path) -> None:

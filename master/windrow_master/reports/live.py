@@ -110,7 +110,7 @@ class LiveLogs:
             since = max(self._since, row.create_time)
             job = self._jobs[job_key] = _LiveJob(row.job_id, settings, self._logs_of(row.job_id), since)
             if row.state not in ENDED_JOBS:
-                _remove_results(job.logs)
+                remove_results(job.logs)
         job.event_after, own = self._events_since(job_key, job.event_after)
         steps = self._reader.steps_of(job_key)
         names = {step.name for step in steps}
@@ -172,7 +172,7 @@ class LiveLogs:
             return None
 
 
-def _remove_results(logs: Path) -> None:
+def remove_results(logs: Path) -> None:
     """A job that runs again has no result: what it had tells of an earlier end."""
     for pattern in ("job_result.txt", "*/job_result.txt", "*/job_error.txt"):
         for path in logs.glob(pattern):
