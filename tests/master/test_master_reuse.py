@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -288,6 +289,14 @@ def test_another_place_of_an_input_is_another_key() -> None:
 
 def test_another_python_is_another_key() -> None:
     assert settings_key(STEP, INPUTS, "build:/usr/bin/python4") != settings_key(STEP, INPUTS, PYTHON)
+
+
+def test_steps_of_one_key_that_end_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    made = MadeFolder(tmp_path)
+    with ThreadPoolExecutor(KEPT) as pool:
+        for number in range(KEPT):
+            pool.submit(made.add, "key", Made("job", number, {}, {}, "{}"))
+    assert {one.step_id for one in made.find("key")} == set(range(KEPT))
 
 
 def test_the_last_few_that_were_made_are_kept(tmp_path: Path) -> None:
