@@ -117,6 +117,25 @@ def test_a_file_just_written_is_read_again(digests: Digests, data: Path, monkeyp
     assert len(read) == 4
 
 
+def test_a_file_just_written_that_takes_long_to_read_is_read_again(
+    digests: Digests, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, read = [time.time()], []
+    monkeypatch.setattr("windrow_master.reuse.listing.time.time_ns", lambda: int(now[0] * 1e9))
+
+    def reading(path: bytes) -> object:
+        read.append(path)
+        found = whole(path)
+        now[0] += OLD_S
+        return found
+
+    whole = digests_module._read
+    monkeypatch.setattr(digests_module, "_read", reading)
+    for _ in range(3):
+        of(digests, data / "b", "uri_file")
+    assert len(read) == 2
+
+
 def test_a_listing_that_is_torn_costs_time_alone(digests: Digests, data: Path, tmp_path: Path) -> None:
     before = of(digests, data)
     (listing,) = (tmp_path / "listings").iterdir()
