@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, StepId
-from windrow_master.core.records import AttemptRow, Dirty, JobRow, StepRow
+from windrow_master.core.records import AttemptRow, Dirty, EventRow, JobRow, StepRow
 from windrow_master.core.states import AttemptState, JobState, StepState
 from windrow_master.shell.reporting import MARKER, Reporter
 from windrow_master.store.sqlite import SqliteStore
@@ -201,6 +201,30 @@ def test_reports_of_an_end_that_are_written_while_the_job_runs_again_are_not_tak
     result = logs / "job_result.txt"
     assert result.exists() is ends_again and not (logs / "score" / "job_error.txt").exists()
     assert not ends_again or result.read_text().startswith("Job job-1: Completed\n")
+
+
+def test_what_happens_to_nodes_is_told_in_the_logs_of_each_job_that_runs(store: SqliteStore, tmp_path: Path) -> None:
+    jobs = [
+        job_row(JobState.RUNNING)._replace(job_key=JobKey(n), job_id=f"job-{n}", request_id=f"r{n}") for n in (1, 2, 3)
+    ]
+    steps = [step_row(StepState.RUNNING, 4)._replace(step_id=StepId(n), job_key=JobKey(n)) for n in (1, 2, 3)]
+    store.commit(Dirty(jobs=jobs, steps=steps), [], [])
+    reporter = reporter_of(store, tmp_path)
+    reporter._look([job.job_key for job in jobs])
+    lost = EventRow(BEGIN + 71, None, "node_lost", "n1: silent")
+    store.commit(Dirty(events=[lost]), [], [])
+
+    async def scenario() -> None:
+        reporter.end_job(JobKey(1))
+        await reporter.settled(JobKey(1))
+        reporter._look([JobKey(2), JobKey(3)])
+        reporter._look([JobKey(2), JobKey(3)])
+        await reporter.close()
+
+    asyncio.run(scenario())
+    for job in jobs:
+        (role,) = (tmp_path / "state" / "jobs" / job.job_id / "logs" / "score" / "sys").glob("master_role.*.txt")
+        assert role.read_text().count("node_lost: n1: silent") == 1, job.job_id
 
 
 def test_the_overview_of_a_running_job_grows(store: SqliteStore, tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ to one thread.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from windrow_master.store.protocol import StoreReader
 
 METRICS_INTERVAL_S = 30.0
 EVENTS_AT_ONCE = 1000
+NODE_EVENTS_KEPT = 1000
+"""Of nodes: so many at most are told of the time between two looks at a job."""
 
 
 class _LiveStep:
@@ -52,6 +56,7 @@ class _LiveJob:
         self.since = since
         self.steps: dict[StepId, _LiveStep] = {}
         self.event_after = 0
+        self.node_event_after = 0
 
 
 class LiveLogs:
@@ -72,35 +77,11 @@ class LiveLogs:
         self._clock = clock
         self._since = since
         self._jobs: dict[JobKey, _LiveJob] = {}
-        self._none_after = 0
+        self._node_events: deque[tuple[int, EventRow]] = deque(maxlen=NODE_EVENTS_KEPT)
+        self._node_event_after = 0
 
-    def look(self, job_keys: Iterable[JobKey]) -> None:
-        """Write what is new of these jobs. Raises OSError, StoreError."""
-        common = self._common_events()
-        for job_key in job_keys:
-            self._write(job_key, common)
-
-    def end(self, job_key: JobKey) -> None:
-        """Write the last lines about a job that has ended. Raises OSError, StoreError."""
-        self._write(job_key, self._common_events())
-        self._jobs.pop(job_key, None)
-
-    def _common_events(self) -> list[EventRow]:
-        """What has happened since the last look that is no job's: of nodes."""
-        self._none_after, events = self._events_since(None, self._none_after)
-        return events
-
-    def _events_since(self, job_key: JobKey | None, after: int) -> tuple[int, list[EventRow]]:
-        """The number of the last event, and those behind `after` that are not of an earlier master's time."""
-        found: list[EventRow] = []
-        while page := self._reader.events_of(job_key, after, EVENTS_AT_ONCE):
-            after = page[-1][0]
-            found += [event for _, event in page if event.time >= self._since - 1]
-            if len(page) < EVENTS_AT_ONCE:
-                break
-        return after, found
-
-    def _write(self, job_key: JobKey, common: list[EventRow]) -> None:
+    def look(self, job_key: JobKey) -> None:
+        """Write what is new of a job. Raises OSError, StoreError."""
         job = self._jobs.get(job_key)
         if job is None:
             row = self._reader.job_by_key(job_key)
@@ -111,7 +92,35 @@ class LiveLogs:
             job = self._jobs[job_key] = _LiveJob(row.job_id, settings, self._logs_of(row.job_id), since)
             if row.state not in ENDED_JOBS:
                 remove_results(job.logs)
-        job.event_after, own = self._events_since(job_key, job.event_after)
+        self._write(job_key, job)
+
+    def end(self, job_key: JobKey) -> None:
+        """Write the last lines about a job that has ended. Raises OSError, StoreError."""
+        self.look(job_key)
+        self._jobs.pop(job_key, None)
+
+    def _events_of_nodes(self, job: _LiveJob) -> list[EventRow]:
+        """What has happened since the last look at a job that is no job's. Each job is told, at its own look."""
+        self._node_event_after, new = self._events_since(None, self._node_event_after)
+        self._node_events.extend(new)
+        newest_first = takewhile(lambda one: one[0] > job.node_event_after, reversed(self._node_events))
+        found = [event for _, event in newest_first if event.time >= job.since]
+        job.node_event_after = self._node_event_after
+        return found
+
+    def _events_since(self, job_key: JobKey | None, after: int) -> tuple[int, list[tuple[int, EventRow]]]:
+        """The number of the last event; those behind `after`, numbered, but for those of an earlier master's time."""
+        found: list[tuple[int, EventRow]] = []
+        while page := self._reader.events_of(job_key, after, EVENTS_AT_ONCE):
+            after = page[-1][0]
+            found += [one for one in page if one[1].time >= self._since - 1]
+            if len(page) < EVENTS_AT_ONCE:
+                break
+        return after, found
+
+    def _write(self, job_key: JobKey, job: _LiveJob) -> None:
+        job.event_after, numbered = self._events_since(job_key, job.event_after)
+        own, of_nodes = [event for _, event in numbered], self._events_of_nodes(job)
         steps = self._reader.steps_of(job_key)
         names = {step.name for step in steps}
         now = self._clock()
@@ -128,8 +137,7 @@ class LiveLogs:
             for event in mine:
                 if event.kind == "all_tasks_scheduled":
                     live.overview.scheduled = event.time
-            events = sorted([*mine, *(event for event in common if event.time >= job.since)], key=lambda e: e.time)
-            self._write_step(job, live, step, events, now)
+            self._write_step(job, live, step, sorted([*mine, *of_nodes], key=lambda e: e.time), now)
             live.ended = step.end_time is not None
 
     def _write_step(self, job: _LiveJob, live: _LiveStep, step: StepRow, events: list[EventRow], now: float) -> None:

@@ -138,7 +138,7 @@ class Reporter:
     def _look(self, job_keys: list[JobKey]) -> None:
         for job_key in job_keys:
             try:
-                self._lines().look([job_key])
+                self._lines().look(job_key)
             except Exception as error:
                 # Whatever it is: the next look may go well, and those at other jobs must not wait for it.
                 self._note(job_key, "the progress overview", error)
