@@ -227,6 +227,45 @@ def test_what_happens_to_nodes_is_told_in_the_logs_of_each_job_that_runs(store: 
         assert role.read_text().count("node_lost: n1: silent") == 1, job.job_id
 
 
+@pytest.mark.parametrize("masters", [1, 2])
+def test_a_step_that_a_retry_leaves_as_it_is_has_its_end_told_once(
+    store: SqliteStore, tmp_path: Path, masters: int
+) -> None:
+    kept, resumed = step_row(StepState.COMPLETED, 10), step_row(StepState.FAILED, 4)
+    resumed = resumed._replace(step_id=StepId(2), ordinal=1, name="other")
+    submitted = EventRow(BEGIN + 70, KEY, "submitted", "")
+    store.commit(Dirty(jobs=[job_row(JobState.FAILED)], steps=[kept, resumed], events=[submitted]), [], [])
+    now = [BEGIN + 70]
+
+    async def scenario(first: bool) -> None:
+        reporter = reporter_of(store, tmp_path, clock=lambda: now[0])
+        if first:
+            reporter.end_job(KEY)
+            await reporter.settled(KEY)
+        if not first or masters == 1:
+            running = resumed._replace(state=StepState.RUNNING, end_time=None)
+            store.commit(Dirty(jobs=[job_row(JobState.RUNNING, seq=12, generation=2)], steps=[running]), [], [])
+            reporter.running(KEY)
+            reporter._look([KEY])
+            again = resumed._replace(state=StepState.COMPLETED, end_time=now[0] + 5)
+            store.commit(Dirty(jobs=[job_row(JobState.COMPLETED, seq=20, generation=2)], steps=[again]), [], [])
+            now[0] += 6
+            reporter.end_job(KEY)
+        await reporter.close()
+
+    for number in range(masters):
+        asyncio.run(scenario(number == 0))
+        now[0] += 10
+    logs = logs_of(tmp_path)
+    for step, ends in (("score", 1), ("other", 2)):
+        (overview,) = (logs / step).glob("job_progress_overview.*.txt")
+        assert overview.read_text().count(" items ok, ") == ends, step
+    metrics = (logs / "score" / "metrics.csv").read_text()
+    assert metrics.count("Total Mini Batches") == 1
+    roles = "".join(path.read_text() for path in (logs / "score" / "sys").glob("master_role.*.txt"))
+    assert roles.count("The step is COMPLETED") == 1 and roles.count("The job was submitted.") == 1
+
+
 def test_the_overview_of_a_running_job_grows(store: SqliteStore, tmp_path: Path) -> None:
     now = [BEGIN + 2]
     commit(store, job_row(JobState.RUNNING), step_row(StepState.RUNNING, 4))

@@ -1,7 +1,8 @@
 """What is written about jobs while they run: progress overviews, the scheduler's view, metrics.
 
 Looked at now and then, from what is durable in the store; nothing of it is on the way of a commit. All methods belong
-to one thread.
+to one thread. Nothing is told twice: of a step that has ended, not what stands at the end of its overview already,
+whichever master wrote that; of events, none that this master has told, nor those of an earlier one's time.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class _LiveStep:
         self.overview_name = overview.file_name(since)
         self.metrics_s = 0.0
         self.ended = False
+        """It has, and that is told."""
 
 
 class _LiveJob:
@@ -55,8 +57,6 @@ class _LiveJob:
         self.logs = logs
         self.since = since
         self.steps: dict[StepId, _LiveStep] = {}
-        self.event_after = 0
-        self.node_event_after = 0
 
 
 class LiveLogs:
@@ -79,6 +79,8 @@ class LiveLogs:
         self._jobs: dict[JobKey, _LiveJob] = {}
         self._node_events: deque[tuple[int, EventRow]] = deque(maxlen=NODE_EVENTS_KEPT)
         self._node_event_after = 0
+        self._told: dict[JobKey, tuple[int, int]] = {}
+        """The last event of a job, and the last of nodes, that its logs tell; a job that has ended may run again."""
 
     def look(self, job_key: JobKey) -> None:
         """Write what is new of a job. Raises OSError, StoreError."""
@@ -99,14 +101,16 @@ class LiveLogs:
         self.look(job_key)
         self._jobs.pop(job_key, None)
 
-    def _events_of_nodes(self, job: _LiveJob) -> list[EventRow]:
-        """What has happened since the last look at a job that is no job's. Each job is told, at its own look."""
+    def _news(self, job_key: JobKey, since: float) -> tuple[list[EventRow], list[EventRow]]:
+        """What has happened since the last look at a job: to it, and what is no job's, which each job is told at its
+        own look."""
+        own_after, node_after = self._told.get(job_key, (0, 0))
+        own_last, own = self._events_since(job_key, own_after)
         self._node_event_after, new = self._events_since(None, self._node_event_after)
         self._node_events.extend(new)
-        newest_first = takewhile(lambda one: one[0] > job.node_event_after, reversed(self._node_events))
-        found = [event for _, event in newest_first if event.time >= job.since]
-        job.node_event_after = self._node_event_after
-        return found
+        of_nodes = takewhile(lambda one: one[0] > node_after, reversed(self._node_events))
+        self._told[job_key] = (own_last, self._node_event_after)
+        return [event for _, event in own], [event for _, event in of_nodes if event.time >= since]
 
     def _events_since(self, job_key: JobKey | None, after: int) -> tuple[int, list[tuple[int, EventRow]]]:
         """The number of the last event; those behind `after`, numbered, but for those of an earlier master's time."""
@@ -119,8 +123,7 @@ class LiveLogs:
         return after, found
 
     def _write(self, job_key: JobKey, job: _LiveJob) -> None:
-        job.event_after, numbered = self._events_since(job_key, job.event_after)
-        own, of_nodes = [event for _, event in numbered], self._events_of_nodes(job)
+        own, of_nodes = self._news(job_key, job.since)
         steps = self._reader.steps_of(job_key)
         names = {step.name for step in steps}
         now = self._clock()
@@ -131,6 +134,7 @@ class LiveLogs:
             if live is None:
                 since = max(job.since, step.start_time or (step.end_time or now))
                 live = job.steps[step.step_id] = _LiveStep(step, job.job_id, self._incarnation, since, self._since)
+                live.ended = step.end_time is not None and _is_told(job.logs / step.name, step)
             if live.ended:
                 continue
             mine = [event for event in own if event.message not in names or event.message == step.name]
@@ -178,6 +182,17 @@ class LiveLogs:
             return partial.stat().st_size
         except OSError:
             return None
+
+
+def _is_told(logs: Path, step: StepRow) -> bool:
+    """Whether the overview of a step that has ended ends with its end."""
+    last = max(logs.glob(overview.ALL_FILES), default=None)
+    if last is None:
+        return False
+    ending = "".join(overview.ending(step, Counters.from_json(step.counters))).encode("utf-8", "backslashreplace")
+    with last.open("rb") as file:
+        file.seek(max(0, last.stat().st_size - len(ending)))
+        return file.read() == ending
 
 
 def remove_results(logs: Path) -> None:
