@@ -12,7 +12,7 @@ import pytest
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.records import AttemptRow, Dirty, EventRow, JobRow, StepRow
-from windrow_master.core.states import AttemptState, JobState, StepState
+from windrow_master.core.states import AttemptState, Cause, JobState, StepState
 from windrow_master.shell.reporting import MARKER, Reporter
 from windrow_master.store.sqlite import SqliteStore
 
@@ -167,6 +167,42 @@ def test_a_job_that_runs_again_has_no_result_until_it_ends_again(store: SqliteSt
     asyncio.run(scenario())
     assert (logs / "job_result.txt").read_text().startswith("Job job-1: Completed\n")
     assert not (logs / "score" / "job_error.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("logged", "mini_batch", "named"),
+    [
+        (["n1", "n1.2", "n10"], 4, "n1.2"),
+        (["n10"], 4, "n1.2"),
+        (["n1.2", "n10"], -1, "n1.2"),
+        (["n10"], -1, "n1"),
+    ],
+)
+def test_the_log_to_read_first_is_that_of_the_node_that_failed(
+    store: SqliteStore, tmp_path: Path, logged: list[str], mini_batch: int, named: str
+) -> None:
+    logs = logs_of(tmp_path) / "score"
+    for folder in logged:
+        (logs / "user" / "error" / folder).mkdir(parents=True)
+        (logs / "user" / "error" / folder / "process003.txt").touch()
+    (logs / "nodes.json").write_text(json.dumps({"n1": ["aaaa", "bbbb"], "n10": ["cccc"]}))
+    counters = Counters(planned=10, succeeded=9, failed=1, items_total=10, items_ok=9, items_failed=1)
+    cause = Cause.EXCEPTION if mini_batch >= 0 else Cause.INIT_FAILED
+    counters.add_failure(cause, mini_batch, "no", "", "n1", 3)
+    failed = attempts(store)[4]._replace(
+        node_id="n1", node_incarnation="bbbb", process_number=3, state=AttemptState.FAILED, cause=cause
+    )
+    step = step_row(StepState.FAILED, 9)._replace(counters=counters.to_json())
+    store.commit(Dirty(jobs=[job_row(JobState.FAILED)], steps=[step], attempts=[failed]), [], [])
+
+    async def scenario() -> None:
+        reporter = reporter_of(store, tmp_path)
+        reporter.end_job(KEY)
+        await reporter.close()
+
+    asyncio.run(scenario())
+    told = (logs / "job_result.txt").read_text()
+    assert f"Read first: windrow job logs job-1 score/user/error/{named}/process003.txt" in told
 
 
 @pytest.mark.parametrize("ends_again", [False, True])
