@@ -23,6 +23,7 @@ from windrow_master.planning.places import PlacesKnown
 from windrow_master.planning.uploads import Uploads
 
 RECORD = struct.Struct("<QIQI")
+"""Of the index: mini_batch, items, recipe_offset, recipe_length."""
 MARGIN_S = 2.0
 """A file changed so shortly before the earlier step began may have been changed after it was looked at: file systems
 keep times by the tick of a clock, on a share by that of another machine."""
