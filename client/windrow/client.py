@@ -265,7 +265,9 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         generation = self.get(job_id).generation
         document = b""
         if job is not None:
-            effective = self._prepared(job, sets, None, 0, 1, on_upload)
+            from windrow.since import as_before
+
+            effective = as_before(self._prepared(job, sets, None, 0, 1, on_upload), self.document(job_id))
             document = effective._replace(name=job_id).to_json().encode()
         elif sets:
             raise UsageError("`sets` change a job file; give that, too.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from windrow.errors import UsageError
 from windrow.job_files import with_job_files
@@ -43,6 +44,18 @@ def with_results_of(job: EffectiveJob, earlier: str) -> EffectiveJob:
     """
     return job._replace(
         steps=tuple(step._replace(resume_from=earlier) if _reads_data(step) else step for step in job.steps)
+    )
+
+
+def as_before(job: EffectiveJob, document: Mapping[str, Any]) -> EffectiveJob:
+    """The repaired job file of a job with that document: it takes over what the job does, where it names no earlier
+    job itself. `--since` stands in no file."""
+    before = {step["name"]: step.get("resume_from") for step in document["steps"]}
+    return job._replace(
+        steps=tuple(
+            step._replace(resume_from=step.resume_from or before.get(step.name)) if _reads_data(step) else step
+            for step in job.steps
+        )
     )
 
 

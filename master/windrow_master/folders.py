@@ -46,7 +46,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_durable(path: Path, text: str) -> None:
-    """Write a small file, whole or not at all; on return its content is on the disk. Raises OSError."""
+    """Write a small file, whole or not at all; on return its content is on the disk. One call for a path at a time.
+
+    Raises OSError.
+    """
     partial = path.with_suffix(".tmp")
     with partial.open("w") as file:
         file.write(text)

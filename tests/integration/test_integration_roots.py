@@ -20,6 +20,11 @@ from windrow.spec import JobFileError, load_job
         ("pattern: ../*.csv", JobFileError, "leads out of the folder of the MLTable file"),
         ("file: /etc/passwd", RequestRefused, r"paths\[0\].file of its MLTable file: /etc/passwd is outside"),
         ("pattern: /etc/*.conf", RequestRefused, r"paths\[0\].pattern of its MLTable file: /etc is outside"),
+        (
+            "folder: azureml://datastores/nope/paths/x/",
+            RequestRefused,
+            r"Step 'score', input 'data', paths\[0\].folder of its MLTable file: azureml://.* datastore 'nope', which",
+        ),
     ],
 )
 def test_an_mltable_that_names_what_is_elsewhere(

@@ -131,6 +131,24 @@ def test_repaired_code_finishes_what_another_job_left(run: SinceRun) -> None:
     assert sorted(run.rows()) == [f"f{at:05} {'bad' if at == 5 else at}" for at in range(10)]
 
 
+def test_a_repaired_job_file_goes_on_with_what_the_job_has_taken_over(run: SinceRun) -> None:
+    assert run.run()[0] == 0
+    run.write("new", "bad")
+    run.write("f00005", "fine")
+    run.wait_till_old()
+    job, script = run.folder / "job.yml", run.folder / "code" / "entry.py"
+    job.write_text(job.read_text().replace("error_threshold: -1", "error_threshold: 0"))
+    assert run.run("--since", "last")[0] == 1
+    before, second = run.job_ids()
+    run.take_ran()
+    script.write_text(script.read_text().replace('if text == "bad"', 'if text == "worse"'))
+    text = run.windrow("job", "retry", second, "--file", "job.yml")
+    assert f"taken over from job {before}: it did not run" in run.windrow("mb", "show", second, "0"), text
+    again = run.take_ran()
+    assert "new" in again and not again.keys() & {"f00000", "f00001", "f00002", "f00003", "f00006"}
+    assert sorted(run.rows()) == [f"f{at:05} {'fine' if at == 5 else at}" for at in range(10)] + ["new bad"]
+
+
 def test_masters_killed_in_the_middle_lose_and_double_nothing(tmp_path: Path) -> None:
     run = SinceRun(tmp_path / "run", 40)
     run.wait_till_old()

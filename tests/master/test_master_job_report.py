@@ -181,8 +181,8 @@ def test_memory_does_not_grow_with_workers_that_die_each_time() -> None:
     figures.add(
         [
             AttemptFigures(
-                LeaseId(number + 1), number, "a", "1", number, AttemptState.FAILED, Cause.CRASH, 5,
-                BEGIN_US + number, 10, 10, 0, 1, 1,
+                LeaseId(number + 1), number, "a" if number < count - 2500 else "b", "1", number, AttemptState.FAILED,
+                Cause.CRASH, 5, BEGIN_US + number, 10, 10, 0, 1, 1,
             )
             for number in range(count)
         ]

@@ -124,6 +124,19 @@ def test_pages_together_are_what_was_asked_for(tmp_path: Path, page_size: int) -
     drive(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_short_of_results_is_also_what_has_failed_by_that(tmp_path: Path, newest_first: bool) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        store_job(bench)
+        lease_id = LeaseId(bench.store.lease_prefix << 32 | 6)
+        # As where error_threshold is set.
+        short = OutcomeRow(FIRST, 4, MiniBatchState.FAILED, 1, 3, 2, lease_id, -1, 0, 0.0)
+        bench.store.commit(Dirty(outcomes=[short]), [], [])
+        assert await listed(bench, 10, newest_first=newest_first, short_of_results=True) == ["one/4"]
+
+    drive(tmp_path, scenario)
+
+
 def test_a_mini_batch_is_told_with_all_its_attempts(tmp_path: Path) -> None:
     async def scenario(bench: MasterBench) -> None:
         store_job(bench)

@@ -91,6 +91,7 @@ def test_what_cannot_be_retried_is_refused(tmp_path: Path) -> None:
     [
         ({"mini_batch_size": 7}, "mini_batch_size differ"),
         ({"append_row_to": None}, "append_row_to differ"),
+        ({"resume_from": "another"}, "resume_from differ"),
         ({"name": "another"}, "other steps"),
     ],
 )

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,25 @@ def test_a_file_just_written_is_read_again(digests: Digests, data: Path, monkeyp
     monkeypatch.setattr(digests_module, "_read", lambda path: (read.append(path), whole(path))[1])
     of(digests, data)
     assert len(read) == 4
+
+
+def test_a_file_just_written_that_takes_long_to_read_is_read_again(
+    digests: Digests, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, read = [time.time()], []
+    monkeypatch.setattr("windrow_master.reuse.listing.time.time_ns", lambda: int(now[0] * 1e9))
+
+    def reading(path: bytes) -> object:
+        read.append(path)
+        found = whole(path)
+        now[0] += OLD_S
+        return found
+
+    whole = digests_module._read
+    monkeypatch.setattr(digests_module, "_read", reading)
+    for _ in range(3):
+        of(digests, data / "b", "uri_file")
+    assert len(read) == 2
 
 
 def test_a_listing_that_is_torn_costs_time_alone(digests: Digests, data: Path, tmp_path: Path) -> None:
@@ -288,6 +308,14 @@ def test_another_place_of_an_input_is_another_key() -> None:
 
 def test_another_python_is_another_key() -> None:
     assert settings_key(STEP, INPUTS, "build:/usr/bin/python4") != settings_key(STEP, INPUTS, PYTHON)
+
+
+def test_steps_of_one_key_that_end_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    made = MadeFolder(tmp_path)
+    with ThreadPoolExecutor(KEPT) as pool:
+        for number in range(KEPT):
+            pool.submit(made.add, "key", Made("job", number, {}, {}, "{}"))
+    assert {one.step_id for one in made.find("key")} == set(range(KEPT))
 
 
 def test_the_last_few_that_were_made_are_kept(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -109,6 +110,30 @@ def test_the_output_that_holds_the_rows_is_told_by_its_name(tmp_path: Path) -> N
         await bench.writer.submit(commands.StartStep(StepId(1), paths.to_json()))
         (step,) = (await bench.jobs.GetJob(job_service_pb2.GetJobRequest(job_id=job_id))).job.steps
         assert {output.name: output.append_row for output in step.outputs} == {"other": False, "rows": True}
+
+    drive(tmp_path, scenario)
+
+
+def test_the_event_loop_never_waits_for_the_disk_that_an_output_lies_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, looked = tmp_path / "share" / "rows.txt", set[threading.Thread]()
+    place.parent.mkdir()
+    place.write_bytes(b"row\n")
+    stat = os.stat
+
+    def recorded(path: Any, **how: Any) -> os.stat_result:
+        if str(path).startswith(str(place.parent)):
+            looked.add(threading.current_thread())
+        return stat(path, **how)
+
+    async def scenario(bench: MasterBench) -> None:
+        job_id = await bench.submitted()
+        await bench.writer.submit(commands.StartStep(StepId(1), StepPaths({}, {"rows": str(place)}, None).to_json()))
+        request = job_service_pb2.DownloadOutputRequest(job_id=job_id, output="score.rows")
+        monkeypatch.setattr(os, "stat", recorded)
+        assert [piece.content async for piece in bench.jobs.DownloadOutput(request)] == [b"row\n"]
+        assert looked and threading.current_thread() not in looked
 
     drive(tmp_path, scenario)
 

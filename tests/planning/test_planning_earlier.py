@@ -35,6 +35,7 @@ def earlier_of(step: Path, found: Plan, *, failed: tuple[int, ...] = (), began: 
         "job": "before",
         "index": str(step / "index"),
         "recipes": str(step / "recipes"),
+        "places": str(step / "places"),
         "reader": json.dumps(found.reader),
         "alike": None,
         "began": after_all_changes() if began is None else began,
@@ -76,6 +77,56 @@ def test_a_file_that_has_changed_since_runs_again_with_its_mini_batch(tmp_path: 
     assert [one.before for one in third.mini_batches] == [-1, -1, -1]
 
 
+def swap(one: Path, other: Path) -> None:
+    one.rename(one.with_name("aside"))
+    other.rename(one)
+    one.with_name("aside").rename(other)
+
+
+@pytest.mark.parametrize("kind", ["uri_folder", "mltable"])
+@pytest.mark.parametrize(
+    ("one", "other", "taken"),
+    [
+        # What is a link in both still leads to the same file.
+        ("v1", "v2", ["link.csv"]),
+        ("current", "next", ["link.csv"]),
+        ("v1/sub", "v2/sub", ["a.csv", "link.csv"]),
+        ("linked", "v2", ["a.csv", "sub/b.csv"]),
+        ("v1/link.csv", "other.csv", ["a.csv", "sub/b.csv"]),
+    ],
+)
+def test_where_another_folder_or_file_has_the_name_now_its_files_run_though_none_of_them_has_changed(
+    tmp_path: Path, kind: str, one: str, other: str, taken: list[str]
+) -> None:
+    # The same names, lengths and times, but other contents.
+    for at, name in enumerate(("v1", "v2", "linked")):
+        for file in ("a.csv", "sub/b.csv"):
+            path = tmp_path / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"n\n{at}\n")
+            os.utime(path, (1e9, 1e9))
+    for name, target in (("v1/link.csv", "../linked/a.csv"), ("v2/link.csv", "../linked/a.csv")):
+        (tmp_path / name).symlink_to(target)
+    for name, target in (("current", "v1"), ("next", "v2"), ("other.csv", "../v2/a.csv")):
+        (tmp_path / name).symlink_to(target)
+    data = tmp_path / "current"
+    before = plan(tmp_path / "first", data, kind, 1)
+    given = earlier_of(tmp_path / "first", before)
+    files = [named(recipe) for recipe in before.recipes]
+    assert files == ["a.csv", "link.csv", "sub/b.csv"]
+    assert [found.before for found in plan(tmp_path / "same", data, kind, 1, earlier=given).mini_batches] == [0, 1, 2]
+    swap(tmp_path / one, tmp_path / other)
+    second = plan(tmp_path / "second", data, kind, 1, earlier=given)
+    assert sorted(map(named, second.recipes)) == files
+    assert [files[found.before] for found in second.mini_batches if found.before >= 0] == taken
+
+
+def named(recipe: bytes) -> str:
+    """The one file of a recipe, below the folder of the input."""
+    name = json.loads(recipe)["file"] if recipe.startswith(b"{") else recipe.decode()
+    return str(name).rpartition("current/")[2]
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_planners_started_again_at_any_checkpoint_find_the_same(tmp_path: Path, size: int) -> None:
     data = tmp_path / "data"
@@ -96,6 +147,28 @@ def test_planners_started_again_at_any_checkpoint_find_the_same(tmp_path: Path, 
         planner.close(kill=True)
     assert found == whole.mini_batches
     assert (tmp_path / "step/recipes").read_bytes() == (tmp_path / "whole/recipes").read_bytes()
+
+
+@pytest.mark.parametrize("first_with", [True, False])
+def test_no_file_comes_twice_when_a_retry_takes_over_other_results_than_were_begun_with(
+    tmp_path: Path, first_with: bool
+) -> None:
+    data = tmp_path / "data"
+    for at in range(200):
+        write(data, **{f"f{at:03}": "x"})
+    given = earlier_of(tmp_path / "first", plan(tmp_path / "first", data, size=2), failed=tuple(range(50, 100)))
+    checkpoint, found, takes_over = None, [], first_with
+    while checkpoint is None or not checkpoint["done"]:
+        planner = Planner(tmp_path / "step", data, size=2, checkpoint=checkpoint, earlier=given if takes_over else None)
+        said = planner.message()
+        assert said is not None
+        checkpoint, takes_over = said[0]["to"], not takes_over
+        found += said[1]
+        planner.close(kill=True)
+    text = (tmp_path / "step" / "recipes").read_bytes()
+    listed = [name for one in found for name in text[one.recipe_offset :][: one.recipe_length].split(b"\0")]
+    assert sorted(listed) == sorted(os.fsencode(path.name) for path in data.iterdir())
+    assert any(one.before >= 0 for one in found) is first_with
 
 
 def test_nothing_is_left_to_run_or_everything_has_gone(tmp_path: Path) -> None:

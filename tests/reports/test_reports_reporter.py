@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, StepId
-from windrow_master.core.records import AttemptRow, Dirty, JobRow, StepRow
-from windrow_master.core.states import AttemptState, JobState, StepState
+from windrow_master.core.records import AttemptRow, Dirty, EventRow, JobRow, StepRow
+from windrow_master.core.states import AttemptState, Cause, JobState, StepState
 from windrow_master.shell.reporting import MARKER, Reporter
 from windrow_master.store.sqlite import SqliteStore
 
@@ -166,6 +167,139 @@ def test_a_job_that_runs_again_has_no_result_until_it_ends_again(store: SqliteSt
     asyncio.run(scenario())
     assert (logs / "job_result.txt").read_text().startswith("Job job-1: Completed\n")
     assert not (logs / "score" / "job_error.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("logged", "mini_batch", "named"),
+    [
+        (["n1", "n1.2", "n10"], 4, "n1.2"),
+        (["n10"], 4, "n1.2"),
+        (["n1.2", "n10"], -1, "n1.2"),
+        (["n10"], -1, "n1"),
+    ],
+)
+def test_the_log_to_read_first_is_that_of_the_node_that_failed(
+    store: SqliteStore, tmp_path: Path, logged: list[str], mini_batch: int, named: str
+) -> None:
+    logs = logs_of(tmp_path) / "score"
+    for folder in logged:
+        (logs / "user" / "error" / folder).mkdir(parents=True)
+        (logs / "user" / "error" / folder / "process003.txt").touch()
+    (logs / "nodes.json").write_text(json.dumps({"n1": ["aaaa", "bbbb"], "n10": ["cccc"]}))
+    counters = Counters(planned=10, succeeded=9, failed=1, items_total=10, items_ok=9, items_failed=1)
+    cause = Cause.EXCEPTION if mini_batch >= 0 else Cause.INIT_FAILED
+    counters.add_failure(cause, mini_batch, "no", "", "n1", 3)
+    failed = attempts(store)[4]._replace(
+        node_id="n1", node_incarnation="bbbb", process_number=3, state=AttemptState.FAILED, cause=cause
+    )
+    step = step_row(StepState.FAILED, 9)._replace(counters=counters.to_json())
+    store.commit(Dirty(jobs=[job_row(JobState.FAILED)], steps=[step], attempts=[failed]), [], [])
+
+    async def scenario() -> None:
+        reporter = reporter_of(store, tmp_path)
+        reporter.end_job(KEY)
+        await reporter.close()
+
+    asyncio.run(scenario())
+    told = (logs / "job_result.txt").read_text()
+    assert f"Read first: windrow job logs job-1 score/user/error/{named}/process003.txt" in told
+
+
+@pytest.mark.parametrize("ends_again", [False, True])
+def test_reports_of_an_end_that_are_written_while_the_job_runs_again_are_not_taken_for_the_next_ones(
+    store: SqliteStore, tmp_path: Path, ends_again: bool
+) -> None:
+    logs, begun, gate = logs_of(tmp_path), threading.Event(), threading.Event()
+
+    async def scenario() -> None:
+        commit(store, job_row(JobState.FAILED), step_row(StepState.FAILED, 4))
+        reporter = reporter_of(store, tmp_path)
+        write_tables = reporter._write_tables
+
+        def slow(step_id: StepId, step_logs: Path) -> list[str]:
+            begun.set()
+            gate.wait()
+            return write_tables(step_id, step_logs)
+
+        reporter._write_tables = slow  # type: ignore[method-assign]
+        reporter.end_job(KEY)
+        await asyncio.to_thread(begun.wait)
+        commit(store, job_row(JobState.RUNNING, seq=12, generation=2), step_row(StepState.RUNNING, 4))
+        reporter.running(KEY)
+        reporter._look([KEY])
+        if ends_again:
+            commit(store, job_row(JobState.COMPLETED, seq=20, generation=2), step_row(StepState.COMPLETED, 10))
+            reporter.end_job(KEY)
+        gate.set()
+        await reporter.close()
+
+    asyncio.run(scenario())
+    result = logs / "job_result.txt"
+    assert result.exists() is ends_again and not (logs / "score" / "job_error.txt").exists()
+    assert not ends_again or result.read_text().startswith("Job job-1: Completed\n")
+
+
+def test_what_happens_to_nodes_is_told_in_the_logs_of_each_job_that_runs(store: SqliteStore, tmp_path: Path) -> None:
+    jobs = [
+        job_row(JobState.RUNNING)._replace(job_key=JobKey(n), job_id=f"job-{n}", request_id=f"r{n}") for n in (1, 2, 3)
+    ]
+    steps = [step_row(StepState.RUNNING, 4)._replace(step_id=StepId(n), job_key=JobKey(n)) for n in (1, 2, 3)]
+    store.commit(Dirty(jobs=jobs, steps=steps), [], [])
+    reporter = reporter_of(store, tmp_path)
+    reporter._look([job.job_key for job in jobs])
+    lost = EventRow(BEGIN + 71, None, "node_lost", "n1: silent")
+    store.commit(Dirty(events=[lost]), [], [])
+
+    async def scenario() -> None:
+        reporter.end_job(JobKey(1))
+        await reporter.settled(JobKey(1))
+        reporter._look([JobKey(2), JobKey(3)])
+        reporter._look([JobKey(2), JobKey(3)])
+        await reporter.close()
+
+    asyncio.run(scenario())
+    for job in jobs:
+        (role,) = (tmp_path / "state" / "jobs" / job.job_id / "logs" / "score" / "sys").glob("master_role.*.txt")
+        assert role.read_text().count("node_lost: n1: silent") == 1, job.job_id
+
+
+@pytest.mark.parametrize("masters", [1, 2])
+def test_a_step_that_a_retry_leaves_as_it_is_has_its_end_told_once(
+    store: SqliteStore, tmp_path: Path, masters: int
+) -> None:
+    kept, resumed = step_row(StepState.COMPLETED, 10), step_row(StepState.FAILED, 4)
+    resumed = resumed._replace(step_id=StepId(2), ordinal=1, name="other")
+    submitted = EventRow(BEGIN + 70, KEY, "submitted", "")
+    store.commit(Dirty(jobs=[job_row(JobState.FAILED)], steps=[kept, resumed], events=[submitted]), [], [])
+    now = [BEGIN + 70]
+
+    async def scenario(first: bool) -> None:
+        reporter = reporter_of(store, tmp_path, clock=lambda: now[0])
+        if first:
+            reporter.end_job(KEY)
+            await reporter.settled(KEY)
+        if not first or masters == 1:
+            running = resumed._replace(state=StepState.RUNNING, end_time=None)
+            store.commit(Dirty(jobs=[job_row(JobState.RUNNING, seq=12, generation=2)], steps=[running]), [], [])
+            reporter.running(KEY)
+            reporter._look([KEY])
+            again = resumed._replace(state=StepState.COMPLETED, end_time=now[0] + 5)
+            store.commit(Dirty(jobs=[job_row(JobState.COMPLETED, seq=20, generation=2)], steps=[again]), [], [])
+            now[0] += 6
+            reporter.end_job(KEY)
+        await reporter.close()
+
+    for number in range(masters):
+        asyncio.run(scenario(number == 0))
+        now[0] += 10
+    logs = logs_of(tmp_path)
+    for step, ends in (("score", 1), ("other", 2)):
+        (overview,) = (logs / step).glob("job_progress_overview.*.txt")
+        assert overview.read_text().count(" items ok, ") == ends, step
+    metrics = (logs / "score" / "metrics.csv").read_text()
+    assert metrics.count("Total Mini Batches") == 1
+    roles = "".join(path.read_text() for path in (logs / "score" / "sys").glob("master_role.*.txt"))
+    assert roles.count("The step is COMPLETED") == 1 and roles.count("The job was submitted.") == 1
 
 
 def test_the_overview_of_a_running_job_grows(store: SqliteStore, tmp_path: Path) -> None:

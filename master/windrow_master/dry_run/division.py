@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 import os
 import select
-import struct
 import subprocess
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windrow_master.core.mini_batches import PLAN_RECORD, RANK
+from windrow_master.core.mini_batches import PLAN_RECORD
 from windrow_master.dry_run.recipes import bytes_of
 from windrow_master.dry_run.taking_over import TakingOver
 from windrow_master.one_request import command_of
 from windrow_master.planning import describe_items
 from windrow_master.planning.describe import describe_partition
 from windrow_master.planning.without_input import groups_without_input
-from windrow_master.shell.planning_driver import EARLIER
+from windrow_master.shell.planning_driver import EARLIER, MESSAGE_HEAD, GroupRecords
 
-MESSAGE_HEAD = struct.Struct("<II")
 LOOK_S = 0.2
 ITEMS_SHOWN = 5
 STDERR_TAIL = 2000
@@ -140,9 +138,9 @@ class Division:
         self.warnings += message.get("warnings", ())
         counted = message["to"]
         self.items = counted["items"]
-        taken = self._take_over(message, records)
-        for index in range(message["count"]):
-            _, items, offset, length = PLAN_RECORD.unpack_from(records, index * PLAN_RECORD.size)
+        group = GroupRecords.of(message, records)
+        taken = self._take_over(group.earlier)
+        for index, (_, items, offset, length) in enumerate(PLAN_RECORD.iter_unpack(group.planned)):
             self.items_known = self.items_known and (items > 0 or self.reader["kind"] == "none")
             self.largest = max(self.largest, items)
             if len(self.first) < self._limits.recipes:
@@ -152,11 +150,10 @@ class Division:
         self.mini_batches = counted["mini_batches"]
         self.complete = counted["done"]
 
-    def _take_over(self, message: dict[str, Any], records: bytes) -> set[int]:
+    def _take_over(self, earlier: bytes) -> set[int]:
         """Those of a group that would be taken over."""
-        width = PLAN_RECORD.size + RANK.size * bool(message.get("ranked"))
-        pairs = EARLIER.iter_unpack(records[message["count"] * width :])
-        found = [(number, before) for number, (before,) in enumerate(pairs, self.mini_batches) if before >= 0]
+        pairs = enumerate(EARLIER.iter_unpack(earlier), self.mini_batches)
+        found = [(number, before) for number, (before,) in pairs if before >= 0]
         return self._taking_over.take(found) if self._taking_over is not None and found else set()
 
     def _describe(self, index: int, items: int, offset: int, length: int) -> dict[str, Any]:

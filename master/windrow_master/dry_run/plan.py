@@ -12,9 +12,7 @@ from windrow.spec.effective import (
     DataInput,
     EffectiveJob,
     EffectiveStep,
-    LiteralInput,
     OutputInput,
-    outputs_elsewhere,
     resolve_arguments,
 )
 from windrow.storage.errors import StorageError
@@ -29,6 +27,7 @@ from windrow_master.output.remote import need_bucket, refuse_foreign_object
 from windrow_master.output.target import refuse_foreign
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResume
 from windrow_master.shell.preparation import planning_request, resolve, resolved
+from windrow_master.shell.step_spec import side_inputs, stored_outputs
 from windrow_master.shell.submission import name_stem
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StoreError
@@ -169,16 +168,10 @@ def _words(step: EffectiveStep, paths: StepPaths) -> list[str]:
 
 def _brought(step: EffectiveStep, paths: StepPaths) -> dict[str, list[str]]:
     """Inputs that agents bring to the node before a script starts, and outputs that they bring away from it."""
-    inputs = [
-        name
-        for name, given in step.inputs.items()
-        if name not in step.input_data
-        and not isinstance(given, LiteralInput)
-        and given.mode != "direct"
-        and (is_remote(paths.inputs[name]) or given.mode in ("download", "eval_download"))
-    ]
-    outputs = [name for name in outputs_elsewhere(step) if is_remote(paths.outputs[name])]
-    return {"inputs": inputs, "outputs": outputs}
+    return {
+        "inputs": [given.name for given in side_inputs(step, paths)],
+        "outputs": [output.name for output in stored_outputs(step, paths)],
+    }
 
 
 def _outputs_refused(paths: StepPaths, standing: Standing | None, notes: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from windrow.spec.effective import EffectiveJob, EffectiveStep
 from windrow.spec.effective_json import DocumentError
+from windrow.state_mark import STATE_MARK
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow
@@ -22,7 +23,6 @@ from windrow_master.store.errors import StoreBroken, StoreError
 from windrow_master.store.reading import SqliteReader
 from windrow_master.store.rows import OutputRow
 
-DATABASE = "windrow.db"
 JOBS_LOOKED_AT = 1000
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Standing:
     """A state folder, there or not."""
 
     def __init__(self, state: Path) -> None:
-        self._path = state / DATABASE
+        self._path = state / STATE_MARK
         self._reader = SqliteReader(_Untouched(self._path), _broken)
         self.is_there = self._path.is_file()
 

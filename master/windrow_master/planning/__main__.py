@@ -17,6 +17,7 @@ from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter, Output
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.journal import Journal
+from windrow_master.planning.places import PlacesNoted
 from windrow_master.planning.request import Request, parse_request
 
 STDOUT, STDERR = 1, 2
@@ -52,7 +53,7 @@ def plan(request: Request, output: Output) -> None:
     if start is not None and start.done:
         return
     journal = Journal(request.step_folder, start or Checkpoint())
-    emitter = Emitter(output, journal, start)
+    emitter = Emitter(output, journal, PlacesNoted(request.step_folder, anew=start is None), start)
     if request.earlier is not None:
         emitter.take_over(request.earlier)
     if request.file_format is not None or any(given.type == "mltable" for given in request.inputs):

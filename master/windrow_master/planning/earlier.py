@@ -1,14 +1,16 @@
 """Mini-batches of an earlier job that are mini-batches of this step, too: their results are taken over.
 
 One is, where it lies in the same reader's input, and none of its files has changed since that job's step began: of a
-local file, the time of its last change (ctime, which nobody can set back) tells; in a store, the stamp in the recipe;
-of data that a client has uploaded, the lists that were made of it (`uploads`).
+local file, the time of its last change (ctime, which nobody can set back) tells, where its path still leads to the same
+file (`places`); in a store, the stamp in the recipe; of data that a client has uploaded, the lists that
+were made of it (`uploads`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -17,9 +19,11 @@ from typing import Any, NamedTuple
 from windrow.recipe_files import local_files
 
 from windrow_master.planning.emitter import NONE
+from windrow_master.planning.places import PlacesKnown
 from windrow_master.planning.uploads import Uploads
 
 RECORD = struct.Struct("<QIQI")
+"""Of the index: mini_batch, items, recipe_offset, recipe_length."""
 MARGIN_S = 2.0
 """A file changed so shortly before the earlier step began may have been changed after it was looked at: file systems
 keep times by the tick of a clock, on a share by that of another machine."""
@@ -43,6 +47,7 @@ class Earlier:
         self._reader: Any = json.loads(given["reader"])
         self._alike: bool | None = given["alike"]
         """Whether this step's reader, where a planner before has pinned it, is the same."""
+        self._places = PlacesKnown(given["places"])
         self._uploads = None if given["uploads"] is None else Uploads(given["uploads"])
         self._unchanged_before_ns = int((given["began"] - MARGIN_S) * 1e9)
 
@@ -89,12 +94,18 @@ class Earlier:
             os.close(recipes)
 
     def is_unchanged(self, path: bytes) -> bool:
-        """Whether a local file is as it was when the earlier step began."""
+        """Whether a path leads to the local file that it led to when the earlier step began, as it was then."""
         try:
-            old = os.stat(path).st_ctime_ns < self._unchanged_before_ns
+            status = os.lstat(path)
+            # In the same folder, another file gets a name only by a change of its own.
+            place = os.path.dirname(path)
+            if stat.S_ISLNK(status.st_mode):
+                status, place = os.stat(path), path
         except OSError:
             return False
-        return old or (self._uploads is not None and self._uploads.is_intact(path))
+        if status.st_ctime_ns < self._unchanged_before_ns and self._places.is_same(place):
+            return True
+        return self._uploads is not None and self._uploads.is_intact(path)
 
 
 class EarlierRecipes:

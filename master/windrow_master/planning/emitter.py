@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.journal import Journal
+from windrow_master.planning.places import PlacesNoted
 
 if TYPE_CHECKING:
     from windrow_master.planning.earlier import Earlier, EarlierRecipes
@@ -59,8 +60,10 @@ class Output:
 class Emitter:
     """One step's stream of mini-batches."""
 
-    def __init__(self, output: Output, journal: Journal, start: Checkpoint | None) -> None:
+    def __init__(self, output: Output, journal: Journal, places: PlacesNoted, start: Checkpoint | None) -> None:
         self._output = output
+        self.places = places
+        """Told of what is listed."""
         self._journal = journal
         self._sent = None if start is None else start.to_json()
         self._mini_batches = 0 if start is None else start.mini_batches

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.patterns import Pattern, compile_pattern, is_wild
-from windrow_master.planning.walk import Guard, Warn, outside, walk
+from windrow_master.planning.walk import Guard, Note, Warn, outside, walk
 from windrow_master.roots import Roots
 
 Keep = Callable[[bytes], bool]
@@ -28,15 +28,17 @@ class Entry(NamedTuple):
     pattern: Pattern | None = None
     leave_out: bytes = b""
 
-    def names(self, warn: Warn, after: bytes = b"") -> Iterator[list[bytes]]:
+    def names(self, warn: Warn, note: Note, after: bytes = b"") -> Iterator[list[bytes]]:
         """Lists of file names relative to `folder`, in order, those after `after`. Raises PlanningError."""
         if self.file:
             if not after:
+                note(self.folder)
+                note(os.path.join(self.folder, self.file))
                 yield [self.file]
             return
         pattern = self.pattern
         guard = None if self.roots is None else Guard(self.roots)
-        for chunk in walk(self.folder, warn, after, pattern.leads_into if pattern else None, guard):
+        for chunk in walk(self.folder, warn, after, pattern.leads_into if pattern else None, guard, note):
             names = [name for name in chunk if pattern.names_file(name)] if pattern else chunk
             if self.leave_out and self.leave_out in names:
                 names.remove(self.leave_out)
@@ -65,8 +67,8 @@ class AnyEntry(Protocol):
     def pattern(self) -> Pattern | None:
         """What names have to be like."""
 
-    def names(self, warn: Warn, after: bytes = b"") -> Iterator[list[bytes]]:
-        """Lists of names in order, those after `after`."""
+    def names(self, warn: Warn, note: Note, after: bytes = b"") -> Iterator[list[bytes]]:
+        """Lists of names in order, those after `after`. `note`: as `walk` tells it."""
         ...
 
 

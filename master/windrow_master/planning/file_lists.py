@@ -27,6 +27,8 @@ from windrow_master.planning.request import DividedInput, Request
 from windrow_master.planning.stamps import through
 
 if TYPE_CHECKING:
+    from windrow_master.planning.earlier import Earlier
+
     # It brings YAML along, which lists of files start without.
     from windrow_master.planning.file_steps import FileSteps
 
@@ -51,14 +53,12 @@ def plan_file_lists(lists: Sequence[FileList], request: Request, journal: Journa
     root = common_root(entries)
     reader = _reader(lists, entries, root)
     emitter.set_reader(reader)
-    taking_over = None if request.earlier is None else TakingOver(lists, root, reader, request, journal, emitter)
-    if taking_over is not None and taking_over.run():
+    taking_over = TakingOver(lists, root, reader, request, journal, emitter)
+    if taking_over.run():
         start = None
     frontier = None if start is None else start.position["frontier"]
     size = FILES_DEFAULT if request.mini_batch_size is None else request.mini_batch_size
-    begin, first = _next_of(start), 0
-    if taking_over is not None:
-        begin = max(begin, taking_over.recipes_bytes)
+    begin, first = max(_next_of(start), taking_over.recipes_bytes), 0
     for number, one in enumerate(lists):
         behind = first + len(one.entries)
         if frontier is None or frontier["entry"] < behind:
@@ -80,7 +80,8 @@ class TakingOver:
     """Mini-batches of an earlier job, all files of which are in these lists, unchanged: they come first.
 
     What is left of the lists is divided behind them. `recipes_bytes`: where in the recipes they end; `names`: theirs,
-    each of which is once in the lists and once in the mini-batches: what is listed more often runs.
+    each of which is once in the lists and once in the mini-batches: what is listed more often runs. What a planner
+    before has taken over stays so, whatever this one is asked to take over.
     """
 
     def __init__(
@@ -92,7 +93,6 @@ class TakingOver:
         journal: Journal,
         emitter: Emitter,
     ) -> None:
-        assert request.earlier is not None
         self._lists = lists
         self._root = root
         self._reader = reader
@@ -105,32 +105,38 @@ class TakingOver:
 
     def run(self) -> bool:
         """Emit them. Returns whether dividing what is left has not begun yet. Raises PlanningError."""
-        position = None if self._start is None else self._start.position["frontier"]
         done = 0
-        if position is not None:
+        if self._start is not None:
+            position = self._start.position["frontier"]
             if "earlier" not in position:
-                self.recipes_bytes = position["taken"]
+                self.recipes_bytes = position.get("taken", 0)
                 self._note_names()
                 return False
             done = position["earlier"]
-            assert self._start is not None
             self.recipes_bytes = self._start.recipes_bytes
-        uploaded = self._earlier.in_common(self._reader)
-        why = self._why_nothing(uploaded=uploaded is not None)
+        if self._earlier is not None:
+            self._take_over(self._earlier, done)
+        # Here, and not while they come: names by the million are not held twice.
+        self._note_names()
+        return True
+
+    def _take_over(self, earlier: Earlier, done: int) -> None:
+        """Emit those that stand in its index behind the first `done`."""
+        uploaded = earlier.in_common(self._reader)
+        why = self._why_nothing(earlier, uploaded=uploaded is not None)
         if why:
-            self._emitter.warn(f"Of job {self._earlier.job_id} nothing is taken over: {why}. All files run.")
-            self._note_names()
-            return True
+            self._emitter.warn(f"Of job {earlier.job_id} nothing is taken over: {why}. All files run.")
+            return
         there, doubled, left = self._listed_once()
         if uploaded is not None:
             there = {name for name in uploaded if name in there}
         self._note_names()
         there -= self.names
-        for number, one in enumerate(self._earlier.mini_batches(done), done):
+        for number, one in enumerate(earlier.mini_batches(done), done):
             names = one.recipe.split(b"\0")
             if (
                 one.mini_batch != NONE
-                and all(name in there and (uploaded is not None or self._is_unchanged(name)) for name in names)
+                and all(name in there and (uploaded is not None or self._is_unchanged(name, earlier)) for name in names)
                 and len(set(names)) == len(names)
             ):
                 there.difference_update(names)
@@ -138,21 +144,17 @@ class TakingOver:
                 self._emitter.add_earlier(len(names), one.recipe, end, one.mini_batch)
                 self.recipes_bytes = end
             self._emitter.frontier = {"entry": -1, "earlier": number + 1}
-        # Names by the million: not twice.
-        del there
-        self._note_names()
         taken = self._emitter.items
         self._emitter.warn(
-            f"Results of job {self._earlier.job_id} are taken over: {taken:,} files; {left - taken:,} are new, have "
+            f"Results of job {earlier.job_id} are taken over: {taken:,} files; {left - taken:,} are new, have "
             f"changed, {f'are listed more than once ({doubled:,}), ' if doubled else ''}or have no result there."
         )
-        return True
 
-    def _why_nothing(self, *, uploaded: bool) -> str:
+    def _why_nothing(self, earlier: Earlier, *, uploaded: bool) -> str:
         """`uploaded`: the lists are of uploads, and alike."""
         if any(one.steps is not None for one in self._lists):
             return "the steps of an MLTable file choose among its files"
-        if uploaded or self._earlier.reads_alike(self._reader):
+        if uploaded or earlier.reads_alike(self._reader):
             return ""
         if any(one.given.type == "mltable" for one in self._lists):
             return "its MLTable file names other files"
@@ -170,13 +172,13 @@ class TakingOver:
         return once - more if more else once, len(more), count
 
     def _listed(self, entry: AnyEntry) -> Iterator[bytes]:
-        for chunk in entry.names(lambda text: None):
+        for chunk in entry.names(lambda text: None, self._emitter.places.note):
             yield from in_recipes(chunk, entry, self._root)
 
-    def _is_unchanged(self, name: bytes) -> bool:
+    def _is_unchanged(self, name: bytes, earlier: Earlier) -> bool:
         path = os.path.join(self._root, name)
         # Of what lies in a store, the stamp in the name tells.
-        return not path.startswith(b"/") or self._earlier.is_unchanged(path)
+        return not path.startswith(b"/") or earlier.is_unchanged(path)
 
     def _note_names(self) -> None:
         text = self._journal.recipes.read(0, self.recipes_bytes)
@@ -218,7 +220,7 @@ def _plan_one(
     start: Checkpoint | None,
     journal: Journal,
     emitter: Emitter,
-    taking_over: TakingOver | None,
+    taking_over: TakingOver,
 ) -> int:
     """Plan an input whose entries are numbered from `first` on; return where the names of the next one begin."""
     have, end = 0, begin
@@ -234,7 +236,7 @@ def _plan_one(
                 begin, have = end, 0
     if have:
         emitter.add(have, begin, end - begin - 1, end)
-    if emitter.is_input_empty and not (taking_over is not None and taking_over.recipes_bytes):
+    if emitter.is_input_empty and not taking_over.recipes_bytes:
         raise nothing_found(one.path, one.entries) if one.steps is None else one.steps.nothing_left()
     return end
 
@@ -258,7 +260,7 @@ def _runs(
     start: Checkpoint | None,
     journal: Journal,
     emitter: Emitter,
-    taking_over: TakingOver | None,
+    taking_over: TakingOver,
 ) -> Iterator[list[bytes]]:
     """Names in order from `begin` on, each chunk written before it is handed over."""
     steps = one.steps
@@ -269,7 +271,7 @@ def _runs(
     for index in range(entry_first, first + len(one.entries)):
         entry = one.entries[index - first]
         after = os.fsencode(frontier["name"]) if frontier is not None and index == entry_first else b""
-        for chunk in entry.names(emitter.warn, after):
+        for chunk in entry.names(emitter.warn, emitter.places.note, after):
             names = chunk
             more: dict[str, Any] = {}
             if steps is not None:
@@ -278,7 +280,7 @@ def _runs(
                 names = through(steps.apply, entry.folder, names)
                 more = {"seen": steps.seen}
             names = in_recipes(names, entry, root)
-            if taking_over is not None:
+            if taking_over.names:
                 names = [name for name in names if name not in taking_over.names]
                 more["taken"] = taking_over.recipes_bytes
             if names:

@@ -34,8 +34,9 @@ class JournalLost(Exception):
 class AppendFile:
     """A file that only grows. `length` counts what has been appended, synced or not."""
 
-    def __init__(self, path: bytes, length: int) -> None:
-        """Open the file, wait for an earlier planner to leave it, cut it to `length`. Waits while the disk is full.
+    def __init__(self, path: bytes, length: int | None) -> None:
+        """Open the file, wait for an earlier planner to leave it, cut it to `length` (None: leave it as it is). Waits
+        while the disk is full.
 
         Raises PlanningError if it is shorter, or cannot be opened.
         """
@@ -43,6 +44,8 @@ class AppendFile:
         self._fd = _when_there_is_room(path, partial(os.open, path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         there = os.fstat(self._fd).st_size
+        if length is None:
+            length = there
         if there < length:
             os.close(self._fd)
             raise PlanningError(

@@ -16,7 +16,7 @@ from windrow.storage.urls import BadUrl, StorageUrl, parse_url
 from windrow_master.planning.errors import DEPENDENCY_ERROR, USER_ERROR, PlanningError, shown
 from windrow_master.planning.patterns import Pattern, compile_pattern, is_wild
 from windrow_master.planning.stamps import name_of, stamped
-from windrow_master.planning.walk import Warn, outside
+from windrow_master.planning.walk import Note, Warn, outside
 from windrow_master.roots import Roots
 
 
@@ -32,8 +32,9 @@ class RemoteEntry(NamedTuple):
     missing: str = ""
     """What to say when nothing at all lies there: a look beforehand would list the first page twice."""
 
-    def names(self, warn: Warn, after: bytes = b"") -> Iterator[list[bytes]]:
-        """Lists of stamped names relative to `folder`, in order, those after `after`. Raises PlanningError."""
+    def names(self, warn: Warn, note: Note, after: bytes = b"") -> Iterator[list[bytes]]:
+        """Lists of stamped names relative to `folder`, in order, those after `after`; stores have no folders to note.
+        Raises PlanningError."""
         if self.file:
             if not after:
                 yield [self.file]

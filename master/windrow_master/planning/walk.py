@@ -26,6 +26,7 @@ CHUNK_MAX = 65536
 """Names are handed over in lists: a short one first, so that the first mini-batches need not wait."""
 
 Warn = Callable[[str], None]
+Note = Callable[[bytes], None]
 Descend = Callable[[bytes], bool]
 _STATE_MARK = os.fsencode(STATE_MARK)
 
@@ -88,7 +89,12 @@ def outside(path: bytes, roots: Roots) -> PlanningError:
 
 
 def walk(
-    root: bytes, warn: Warn, after: bytes = b"", descend: Descend | None = None, guard: Guard | None = None
+    root: bytes,
+    warn: Warn,
+    after: bytes = b"",
+    descend: Descend | None = None,
+    guard: Guard | None = None,
+    note: Note | None = None,
 ) -> Iterator[list[bytes]]:
     """Yield lists of file names, relative to `root`.
 
@@ -96,11 +102,12 @@ def walk(
     not given).
     Links to files and folders are followed; a link to a folder it lies in, a broken link, what is neither file nor
     folder, and a state folder of Windrow below `root` are left out with a warning. `guard` is shown all links that are
-    followed. Raises PlanningError if a folder cannot be read, or lies where the guard does not allow it.
+    followed; `note` is told the path of each folder that is looked into, and of each link to a file. Raises
+    PlanningError if a folder cannot be read, or lies where the guard does not allow it.
     """
     size = CHUNK_FIRST
     chunk: list[bytes] = []
-    stack = [_open(root, b"", after.split(b"/") if after else [], warn, guard)]
+    stack = [_open(root, b"", after.split(b"/") if after else [], warn, guard, note)]
     resume = after.split(b"/")[1:] if after else []
     while stack:
         folder = stack[-1]
@@ -128,7 +135,7 @@ def walk(
         ):
             if guard is not None:
                 guard.check(path)
-            opened = _open(path, name + b"/", resume if inside else [], warn, guard)
+            opened = _open(path, name + b"/", resume if inside else [], warn, guard, note)
             if opened.is_state:
                 warn(f"{shown(path)} was left out: it is a state folder of Windrow.")
             else:
@@ -138,8 +145,10 @@ def walk(
         yield chunk
 
 
-def _open(path: bytes, prefix: bytes, resume: list[bytes], warn: Warn, guard: Guard | None) -> _Folder:
-    names, subfolders = _entries(path, prefix, warn, guard)
+def _open(
+    path: bytes, prefix: bytes, resume: list[bytes], warn: Warn, guard: Guard | None, note: Note | None
+) -> _Folder:
+    names, subfolders = _entries(path, prefix, warn, guard, note)
     folder = _Folder(prefix, names, subfolders)
     if resume:
         # In the folders above it, the last name's folder is entered again; in its own, everything up to it is done.
@@ -149,7 +158,7 @@ def _open(path: bytes, prefix: bytes, resume: list[bytes], warn: Warn, guard: Gu
     return folder
 
 
-def _entries(path: bytes, prefix: bytes, warn: Warn, guard: Guard | None) -> _Entries:
+def _entries(path: bytes, prefix: bytes, warn: Warn, guard: Guard | None, note: Note | None) -> _Entries:
     names: list[bytes] = []
     subfolders: list[bytes] = []
     others: list[os.DirEntry[bytes]] = []
@@ -161,8 +170,11 @@ def _entries(path: bytes, prefix: bytes, warn: Warn, guard: Guard | None) -> _En
                 try:
                     if entry.is_file():
                         add(entry.name)
-                        if guard is not None and entry.is_symlink():
-                            guard.look(entry.path, prefix + entry.name)
+                        if entry.is_symlink():
+                            if guard is not None:
+                                guard.look(entry.path, prefix + entry.name)
+                            if note is not None:
+                                note(entry.path)
                     elif entry.is_dir():
                         subfolders.append(entry.name)
                     else:
@@ -171,6 +183,8 @@ def _entries(path: bytes, prefix: bytes, warn: Warn, guard: Guard | None) -> _En
                     others.append(entry)
     except OSError as error:
         raise unreadable_folder(path, error) from error
+    if note is not None:
+        note(path)
     for entry in others:
         warn(f"{shown(entry.path)} was left out: {_kind(entry)}.")
     names += subfolders

@@ -149,6 +149,9 @@ class StepFigures:
             worker.dead = False
 
     def _worker(self, node_id: str, incarnation: str, process: int, begin: int) -> WorkerTime:
+        newest = self._newest.get(node_id)
+        if newest is None or begin >= newest[0]:
+            self._newest[node_id] = (begin, incarnation)
         key = (node_id, incarnation, process)
         worker = self._workers.get(key)
         if worker is None:
@@ -160,9 +163,6 @@ class StepFigures:
             worker = self._workers[key] = WorkerTime(key, begin, drawn=True)
         if begin < worker.begin_us:
             worker.begin_us = begin
-        newest = self._newest.get(node_id)
-        if newest is None or begin >= newest[0]:
-            self._newest[node_id] = (begin, incarnation)
         return worker
 
     def _spend(self, worker: WorkerTime, kind: int, begin: int, end: int) -> None:

@@ -1,14 +1,17 @@
 """What is written about jobs while they run: progress overviews, the scheduler's view, metrics.
 
 Looked at now and then, from what is durable in the store; nothing of it is on the way of a commit. All methods belong
-to one thread.
+to one thread. Nothing is told twice: of a step that has ended, not what stands at the end of its overview already,
+whichever master wrote that; of events, none that this master has told, nor those of an earlier one's time.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,8 @@ from windrow_master.store.protocol import StoreReader
 
 METRICS_INTERVAL_S = 30.0
 EVENTS_AT_ONCE = 1000
+NODE_EVENTS_KEPT = 1000
+"""Of nodes: so many at most are told of the time between two looks at a job."""
 
 
 class _LiveStep:
@@ -40,6 +45,7 @@ class _LiveStep:
         self.overview_name = overview.file_name(since)
         self.metrics_s = 0.0
         self.ended = False
+        """It has, and that is told."""
 
 
 class _LiveJob:
@@ -51,7 +57,6 @@ class _LiveJob:
         self.logs = logs
         self.since = since
         self.steps: dict[StepId, _LiveStep] = {}
-        self.event_after = 0
 
 
 class LiveLogs:
@@ -72,35 +77,13 @@ class LiveLogs:
         self._clock = clock
         self._since = since
         self._jobs: dict[JobKey, _LiveJob] = {}
-        self._none_after = 0
+        self._node_events: deque[tuple[int, EventRow]] = deque(maxlen=NODE_EVENTS_KEPT)
+        self._node_event_after = 0
+        self._told: dict[JobKey, tuple[int, int]] = {}
+        """The last event of a job, and the last of nodes, that its logs tell; a job that has ended may run again."""
 
-    def look(self, job_keys: Iterable[JobKey]) -> None:
-        """Write what is new of these jobs. Raises OSError, StoreError."""
-        common = self._common_events()
-        for job_key in job_keys:
-            self._write(job_key, common)
-
-    def end(self, job_key: JobKey) -> None:
-        """Write the last lines about a job that has ended. Raises OSError, StoreError."""
-        self._write(job_key, self._common_events())
-        self._jobs.pop(job_key, None)
-
-    def _common_events(self) -> list[EventRow]:
-        """What has happened since the last look that is no job's: of nodes."""
-        self._none_after, events = self._events_since(None, self._none_after)
-        return events
-
-    def _events_since(self, job_key: JobKey | None, after: int) -> tuple[int, list[EventRow]]:
-        """The number of the last event, and those behind `after` that are not of an earlier master's time."""
-        found: list[EventRow] = []
-        while page := self._reader.events_of(job_key, after, EVENTS_AT_ONCE):
-            after = page[-1][0]
-            found += [event for _, event in page if event.time >= self._since - 1]
-            if len(page) < EVENTS_AT_ONCE:
-                break
-        return after, found
-
-    def _write(self, job_key: JobKey, common: list[EventRow]) -> None:
+    def look(self, job_key: JobKey) -> None:
+        """Write what is new of a job. Raises OSError, StoreError."""
         job = self._jobs.get(job_key)
         if job is None:
             row = self._reader.job_by_key(job_key)
@@ -110,8 +93,37 @@ class LiveLogs:
             since = max(self._since, row.create_time)
             job = self._jobs[job_key] = _LiveJob(row.job_id, settings, self._logs_of(row.job_id), since)
             if row.state not in ENDED_JOBS:
-                _remove_results(job.logs)
-        job.event_after, own = self._events_since(job_key, job.event_after)
+                remove_results(job.logs)
+        self._write(job_key, job)
+
+    def end(self, job_key: JobKey) -> None:
+        """Write the last lines about a job that has ended. Raises OSError, StoreError."""
+        self.look(job_key)
+        self._jobs.pop(job_key, None)
+
+    def _news(self, job_key: JobKey, since: float) -> tuple[list[EventRow], list[EventRow]]:
+        """What has happened since the last look at a job: to it, and what is no job's, which each job is told at its
+        own look."""
+        own_after, node_after = self._told.get(job_key, (0, 0))
+        own_last, own = self._events_since(job_key, own_after)
+        self._node_event_after, new = self._events_since(None, self._node_event_after)
+        self._node_events.extend(new)
+        of_nodes = takewhile(lambda one: one[0] > node_after, reversed(self._node_events))
+        self._told[job_key] = (own_last, self._node_event_after)
+        return [event for _, event in own], [event for _, event in of_nodes if event.time >= since]
+
+    def _events_since(self, job_key: JobKey | None, after: int) -> tuple[int, list[tuple[int, EventRow]]]:
+        """The number of the last event; those behind `after`, numbered, but for those of an earlier master's time."""
+        found: list[tuple[int, EventRow]] = []
+        while page := self._reader.events_of(job_key, after, EVENTS_AT_ONCE):
+            after = page[-1][0]
+            found += [one for one in page if one[1].time >= self._since - 1]
+            if len(page) < EVENTS_AT_ONCE:
+                break
+        return after, found
+
+    def _write(self, job_key: JobKey, job: _LiveJob) -> None:
+        own, of_nodes = self._news(job_key, job.since)
         steps = self._reader.steps_of(job_key)
         names = {step.name for step in steps}
         now = self._clock()
@@ -122,14 +134,14 @@ class LiveLogs:
             if live is None:
                 since = max(job.since, step.start_time or (step.end_time or now))
                 live = job.steps[step.step_id] = _LiveStep(step, job.job_id, self._incarnation, since, self._since)
+                live.ended = step.end_time is not None and _is_told(job.logs / step.name, step)
             if live.ended:
                 continue
             mine = [event for event in own if event.message not in names or event.message == step.name]
             for event in mine:
                 if event.kind == "all_tasks_scheduled":
                     live.overview.scheduled = event.time
-            events = sorted([*mine, *(event for event in common if event.time >= job.since)], key=lambda e: e.time)
-            self._write_step(job, live, step, events, now)
+            self._write_step(job, live, step, sorted([*mine, *of_nodes], key=lambda e: e.time), now)
             live.ended = step.end_time is not None
 
     def _write_step(self, job: _LiveJob, live: _LiveStep, step: StepRow, events: list[EventRow], now: float) -> None:
@@ -172,7 +184,18 @@ class LiveLogs:
             return None
 
 
-def _remove_results(logs: Path) -> None:
+def _is_told(logs: Path, step: StepRow) -> bool:
+    """Whether the overview of a step that has ended ends with its end."""
+    last = max(logs.glob(overview.ALL_FILES), default=None)
+    if last is None:
+        return False
+    ending = "".join(overview.ending(step, Counters.from_json(step.counters))).encode("utf-8", "backslashreplace")
+    with last.open("rb") as file:
+        file.seek(max(0, last.stat().st_size - len(ending)))
+        return file.read() == ending
+
+
+def remove_results(logs: Path) -> None:
     """A job that runs again has no result: what it had tells of an earlier end."""
     for pattern in ("job_result.txt", "*/job_result.txt", "*/job_error.txt"):
         for path in logs.glob(pattern):

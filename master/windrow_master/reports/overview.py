@@ -16,6 +16,7 @@ from windrow_master.core.records import StepRow
 from windrow_master.core.states import StepState
 from windrow_master.core.steps import planned_in_checkpoint
 
+ALL_FILES = "job_progress_overview.*.txt"
 INTERVAL_S = 10.0
 """So far apart lines tell of progress; none is ever older than 30 s while the step runs."""
 RATE_MOMENTS = 7
@@ -68,7 +69,7 @@ class Overview:
                 text += f", {clock(max(0.0, at - row.start_time))} after the first was leased"
             lines.append(_line(at, f"{text}."))
         if row.end_time is not None:
-            return lines + self._ending(row, counters)
+            return lines + ending(row, counters)
         if row.state == StepState.CONCATENATING and self._concatenating_since is None:
             self._concatenating_since = now
             lines.append(_line(now, self._progress(row, counters, now)))
@@ -102,27 +103,29 @@ class Overview:
             text += f" Failed: {counters.failed:,}; tried again: {counters.retries:,}."
         return text + _said(row)
 
-    def _ending(self, row: StepRow, counters: Counters) -> list[str]:
-        end = row.end_time or 0.0
-        name = StepState(row.state).name.title()
-        wanted = counters.planned - counters.taken_over
-        took = clock(max(0.0, end - (row.start_time or end)))
-        told = f"Processed {counters.ran:,} of {wanted:,} mini batches in {took}.{_taken_over(counters)}"
-        lines = [_line(end, told)] if row.start_time is not None else []
-        failed = counters.failed or counters.items_failed
-        numbers = (counters.items_ok, counters.items_failed, counters.items_cancelled)
-        noun = "item"
-        if not counters.items_total:
-            # Mini-batches without input hold none.
-            numbers, noun = (counters.succeeded, counters.failed, counters.cancelled), "mini-batch"
-        ok, bad, cancelled = numbers
-        what = f"{name}: {counted(ok, noun)} ok, {bad:,} failed, {cancelled:,} cancelled"
-        lines.append(_line(end, f"{what}; {counted(counters.rows, 'row')}."))
-        if row.message:
-            lines.append(_line(end, " ".join(row.message.split())))
-        if failed or row.state != StepState.COMPLETED:
-            lines.append(_line(end, "Begin with job_result.txt: it tells the first causes, and what to do next."))
-        return lines
+
+def ending(row: StepRow, counters: Counters) -> list[str]:
+    """The last lines of a step that has ended: of each end others."""
+    end = row.end_time or 0.0
+    name = StepState(row.state).name.title()
+    wanted = counters.planned - counters.taken_over
+    took = clock(max(0.0, end - (row.start_time or end)))
+    told = f"Processed {counters.ran:,} of {wanted:,} mini batches in {took}.{_taken_over(counters)}"
+    lines = [_line(end, told)] if row.start_time is not None else []
+    failed = counters.failed or counters.items_failed
+    numbers = (counters.items_ok, counters.items_failed, counters.items_cancelled)
+    noun = "item"
+    if not counters.items_total:
+        # Mini-batches without input hold none.
+        numbers, noun = (counters.succeeded, counters.failed, counters.cancelled), "mini-batch"
+    ok, bad, cancelled = numbers
+    what = f"{name}: {counted(ok, noun)} ok, {bad:,} failed, {cancelled:,} cancelled"
+    lines.append(_line(end, f"{what}; {counted(counters.rows, 'row')}."))
+    if row.message:
+        lines.append(_line(end, " ".join(row.message.split())))
+    if failed or row.state != StepState.COMPLETED:
+        lines.append(_line(end, "Begin with job_result.txt: it tells the first causes, and what to do next."))
+    return lines
 
 
 def file_name(now: float) -> str:

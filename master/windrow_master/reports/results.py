@@ -1,6 +1,7 @@
 """`job_result.txt`, of a step and of the whole job, and `job_error.txt`: how it ended, why, and what to do next.
 
-Short where all went well. Everything is told from kept counters; of the store only the first few failures are read.
+Short where all went well. Everything is told from kept counters; of the store only the first few failures are read,
+and the tries of the mini-batches that are named.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from windrow_master.core.states import AttemptState, Cause, JobState, Phase, Ste
 from windrow_master.core.statuses import category_of, status_of
 from windrow_master.reports.facts import JobFacts, StepFacts
 from windrow_master.reports.failed_items import FILE_NAME
+from windrow_master.reports.node_folders import REGISTER, folder_name, read_register
 from windrow_master.store.protocol import StoreReader
 
 TRACEBACK_LINES = 15
@@ -177,7 +179,7 @@ def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[s
         yield f"- {cause.name.lower()} ({status}{', ' + kind if kind else ''}): {counted(count, 'attempt')}"
         yield f"  First in {_where(step, cause, example)}:"
         yield from _told(example)
-        if file := _log_of(step, cause, example):
+        if file := _log_of(step, cause, example, reader):
             yield f"  Read first: {job.command('job logs', f'{step.name}/{file}')}"
     if not examples:
         missing = counted(step.counters.items_failed, "item")
@@ -260,13 +262,22 @@ def _told(example: dict[str, Any]) -> Iterator[str]:
         yield f"      {line}"
 
 
-def _log_of(step: StepFacts, cause: Cause, example: dict[str, Any]) -> str:
-    """The worker's own log that tells most, below the step's logs; "" where it had no worker."""
+def _log_of(step: StepFacts, cause: Cause, example: dict[str, Any], reader: StoreReader) -> str:
+    """The worker's own log that tells most, below the step's logs; "" where it had no worker. Raises StoreError."""
     node, number = example.get("node_id"), example.get("process_number")
     if not node or number is None or cause in (Cause.NODE_LOST, Cause.PREEMPTED, Cause.CANCELLED, Cause.ROWS_LOST):
         return ""
-    found = next(iter(sorted(step.logs.glob(f"user/error/{node}*/process{number:03d}.txt"))), None)
-    return str(found.relative_to(step.logs)) if found is not None else f"user/error/{node}/process{number:03d}.txt"
+    incarnations = read_register(step.logs / REGISTER).get(node, [])
+    folders = [folder_name(node, at) for at in range(1, len(incarnations) + 1)]
+    tried = reader.attempts_at(step.row.step_id, [example["mini_batch"]]) if example["mini_batch"] >= 0 else []
+    for one in tried:
+        where = (one.cause, one.node_id, one.process_number)
+        if where == (cause, node, number) and one.node_incarnation in incarnations:
+            # Which incarnation of the node it was, the example does not tell.
+            folders = [folders[incarnations.index(one.node_incarnation)]]
+            break
+    places = [f"user/error/{folder}/process{number:03d}.txt" for folder in folders or [node]]
+    return next((place for place in places if (step.logs / place).is_file()), places[0])
 
 
 def _moment(seconds: float | None) -> str:

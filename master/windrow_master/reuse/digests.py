@@ -119,7 +119,7 @@ class Digests:
                 yield name, mark, digest
                 continue
             found, seen = next(read)
-            yield name, seen if seen.at_rest else NO_MARKS, found
+            yield name, seen, found
 
 
 def _guarded(folder: bytes, chunks: Iterator[list[bytes]], guard: Guard) -> Iterator[list[bytes]]:
@@ -133,7 +133,10 @@ def _read_all(paths: list[bytes]) -> list[tuple[bytes, Marks]]:
 
 
 def _read(path: bytes) -> tuple[bytes, Marks]:
-    """The digest of a file, and its marks while it was read. Raises OSError, NoDigest."""
+    """The digest of a file, and its marks; NO_MARKS if it was not at rest before it was read.
+
+    Raises OSError, NoDigest.
+    """
     # A pipe that nobody writes to would never open.
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -141,6 +144,7 @@ def _read(path: bytes) -> tuple[bytes, Marks]:
         if not stat.S_ISREG(status.st_mode):
             raise NoDigest(f"{shown(path)} is no file")
         before = Marks.of(status)
+        at_rest = before.at_rest
         content = hashlib.sha256(os.read(file, _READ_BYTES))
         while part := os.read(file, _READ_BYTES):
             content.update(part)
@@ -149,7 +153,7 @@ def _read(path: bytes) -> tuple[bytes, Marks]:
         os.close(file)
     if before != after:
         raise NoDigest(f"{shown(path)} is being written")
-    return content.digest(), before
+    return content.digest(), before if at_rest else NO_MARKS
 
 
 def _remote(address: str) -> str:

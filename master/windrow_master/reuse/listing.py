@@ -41,7 +41,7 @@ class Marks(NamedTuple):
 
     @property
     def at_rest(self) -> bool:
-        """Whether its last change is some time ago."""
+        """Whether its last change is some time ago, now that it was looked at."""
         return max(self.mtime_ns, self.ctime_ns) < time.time_ns() - AT_REST_NS
 
 

@@ -6,6 +6,7 @@ Kept in the state folder as one JSON file a key. A file that is lost means that 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -31,10 +32,11 @@ class Made(NamedTuple):
 
 
 class MadeFolder:
-    """Methods block on the disk; one call for a key at a time."""
+    """Methods block on the disk. For any threads: steps that end at the same time may have the same key."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / MADE
+        self._adding = threading.Lock()
 
     def find(self, key: str) -> list[Made]:
         """The newest first; what cannot be read is not there."""
@@ -46,8 +48,9 @@ class MadeFolder:
 
     def add(self, key: str, made: Made) -> None:
         """Keep what a step has made. Raises OSError."""
-        # Of those that cannot be reused the last one tells enough.
-        others = [known for known in self.find(key) if known.step_id != made.step_id and not known.why_not]
-        entries = [one._asdict() for one in (made, *others[: KEPT - 1])]
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_durable(self._folder / f"{key}.json", json.dumps(entries))
+        with self._adding:
+            # Of those that cannot be reused the last one tells enough.
+            others = [known for known in self.find(key) if known.step_id != made.step_id and not known.why_not]
+            entries = [one._asdict() for one in (made, *others[: KEPT - 1])]
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_durable(self._folder / f"{key}.json", json.dumps(entries))

@@ -28,6 +28,16 @@ def walk_files(root: Path) -> list[tuple[str, int]]:
     return sorted(found)
 
 
+def files_at(place: Path) -> list[tuple[str, int]] | None:
+    """The files of an output: of a folder as `walk_files`, "" for the one file that it is; None where nothing stands.
+
+    It may lie on a share that does not answer: not for the event loop's thread.
+    """
+    if not place.exists():
+        return None
+    return [("", place.stat().st_size)] if place.is_file() else walk_files(place)
+
+
 def file_below(root: Path, name: str) -> Path | None:
     """A regular file by its path below `root`, as `walk_files` names it; None where there is none.
 

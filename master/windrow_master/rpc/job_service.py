@@ -20,7 +20,7 @@ from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import StepState
 from windrow_master.jobs import Jobs
 from windrow_master.rpc.downloads import pieces_of
-from windrow_master.rpc.files import file_below, read_file_chunks, walk_files
+from windrow_master.rpc.files import file_below, files_at, read_file_chunks
 from windrow_master.rpc.log_choice import chosen_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
@@ -216,7 +216,8 @@ class JobService(MiniBatchCalls, NodeCalls):
             )
             return
         place = Path(path) if path is not None else None
-        if place is None or not place.exists():
+        files = None if place is None else await in_thread(files_at, place)
+        if place is None or files is None:
             names = ", ".join(sorted(self._output_names(job, steps))) or "(none)"
             await errors.abort(
                 context,
@@ -225,7 +226,6 @@ class JobService(MiniBatchCalls, NodeCalls):
                 f"Job {job.job_id} has no output {request.output!r} that stands yet. Its outputs: {names}.",
             )
             return
-        files = [("", place.stat().st_size)] if place.is_file() else await in_thread(walk_files, place)
         wanted = request.path.decode(errors="surrogateescape")
         first = request.from_path.decode(errors="surrogateescape")
         offset = request.offset

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import AttemptRow
-from windrow_master.core.states import MiniBatchState
+from windrow_master.core.states import AttemptState, MiniBatchState
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.rows import MiniBatchRow
 
@@ -84,16 +84,18 @@ def newest(
                 continue
             if wanted.cause and all(attempt.cause != wanted.cause for attempt in at.attempts):
                 continue
-            if wanted.cause == 0 and not _is_short(at.row):
+            if wanted.cause == 0 and not _is_short(at):
                 continue
             kept.append(at)
         if len(begun) <= size:
             return kept, ()
 
 
-def _is_short(row: MiniBatchRow) -> bool:
-    """`run()` returned, but fewer results than items."""
-    return row.state == MiniBatchState.SUCCEEDED and row.ok_count < row.items_counted
+def _is_short(found: Found) -> bool:
+    """`run()` returned, but fewer results than items; with error_threshold, it has failed by that."""
+    row = found.row
+    returned = any(one.lease_id == row.lease_id and one.state == AttemptState.SUCCEEDED for one in found.attempts)
+    return returned and row.ok_count < row.items_counted
 
 
 def _with_attempts(reader: StoreReader, step_id: StepId, indices: Iterable[int]) -> list[Found]:

@@ -7,7 +7,6 @@ outcomes.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +18,10 @@ from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import MiniBatchState
 from windrow_master.placed_data import PlacedData
+from windrow_master.planning.earlier import RECORD
 from windrow_master.step_paths import StepPaths, step_folder
 from windrow_master.store.protocol import StoreReader
 
-RECORD = struct.Struct("<QIQI")
-"""mini_batch, items, recipe_offset, recipe_length."""
 LOOKED_UP = 500
 
 
@@ -52,6 +50,7 @@ class EarlierStep(NamedTuple):
             "job": self.job_id,
             "index": str(index),
             "recipes": str(self.folder / "recipes"),
+            "places": str(self.folder / "places"),
             "reader": (self.row.reader or b"{}").decode(),
             "alike": None if reader is None else reader == self.row.reader,
             "began": self.began,

@@ -8,7 +8,7 @@ import json
 import logging
 import struct
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from windrow.journal import log, say
 
@@ -26,6 +26,22 @@ EARLIER = struct.Struct("<q")
 STARTS_MAX = 4
 """So many planners that end in a row without having got any further, and the step fails."""
 STDERR_TAIL = 4096
+
+
+class GroupRecords(NamedTuple):
+    """What follows a group's message (docs/contracts.md, section 3): its PLAN_RECORDs, RANKs and EARLIERs, each or none
+    for each mini-batch."""
+
+    planned: bytes
+    ranks: bytes
+    earlier: bytes
+
+    @classmethod
+    def of(cls, message: dict[str, Any], records: bytes) -> GroupRecords:
+        """As they were sent."""
+        ranks = message["count"] * PLAN_RECORD.size
+        earlier = ranks + message["count"] * RANK.size * bool(message.get("ranked"))
+        return cls(records[:ranks], records[ranks:earlier], records[earlier:])
 
 
 def canonical(value: Any) -> bytes:
@@ -165,22 +181,20 @@ class PlanningDriver:
             return True
         reach("planning.checkpoint_received")
         start, end = message["from"], message["to"]
-        count = message["count"]
-        ranks = count * PLAN_RECORD.size
-        pairs = ranks + count * RANK.size * bool(message.get("ranked"))
+        group = GroupRecords.of(message, records)
         first = 0 if start is None else start["mini_batches"]
-        taken_over = await self._outcomes(first, records[pairs:])
+        taken_over = await self._outcomes(first, group.earlier)
         accepted = await self._submit(
             PlanGroup(
                 self._step_id,
                 None if start is None else canonical(start),
                 canonical(end),
                 first,
-                records[:ranks],
+                group.planned,
                 bool(end["done"]),
                 canonical(message["reader"]) if message.get("reader") is not None else None,
                 tuple(message.get("warnings", ())),
-                records[ranks:pairs],
+                group.ranks,
                 taken_over,
                 self._header if taken_over else None,
             )

@@ -1,6 +1,7 @@
 """The reports of jobs: what is written while they run, and what is left when they have ended.
 
-States of a job here: running (looked at every TICK_S) -> ended -> reported; a job that is retried begins anew.
+States of a job here: running (looked at every TICK_S) -> ended -> reported; a job that is retried begins anew, and is
+reported when what is still written of its end before is over.
 
 1. Nothing here is waited for by a commit, and nothing that cannot be written fails a job: it is told, and left out.
 2. A marker beside the reports names the end of the job that they tell of, and the length of each. Where a master died
@@ -66,6 +67,8 @@ class Reporter:
         self._table_thread = ThreadPoolExecutor(1, "report-tables")
         self._tables: dict[StepId, Future[list[str]]] = {}
         self._ending: dict[JobKey, asyncio.Task[None]] = {}
+        self._ended_before: dict[JobKey, asyncio.Task[None]] = {}
+        """Of jobs that run again: what is still written of their end before."""
         self._copied: dict[JobKey, list[tuple[Path, str]]] = {}
         """Of jobs whose logs were copied to the root: what came from agents since is copied once more."""
         self._problems: dict[JobKey, list[str]] = {}
@@ -79,8 +82,9 @@ class Reporter:
 
     def running(self, job_key: JobKey) -> None:
         """A job that has not ended has changed: if it had ended before, it will end again."""
-        if job_key in self._ending and self._ending[job_key].done():
-            del self._ending[job_key]
+        ending = self._ending.pop(job_key, None)
+        if ending is not None and not ending.done():
+            self._ended_before[job_key] = ending
 
     def begin_step(self, step_id: StepId, logs: Path) -> None:
         """All attempts of a step are over and durable: its tables can be written."""
@@ -91,7 +95,9 @@ class Reporter:
     def end_job(self, job_key: JobKey, first: Iterable[asyncio.Task[Any]] = ()) -> None:
         """A job has ended, durably. `first`: what has to be over before. Repeatable."""
         if job_key not in self._ending and not self._closed:
-            self._ending[job_key] = asyncio.create_task(self._end(job_key, list(first)))
+            before = self._ended_before.pop(job_key, None)
+            waits_for = [*first] if before is None else [*first, before]
+            self._ending[job_key] = asyncio.create_task(self._end(job_key, waits_for))
 
     async def settled(self, job_key: JobKey) -> None:
         """Wait until the reports of a job that has ended are there, or known not to come."""
@@ -110,7 +116,7 @@ class Reporter:
             self._ticker.cancel()
         await self._recover()
         self._closed = True
-        await asyncio.gather(*self._ending.values(), return_exceptions=True)
+        await asyncio.gather(*self._ending.values(), *self._ended_before.values(), return_exceptions=True)
         await asyncio.to_thread(self._copy_late)
         await asyncio.to_thread(self._live_thread.shutdown)
         await asyncio.to_thread(self._threads.shutdown)
@@ -132,7 +138,7 @@ class Reporter:
     def _look(self, job_keys: list[JobKey]) -> None:
         for job_key in job_keys:
             try:
-                self._lines().look([job_key])
+                self._lines().look(job_key)
             except Exception as error:
                 # Whatever it is: the next look may go well, and those at other jobs must not wait for it.
                 self._note(job_key, "the progress overview", error)
@@ -173,6 +179,9 @@ class Reporter:
         try:
             await loop.run_in_executor(self._live_thread, self._end_lines, job_key)
             await loop.run_in_executor(self._threads, self._write_all, job_key)
+            if self._ending.get(job_key) is not asyncio.current_task():
+                # It runs again, and its results were removed before they were written.
+                await loop.run_in_executor(self._threads, self._remove_results, job_key)
         except Exception as error:
             # A bug, or a store that is gone: a job has ended none the less.
             self._note(job_key, "the reports", error)
@@ -205,6 +214,13 @@ class Reporter:
             if step.settings.get("copy_logs_to_parent"):
                 self._copy_to_parent(job, step)
         self._try(job_key, logs / MARKER, lambda path: write_whole(path, _marker(row, logs, names)))
+
+    def _remove_results(self, job_key: JobKey) -> None:
+        from windrow_master.reports.live import remove_results
+
+        row = self._reader.job_by_key(job_key)
+        if row is not None:
+            remove_results(self._logs_of(row.job_id))
 
     def _write_step(self, job: JobFacts, step: StepFacts) -> None:
         from windrow_master.reports.readme import step_readme

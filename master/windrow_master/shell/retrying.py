@@ -39,6 +39,7 @@ DIVIDING = (
     "exact_row_index",
     "mixed_types",
     "table_digests",
+    "resume_from",
     "append_row_to",
     "rows",
 )

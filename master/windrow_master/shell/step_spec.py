@@ -17,7 +17,7 @@ from windrow_master.step_paths import StepPaths
 
 def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:
     """The message for a step whose paths are resolved and whose reader is pinned."""
-    stored = _stored_outputs(effective, paths)
+    stored = stored_outputs(effective, paths)
     return _spec(job, step, effective, paths, stored, _output_path(effective, paths, stored))
 
 
@@ -41,8 +41,8 @@ def _spec(
     stored: list[work_pb2.StoredOutput],
     output_path: str,
 ) -> work_pb2.StepSpec:
-    side_inputs = _side_inputs(effective, paths)
-    inputs = paths.inputs | {side.name: f"\0{side.name}\0" for side in side_inputs}
+    sides = side_inputs(effective, paths)
+    inputs = paths.inputs | {side.name: f"\0{side.name}\0" for side in sides}
     outputs = paths.outputs | {output.name: f"\0outputs/{output.name}\0" for output in stored}
     words = resolve_arguments(effective, inputs, outputs)
     spec = work_pb2.StepSpec(
@@ -70,7 +70,7 @@ def _spec(
         output_folders=[] if output_path.startswith("\0") else [output_path] * bool(output_path),
         priority=job.priority,
         weight=job.weight,
-        side_inputs=side_inputs,
+        side_inputs=sides,
         stored_outputs=stored,
         resource_monitor_interval=effective.resource_monitor_interval_s,
         profiling_module=effective.profiling_module or "",
@@ -102,7 +102,8 @@ def _output_path(effective: EffectiveStep, paths: StepPaths, stored: list[work_p
     return ""
 
 
-def _stored_outputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2.StoredOutput]:
+def stored_outputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2.StoredOutput]:
+    """What agents bring away from the node, of what scripts write by themselves."""
     return [
         work_pb2.StoredOutput(
             name=name, address=paths.outputs[name], is_file=effective.outputs[name].type == "uri_file"
@@ -112,7 +113,7 @@ def _stored_outputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2
     ]
 
 
-def _side_inputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2.SideInput]:
+def side_inputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2.SideInput]:
     """What agents bring to the node before workers start. With mode `direct` a script gets the address itself."""
     found = []
     for name, given in effective.inputs.items():

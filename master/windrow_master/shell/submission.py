@@ -223,7 +223,10 @@ def _why_unwritable(path: Path) -> str:
 
 
 def _places(step: EffectiveStep, datastores: Datastores) -> Iterator[tuple[str, str]]:
-    """Paths that a step names, each with what it is; those inside an MLTable file, too, where it can be read now."""
+    """Paths that a step names, each with what it is; those inside an MLTable file, too, where it can be read now.
+
+    Raises SubmissionInvalid.
+    """
     for name, data in step.inputs.items():
         if not isinstance(data, DataInput):
             continue
@@ -233,8 +236,12 @@ def _places(step: EffectiveStep, datastores: Datastores) -> Iterator[tuple[str, 
         if definition is not None:
             yield f"input {name!r}", os.fsdecode(definition)
             for key, path in places_in(definition):
-                place = datastores.resolve(os.fsdecode(path))
-                yield f"input {name!r}, {key} of its MLTable file", place
+                what = f"input {name!r}, {key} of its MLTable file"
+                try:
+                    place = datastores.resolve(os.fsdecode(path))
+                except UnknownDatastore as error:
+                    raise SubmissionInvalid("JOB_INVALID", f"Step {step.name!r}, {what}: {error}") from error
+                yield what, place
     for name, output in step.outputs.items():
         if output.path is not None:
             yield f"output {name!r}", output.path

@@ -227,7 +227,7 @@ class Store(Protocol):
         the one of the same output of the same step. Raises store.assets.AssetExists, and as `commit`.
         """
 
-    def record_address(self, address: str, lease_until: float = 0.0) -> None:
+    def record_address(self, address: str) -> None:
         """Publish where this master serves. Raises as `commit`."""
 
     def prune(self, job_key: JobKey, rows_max: int = 10_000) -> bool:

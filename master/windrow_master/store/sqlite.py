@@ -162,12 +162,11 @@ class SqliteStore:
         self._write(lambda: made.append(add_asset(self._connection, row)))
         return made[0]
 
-    def record_address(self, address: str, lease_until: float = 0.0) -> None:
+    def record_address(self, address: str) -> None:
         """See protocol.Store."""
         self._write(
             lambda: self._connection.execute(
-                "UPDATE master SET address = ?, lease_until = ? WHERE incarnation = ?",
-                (address, lease_until, self._incarnation),
+                "UPDATE master SET address = ? WHERE incarnation = ?", (address, self._incarnation)
             )
         )
 

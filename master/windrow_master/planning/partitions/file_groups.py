@@ -48,7 +48,7 @@ def list_file_groups(
     journal.listing.append(json.dumps(reader, separators=(",", ":")).encode() + b"\n")
     unmatched, files = Unmatched(columns), 0
     for entry in entries:
-        for chunk in entry.names(emitter.warn):
+        for chunk in entry.names(emitter.warn, emitter.places.note):
             names = chunk if steps is None else through(steps.apply, entry.folder, chunk)
             if not names:
                 continue

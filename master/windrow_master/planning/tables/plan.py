@@ -254,6 +254,8 @@ def _list_delta(
     table = DeltaSource(source.entries, read, request.roots)
     partitions = _partitions(source, read)
     files = table.files()
+    for folder in {os.path.dirname(file.name) for file in files if not file.is_remote}:
+        emitter.places.note(folder)
     for file in files:
         journal.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
     if partitions is not None:
@@ -338,7 +340,7 @@ def _names(
     every_marker = source.plain or isinstance(read, ReadParquet)
     for entry in source.entries:
         remote = not entry.folder.startswith(b"/")
-        for chunk in entry.names(emitter.warn):
+        for chunk in entry.names(emitter.warn, emitter.places.note):
             names = [
                 name
                 for name in chunk
