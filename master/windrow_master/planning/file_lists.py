@@ -147,7 +147,8 @@ class TakingOver:
         taken = self._emitter.items
         self._emitter.warn(
             f"Results of job {earlier.job_id} are taken over: {taken:,} files; {left - taken:,} are new, have "
-            f"changed, {f'are listed more than once ({doubled:,}), ' if doubled else ''}or have no result there."
+            f"changed, {f'are listed more than once ({doubled:,}), ' if doubled else ''}have no result there, or were "
+            "in a mini-batch with one of these."
         )
 
     def _why_nothing(self, earlier: Earlier, *, uploaded: bool) -> str:
