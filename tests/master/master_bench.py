@@ -104,12 +104,13 @@ class MasterBench:
         jobs = Jobs(self.store.reader())
         submissions = Submissions(jobs, self.artifacts, self.state / "outputs", Datastores({}))
         sorted_rows = SortedRows(self.state, None, embedded=True)
+        self.retries = Retries(jobs, self.store, self.writer, submissions, sorted_rows)
         job_service_pb2_grpc.add_JobServiceServicer_to_server(
             JobService(
                 self.writer,
                 jobs,
                 submissions,
-                Retries(jobs, self.store, self.writer, submissions, sorted_rows),
+                self.retries,
                 self.watchers,
                 agents,
                 self.state,

@@ -50,12 +50,12 @@ VOLATILE = (
 
 CLIENT_CHANGES = (
     commands.SubmitJob,
-    commands.AdoptJob,
     commands.CancelJob,
     commands.DrainNode,
     commands.CordonNode,
     commands.RemoveNode,
 )
+"""Commands that are refused while there is no room. AdoptJob is none: what it takes over is durable already."""
 
 LOUD_EVENTS = ("node_lost", "node_quarantined", "rows_lost", "shutdown_lost", "paused")
 """Kinds of events that somebody may have to do something about."""
