@@ -311,6 +311,7 @@ def test_finishing_needs_the_present_generation_and_state() -> None:
     driver.join()
     driver.finish_all()
     driver.do(commands.FinishStep(StepId(1), 2))
+    driver.do(commands.FailStep(StepId(1), "What an earlier generation began.", generation=2))
     assert driver.step().state == StepState.CONCATENATING
     driver.finish_step()
     driver.finish_step()

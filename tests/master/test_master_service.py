@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +154,59 @@ def test_an_output_whose_master_ends_is_stopped(tmp_path: Path) -> None:
         await asyncio.gather(finish, return_exceptions=True)
         finisher.close()
         assert finisher.stopped
+
+    asyncio.run(main())
+
+
+class DeafFinisher(Finisher):
+    """Its outputs are done when they are let, one by one, whoever stops them."""
+
+    def __init__(self) -> None:
+        super().__init__(None, lambda row: None, 1)  # type: ignore[arg-type]
+        self.begun: queue.Queue[int] = queue.Queue()
+        self.let = threading.Semaphore(0)
+
+    def _finish_once(self, work: Finish, stop: threading.Event) -> Any:
+        self.begun.put(work.generation)
+        assert self.let.acquire(timeout=DEADLINE_S)
+        return commands.FinishStep(work.step_id, work.generation)
+
+
+def test_outputs_of_one_step_are_made_one_after_the_other(tmp_path: Path) -> None:
+    """A job that is cancelled while its output is made, and retried at once."""
+
+    async def main() -> None:
+        finisher, loop = DeafFinisher(), asyncio.get_running_loop()
+        works = [replace(work_of(tmp_path), generation=generation) for generation in (1, 2, 3)]
+        makings = []
+        for work in works:
+            makings.append(asyncio.ensure_future(finisher.finish(work, lambda told: None)))
+            if work.generation == 1:
+                assert await loop.run_in_executor(None, finisher.begun.get, True, DEADLINE_S) == 1
+            await asyncio.sleep(0)
+            if work.generation < 3:
+                finisher.abandon(StepId(1))
+        assert finisher.begun.empty()
+        finisher.let.release(2)
+        ended = await asyncio.wait_for(asyncio.gather(*makings), DEADLINE_S)
+        assert ended == [commands.FinishStep(StepId(1), 1), None, commands.FinishStep(StepId(1), 3)]
+        assert finisher.begun.get() == 3 and finisher.begun.empty()
+        finisher.close()
+
+    asyncio.run(main())
+
+
+def test_outputs_of_one_step_whose_master_ends_are_given_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        finisher, loop = DeafFinisher(), asyncio.get_running_loop()
+        makings = [asyncio.ensure_future(finisher.finish(work_of(tmp_path), lambda told: None)) for _ in range(2)]
+        await loop.run_in_executor(None, finisher.begun.get, True, DEADLINE_S)
+        for making in reversed(makings):
+            making.cancel()
+        ended = await asyncio.gather(*makings, return_exceptions=True)
+        assert [type(end) for end in ended] == [asyncio.CancelledError] * 2
+        finisher.let.release()
+        finisher.close()
 
     asyncio.run(main())
 

@@ -291,6 +291,18 @@ def test_it_can_be_stopped(step: CommittedStep) -> None:
     assert hidden(step) == []
 
 
+def test_what_was_stopped_while_it_was_brought_to_the_disk_is_not_put_in_place(step: CommittedStep) -> None:
+    stop = threading.Event()
+
+    class SlowDisk(Files):
+        def sync(self, descriptor: int) -> None:
+            stop.set()
+
+    with pytest.raises(ConcatenationStopped):
+        concatenate(step.wanted(), step.store.reader(), step.store.record_output, stop=stop, files=SlowDisk())
+    assert hidden(step) == [] and not step.target.exists()
+
+
 def test_temporaries_of_dead_incarnations_go(step: CommittedStep) -> None:
     others = [".rows.csv.job-2.1.g1.i1.windrow-partial", ".rows.csv.job-1.2.g1.i1.windrow-partial", "notes.txt"]
     stale = [".rows.csv.job-1.1.g1.i1.windrow-partial", ".rows.csv.job-1.1.g9.i77.windrow-partial"]

@@ -209,7 +209,9 @@ def on_postpone_finish(state: CoreState, command: PostponeFinish, now: Moment) -
 def on_fail_step(state: CoreState, command: FailStep, now: Moment) -> None:
     """A step cannot go on."""
     step = state.steps.get(command.step_id)
-    if step is not None and step.state not in ENDED_STEPS:
+    if step is None or step.state in ENDED_STEPS:
+        return
+    if command.generation in (None, state.jobs[step.job_key].generation):
         fail_step(state, step, command.message, now, command.category)
 
 

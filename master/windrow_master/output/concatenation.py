@@ -170,6 +170,7 @@ class _Concatenation:
             status.st_mtime_ns,
             self._rows,
         )
+        self._unless_stopped()
         self._record(row)
         reach("concatenate.recorded")
         # Once more: copying may have taken long.
@@ -200,8 +201,7 @@ class _Concatenation:
         complete = True
         for page in self._reader.ranges_of(self._wanted.step_id):
             for ranges, large in strides(page):
-                if self._stop.is_set():
-                    raise ConcatenationStopped(f"Making the output {self._wanted.target} was stopped.")
+                self._unless_stopped()
                 put(ranges, large)
             if len(self._lost) >= LOST_MAX:
                 complete = False
@@ -270,6 +270,10 @@ class _Concatenation:
             self._hasher = hasher
             self._length += row.length
             self._rows += row.row_count
+
+    def _unless_stopped(self) -> None:
+        if self._stop.is_set():
+            raise ConcatenationStopped(f"Making the output {self._wanted.target} was stopped.")
 
     def _put(self, rows: bytes) -> None:
         self._files.write(self._descriptor, [rows])

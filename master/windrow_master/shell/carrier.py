@@ -317,7 +317,7 @@ class Carrier:
             # A bug. Unsaid, the step would wait for its output for ever.
             log.exception("an output was not finished: please report this", extra={"fields": {"step": work.step_id}})
             message = f"The output of step {work.step_name!r} was not finished: {error!r}. Please report this."
-            command = commands.FailStep(work.step_id, message)
+            command = commands.FailStep(work.step_id, message, generation=work.generation)
         if command is not None:
             self._submit(command)
 
