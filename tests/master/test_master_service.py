@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from windrow_master.config import MasterConfig
 from windrow_master.core import commands
+from windrow_master.core import effects as fx
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.settings import StepSettings
 from windrow_master.datastores import Datastores
 from windrow_master.output.concatenation import ConcatenationStopped, OutputFull
 from windrow_master.shell.carrier import Carrier
@@ -75,23 +77,51 @@ class FailingFinisher(Finisher):
         raise self._error
 
 
+class CarrierBench:
+    """A carrier, what it submits, and what it ends the process for."""
+
+    def __init__(self, core: Core, folder: Path, finisher: Finisher) -> None:
+        self.submitted: list[Any] = []
+        self.fatal: list[BaseException] = []
+        jobs, sorted_rows = OpenJobs(core, folder, Datastores({}), None), SortedRows(folder, None, embedded=True)
+        self.starter = Starter(jobs, folder, finisher, None, None, sorted_rows)  # type: ignore[arg-type]
+        self.carrier = Carrier(core, jobs, self.starter, finisher, None, Watchers(), sorted_rows)  # type: ignore[arg-type]
+        self.carrier.attach(self.submitted.append, self.fatal.append)  # type: ignore[arg-type]
+
+
 def finished_with(error: Exception, folder: Path) -> tuple[list[Any], list[BaseException]]:
     """What a carrier submits, and what it ends the process for, when an output cannot be made for this reason."""
 
     async def main() -> tuple[list[Any], list[BaseException]]:
-        submitted: list[Any] = []
-        fatal: list[BaseException] = []
         finisher = FailingFinisher(error)
-        core = Core(1, 1)
-        open_jobs, sorted_rows = OpenJobs(core, folder, Datastores({}), None), SortedRows(folder, None, embedded=True)
-        starter = Starter(open_jobs, folder, finisher, None, None, sorted_rows)  # type: ignore[arg-type]
-        carrier = Carrier(core, open_jobs, starter, finisher, None, Watchers(), sorted_rows)  # type: ignore[arg-type]
-        carrier.attach(submitted.append, fatal.append)  # type: ignore[arg-type]
-        await asyncio.wait_for(carrier._finish(work_of(folder), None), DEADLINE_S)
+        bench = CarrierBench(Core(1, 1), folder, finisher)
+        await asyncio.wait_for(bench.carrier._finish(work_of(folder), None), DEADLINE_S)
         finisher.close()
-        return submitted, fatal
+        return bench.submitted, bench.fatal
 
     return asyncio.run(main())
+
+
+def test_what_waited_for_a_commit_is_not_done_for_a_step_that_has_ended_meanwhile(tmp_path: Path) -> None:
+    async def main() -> None:
+        core, finisher = Core(1, 1), FailingFinisher(ZeroDivisionError("nobody wants it"))
+        bench = CarrierBench(core, tmp_path, finisher)
+        settings = (StepSettings("empty", append_row=False), StepSettings("full"))
+        for command in (
+            commands.SubmitJob("job", "request", b"{}", "digest", settings),
+            commands.PlanGroup(StepId(1), None, b'{"done": true}', 0, b"", True, b"{}"),
+            commands.CancelJob("job"),
+        ):
+            core.handle(command, commands.Moment(0.0, 0.0))
+        effects = core.take_effects()
+        owed = [effect for effect in effects if type(effect) in fx.AFTER_COMMIT]
+        assert {fx.PrepareStep, fx.ConcatenateRows} <= {type(effect) for effect in owed}
+        bench.carrier.carry_out([effect for effect in effects if effect not in owed])
+        bench.carrier.carry_out(owed)
+        assert not bench.submitted and not bench.starter._beginning
+        finisher.close()
+
+    asyncio.run(main())
 
 
 def work_of(folder: Path) -> Finish:
