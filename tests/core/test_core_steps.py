@@ -326,3 +326,17 @@ def test_ended_jobs_are_forgotten_after_a_while() -> None:
     assert driver.core.state.jobs
     driver.tick(2)
     assert not driver.core.state.jobs and not driver.core.state.steps and not driver.core.state.job_keys
+
+
+def test_a_job_whose_end_is_not_durable_is_not_forgotten() -> None:
+    driver = CoreDriver()
+    driver.submit()
+    driver.core.handle(commands.CancelJob("job"), driver.now)
+    for commit in (lambda: None, driver.core.take_dirty):
+        commit()  # the second one stays under way
+        driver.now_s += 61
+        driver.core.handle(commands.Tick(), driver.now)
+        assert driver.core.state.steps
+    driver.core.take_dirty()
+    driver.core.handle(commands.Tick(), driver.now)
+    assert not driver.core.state.steps

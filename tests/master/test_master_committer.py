@@ -44,13 +44,13 @@ def bench(tmp_path: Path) -> tuple[FailingStore, Committer, Path]:
     folder = tmp_path / "segments"
     folder.mkdir()
     store = FailingStore(SqliteStore.open(tmp_path / "state", reserve_bytes=4096))
-    return store, Committer(store, SegmentWriter(1, lambda step_id: folder)), folder  # type: ignore[arg-type]
+    return store, Committer(store, SegmentWriter(1, lambda *_: folder)), folder  # type: ignore[arg-type]
 
 
 def group(name: str) -> Dirty:
     return Dirty(
         events=[EventRow(1.0, None, "test", name)],
-        row_blocks=[RowBlock(StepId(1), ROWS, "", len(ROWS), 0)],
+        row_blocks=[RowBlock("job", StepId(1), ROWS, "", len(ROWS), 0)],
     )
 
 

@@ -245,10 +245,11 @@ class CoreState:
     lease_prefix: int
     timing: Timing = field(default_factory=Timing)
     jobs: dict[JobKey, Job] = field(default_factory=dict)
-    """Jobs that have not ended, and those that ended under this incarnation until they are forgotten."""
+    """Jobs that have not ended, and those that ended under this incarnation until that is durable, and they are
+    forgotten."""
     job_keys: dict[str, JobKey] = field(default_factory=dict)
     steps: dict[StepId, Step] = field(default_factory=dict)
-    """Steps of jobs that have not ended."""
+    """Steps of those jobs."""
     nodes: dict[NodeId, Node] = field(default_factory=dict)
     absent: dict[NodeId, Node] = field(default_factory=dict)
     """Nodes that are gone while their names are cordoned, in their last incarnation."""
@@ -266,6 +267,8 @@ class CoreState:
     """When a node was heard of last (monotonic)."""
     dirty: Dirty = field(default_factory=Dirty)
     dirty_jobs: set[JobKey] = field(default_factory=set)
+    taken_jobs: set[JobKey] = field(default_factory=set)
+    """Those of the rows that were taken last: their commit may be under way."""
     dirty_steps: set[StepId] = field(default_factory=set)
     dirty_nodes: set[NodeId] = field(default_factory=set)
     effects: list[Effect] = field(default_factory=list)
@@ -371,7 +374,7 @@ class CoreState:
         lease.stored = True
 
     def take_dirty(self) -> Dirty:
-        """The rows that changed since the last call, as they are now."""
+        """The rows that changed since the last call, as they are now. Those of the last call must be durable."""
         dirty = self.dirty
         dirty.jobs = [self.jobs[key].row() for key in sorted(self.dirty_jobs)]
         dirty.steps = [self.steps[step_id].row() for step_id in sorted(self.dirty_steps) if step_id in self.steps]
@@ -382,7 +385,7 @@ class CoreState:
             else:
                 dirty.nodes_removed.append(node_id)
         self.dirty = Dirty()
-        self.dirty_jobs.clear()
+        self.taken_jobs, self.dirty_jobs = self.dirty_jobs, set()
         self.dirty_steps.clear()
         self.dirty_nodes.clear()
         return dirty
