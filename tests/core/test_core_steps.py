@@ -10,9 +10,10 @@ from sim_view import document_of
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import Refused
-from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.ids import JobKey, NodeId, StepId
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
+from windrow_master.core.steps import MORE_WARNINGS
 
 
 def test_a_job_goes_all_the_way() -> None:
@@ -172,6 +173,26 @@ def test_warnings_are_kept_once() -> None:
         start = end
     assert driver.job().warnings == ["odd", "w1", "w2"]
     driver.assert_reload_equals_live()
+
+
+def test_so_many_warnings_are_kept_and_what_a_step_lacks_is_told_before_them() -> None:
+    driver = CoreDriver()
+    driver.submit(StepSettings("step", ends_workers_first=True))
+    for number in range(3):
+        step = driver.step()
+        end = checkpoint(number + 1, number == 2)
+        warnings = tuple(f"file {number}-{at}" for at in range(90))
+        group = (step.checkpoint, end, number, records(number, [1]), number == 2, b"{}", warnings)
+        driver.do(commands.PlanGroup(StepId(1), *group))
+    assert driver.job().warnings == [
+        *(f"file 0-{at}" for at in range(90)), *(f"file 1-{at}" for at in range(10)), MORE_WARNINGS
+    ]  # fmt: skip
+    driver.join()
+    driver.finish_all()
+    failed = {"shutdown_failures": 1, "shutdown_failure": "no model store"}
+    driver.do(commands.ConfirmStepEnd(NodeId("n1"), driver.node().stream, StepId(1), **failed))
+    first, *others = driver.job().warnings
+    assert "shutdown() failed" in first and others[-1] == MORE_WARNINGS and len(others) == 100
 
 
 @pytest.mark.parametrize("disturbance", ["a restarted master", "a paused master"])

@@ -10,7 +10,7 @@ from windrow_master.core.mini_batches import RANK
 from windrow_master.core.records import OutcomeRow, PlannedRows, RowBlock
 from windrow_master.core.state import CoreState, Job, Step
 from windrow_master.core.states import MiniBatchState, StepState
-from windrow_master.core.steps import settle_step
+from windrow_master.core.steps import settle_step, warn
 
 
 def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
@@ -44,8 +44,7 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
             PlannedRows(step.step_id, command.first_mini_batch, job.generation, command.records, command.ranks)
         )
     for warning in command.warnings:
-        if warning not in job.warnings:
-            job.warnings.append(warning)
+        warn(job, warning)
     state.touch_step(step)
     state.scheduling_wanted = True
     if command.done:

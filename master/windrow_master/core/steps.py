@@ -51,6 +51,9 @@ from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchS
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold
 
 MESSAGE_CHARS_MAX = 4096
+WARNINGS_MAX = 100
+"""Kept of a job: they are written with each of its commits, and sent to all who watch it."""
+MORE_WARNINGS = "… and more warnings, which are not kept."
 ENDED_JOB_KEPT_S = 60.0
 """How long an ended job stays in memory: what agents still say of it is answered as that of an ended job."""
 
@@ -74,9 +77,10 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
         priority=command.priority,
         weight=command.weight,
         continue_on_step_failure=command.continue_on_step_failure,
-        warnings=list(command.warnings),
         create_time=now.wall_s,
     )
+    for warning in command.warnings:
+        warn(job, warning)
     for ordinal, settings in enumerate(command.steps):
         state.step_id_last += 1
         step = Step(StepId(state.step_id_last), job.job_key, ordinal, settings)
@@ -159,10 +163,18 @@ def make_output(state: CoreState, step: Step) -> None:
     state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
 
 
+def warn(job: Job, message: str, *, first: bool = False) -> None:
+    """Keep something to tell, once. `first`: before what came earlier, and where there is no room, instead of it."""
+    if message not in job.warnings:
+        job.warnings.insert(0 if first else len(job.warnings), message)
+        if len(job.warnings) > WARNINGS_MAX:
+            job.warnings[WARNINGS_MAX:] = [MORE_WARNINGS]
+
+
 def warn_of(state: CoreState, step: Step, message: str) -> None:
     """Tell something that changes nothing of how a step ends."""
     job = state.jobs[step.job_key]
-    job.warnings.append(message)
+    warn(job, message, first=True)
     state.touch_job(job)
 
 
