@@ -86,6 +86,8 @@ class Step:
     progress_s: float = 0.0
     """When a mini-batch was planned, an attempt ended or a worker told of its failure, last (monotonic). A node's fault
     is no such end: it costs its mini-batch nothing, so that only the lack of progress ends a lasting one."""
+    sent_to: set[NodeId] = field(default_factory=set)
+    """Nodes that were offered it, or say that they have it, since its workers were ended last."""
     ending_on: set[NodeId] = field(default_factory=set)
     """Nodes that still end its workers before its output is made; those alone that have not said that they are done."""
     shutdown_failures: int = 0

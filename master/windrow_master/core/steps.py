@@ -142,7 +142,9 @@ def conclude_step(state: CoreState, step: Step) -> None:
     that what they do at their end is done, too, when the step is.
     """
     if step.settings.ends_workers_first:
-        step.ending_on = set(state.nodes)
+        # What one has that is known from an earlier master it has not said yet.
+        step.ending_on = {name for name, node in state.nodes.items() if name in step.sent_to or not node.greeted}
+        step.sent_to.clear()
         step.shutdown_failures, step.shutdown_failure = 0, ""
         _leave_nodes(state, step)
     make_output(state, step)
