@@ -48,7 +48,8 @@ def test_all_nodes_are_asked_and_waited_for() -> None:
     confirm(driver, "n1")
     assert not driver.sent(fx.ConcatenateRows)
     confirm(driver, "n2")
-    assert driver.sent(fx.ConcatenateRows) == [fx.ConcatenateRows(STEP, 1)]
+    assert driver.sent(fx.ConcatenateRows) == [fx.ConcatenateRows(STEP, 1)] and not driver.step().message
+    driver.assert_reload_equals_live()
     driver.do(FinishStep(STEP, 1, ""))
     assert driver.job().state is JobState.COMPLETED and not driver.job().warnings
 

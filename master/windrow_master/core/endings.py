@@ -8,9 +8,8 @@ from __future__ import annotations
 from windrow_master.core.commands import ConfirmStepEnd, Moment
 from windrow_master.core.state import CoreState, Node
 from windrow_master.core.statuses import DEPENDENCY_ERROR
-from windrow_master.core.steps import MESSAGE_CHARS_MAX, fail_step, make_output, warn_of
+from windrow_master.core.steps import ENDING, MESSAGE_CHARS_MAX, fail_step, make_output, warn_of
 
-ENDING = "Nodes end their workers: shutdown() is called, and what goes to a store is brought there."
 ENDING_TOLD_AFTER_S = 3.0
 """Most workers have ended before anybody could wonder."""
 

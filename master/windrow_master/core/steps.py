@@ -54,6 +54,8 @@ MESSAGE_CHARS_MAX = 4096
 WARNINGS_MAX = 100
 """Kept of a job: they are written with each of its commits, and sent to all who watch it."""
 MORE_WARNINGS = "… and more warnings, which are not kept."
+ENDING = "Nodes end their workers: shutdown() is called, and what goes to a store is brought there."
+"""What a step says while that lasts (`core/endings.py`)."""
 ENDED_JOB_KEPT_S = 60.0
 """How long an ended job stays in memory: what agents still say of it is answered as that of an ended job."""
 
@@ -154,6 +156,9 @@ def make_output(state: CoreState, step: Step) -> None:
     """Have the output of a step made, once its workers have ended where that is waited for."""
     if step.ending_on:
         return
+    if step.message == ENDING:
+        step.message = ""
+        state.touch_step(step)
     if step.shutdown_failures:
         workers = counted(step.shutdown_failures, "worker")
         warn_of(
