@@ -62,9 +62,13 @@ def test_a_step_that_is_reused_is_done_and_those_after_it_begin() -> None:
     driver.assert_reload_equals_live()
 
 
-def test_no_step_fails_by_the_time_that_its_inputs_take_to_be_compared() -> None:
+@pytest.mark.parametrize("restart", [False, True])
+def test_no_step_fails_by_the_time_that_its_inputs_take_to_be_compared(restart: bool) -> None:
     driver = CoreDriver()
     driver.submit(StepSettings("a", reuse=True, first_task_creation_timeout_s=10.0))
+    if restart:
+        driver.do(commands.StartStep(StepId(1), b'{"out": "/o"}'))
+        driver.restart()
     driver.tick(100.0)
     assert driver.step().state == StepState.RUNNING
     driver.do(commands.StartStep(StepId(1), b'{"out": "/o"}'))

@@ -82,6 +82,8 @@ class Step:
     """The nodes that work on it, where `instance_count` bounds their number."""
     offered_s: float | None = None
     """When a node was offered it first (monotonic); None: not yet."""
+    begun: bool = False
+    """Its paths are resolved, and its planner is started, by this master."""
     started_s: float = 0.0
     progress_s: float = 0.0
     """When a mini-batch was planned, an attempt ended or a worker told of its failure, last (monotonic). A node's fault
@@ -99,8 +101,9 @@ class Step:
 
     @property
     def is_compared(self) -> bool:
-        """Its inputs are being compared with those of earlier jobs: it has not begun."""
-        return self.settings.reuse and self.state == StepState.RUNNING and self.paths == b"{}"
+        """Its inputs are being compared with those of earlier jobs, by a new master once more: it has not begun."""
+        unplanned = self.state == StepState.RUNNING and self.checkpoint is None
+        return self.settings.reuse and unplanned and not self.begun
 
     def row(self) -> StepRow:
         """As stored."""

@@ -113,9 +113,12 @@ def begin_steps(state: CoreState, job: Job, now: Moment) -> None:
 def on_start_step(state: CoreState, command: StartStep, now: Moment) -> None:
     """The paths of a step are resolved."""
     step = state.steps.get(command.step_id)
-    if step is not None and step.state == StepState.RUNNING and step.paths != command.paths:
-        if step.is_compared:
-            step.started_s = step.progress_s = now.monotonic_s
+    if step is None or step.state != StepState.RUNNING:
+        return
+    if step.is_compared:
+        step.started_s = step.progress_s = now.monotonic_s
+    step.begun = True
+    if step.paths != command.paths:
         step.paths = command.paths
         state.touch_step(step)
 
