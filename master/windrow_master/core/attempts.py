@@ -2,7 +2,7 @@
 
 State machine of an attempt (states.AttemptState), keyed by its lease:
 
-    (leased) -> RUNNING    the lease grew older than a heartbeat (written down with the next commit; nobody waits)
+    (leased) -> RUNNING    the lease grew older than two heartbeats (written down with the next commit; nobody waits)
     RUNNING  -> SUCCEEDED  its completion counts
     RUNNING  -> FAILED     it failed, for a cause that is counted
     RUNNING  -> ABANDONED  given back or taken away: charged to nobody

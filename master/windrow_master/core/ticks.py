@@ -61,7 +61,7 @@ def _shift_deadlines(state: CoreState, gap_s: float) -> None:
 
 
 def _store_old_leases(state: CoreState, now: Moment) -> None:
-    """Write down leases older than a heartbeat, so that try counts and blame survive a restart of the master."""
+    """Write down leases older than two heartbeats, so that try counts and blame survive a restart of the master."""
     oldest = now.monotonic_s - 2 * state.timing.heartbeat_s
     while state.unstored:
         lease = state.leases.get(state.unstored[0])

@@ -4,7 +4,7 @@ State machine of a segment:
 
     created -> OPEN     its name (`<incarnation>-<n>.rows`) was free; its folder is synced before a commit names it
     OPEN    -> OPEN     appended, synced, named by commits, again and again
-    OPEN    -> SEALED   full, its step ended, the writer closed, or any write or sync of it failed
+    OPEN    -> SEALED   full, idle while too many are open, the writer closed, or any write or sync of it failed
     staged  -> SEALED   a file of `staging`, whole and synced already: becomes a segment when a block names it
     earlier -> SEALED   a segment of an earlier job's step, linked (else copied) here when a block first names it
 
