@@ -198,19 +198,16 @@ class _Concatenation:
             parquet.abandon()
 
     def _write_ranges(self, put: Callable[[Sequence[CommittedRange], bool], None]) -> None:
-        complete = True
         for page in self._reader.ranges_of(self._wanted.step_id):
             for ranges, large in strides(page):
                 self._unless_stopped()
                 put(ranges, large)
             if len(self._lost) >= LOST_MAX:
-                complete = False
                 break
         if self._lost:
             lost = tuple(self._lost[:LOST_MAX])
             raise RowsLost(
                 lost,
-                complete and len(lost) == len(self._lost),
                 f"The committed rows of {len(lost)} mini-batches (the first is {lost[0].mini_batch}) cannot be read "
                 f"from {self._wanted.segments_folder} or fail their checksum: these run again. Check that disk.",
             )
