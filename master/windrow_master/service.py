@@ -102,9 +102,8 @@ class MasterService:
         watchers = Watchers()
         state = core.state
 
-        def segments_of(step_id: int) -> Path:
-            step = state.steps[step_id]  # type: ignore[index]
-            return step_folder(config.state, state.jobs[step.job_key].job_id, step_id) / "segments"
+        def segments_of(job_id: str, step_id: int) -> Path:
+            return step_folder(config.state, job_id, step_id) / "segments"
 
         segments = SegmentWriter(store.incarnation, segments_of)
         places = config.places

@@ -53,7 +53,8 @@ def test_all_nodes_are_asked_and_waited_for() -> None:
     confirm(driver, "n1")
     assert not driver.sent(fx.ConcatenateRows)
     confirm(driver, "n2")
-    assert driver.sent(fx.ConcatenateRows) == [fx.ConcatenateRows(STEP, 1)]
+    assert driver.sent(fx.ConcatenateRows) == [fx.ConcatenateRows(STEP, 1)] and not driver.step().message
+    driver.assert_reload_equals_live()
     driver.do(FinishStep(STEP, 1, ""))
     assert driver.job().state is JobState.COMPLETED and not driver.job().warnings
 
@@ -75,6 +76,40 @@ def test_a_node_that_is_lost_meanwhile_is_told_of() -> None:
     assert "n1 was lost" in warning and "shutdown()" in warning
     driver.do(FinishStep(STEP, 1, ""))
     assert driver.job().state is JobState.COMPLETED
+
+
+def test_nodes_that_never_had_the_step_are_not_waited_for() -> None:
+    driver = CoreDriver()
+    driver.running([1], ends_workers_first=True, compute="gpu")
+    driver.join("n1", pool="gpu")
+    for name in ("n2", "n3"):
+        driver.register(name, pool="cpu")
+        driver.open(name)
+    driver.finish_all("n1")
+    assert {effect.node_id for effect in driver.sent(fx.EndStep)} == {"n1", "n2", "n3"}
+    driver.tick_alive(10, "n1", "n3")
+    assert driver.known("n2") is None and driver.step().ending_on == {"n1"} and not driver.job().warnings
+    confirm(driver, "n1")
+    assert driver.sent(fx.ConcatenateRows)
+
+
+def test_after_a_restart_nodes_that_say_that_they_have_it_are_waited_for_and_those_that_have_said_nothing() -> None:
+    driver = CoreDriver()
+    driver.running([1], ends_workers_first=True)
+    for name in ("n1", "n2", "n3", "n4"):
+        driver.join(name)
+    driver.restart()
+    driver.open("n1", held=driver.as_held(*driver.leases.values()), steps=(STEP,))
+    driver.open("n2", steps=(STEP,))
+    driver.open("n3")
+    driver.finish_all("n1")
+    assert driver.step().ending_on == {"n1", "n2", "n4"}
+    confirm(driver, "n1")
+    confirm(driver, "n2")
+    driver.tick_alive(20, "n1", "n2", "n3")
+    (warning,) = driver.job().warnings
+    assert "Node n4 has not come back since the master was started anew" in warning
+    assert driver.step().state is StepState.CONCATENATING and not driver.step().ending_on
 
 
 def test_a_node_that_leaves_in_good_order_had_saved_all() -> None:

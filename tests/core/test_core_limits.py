@@ -173,15 +173,21 @@ def test_a_faulty_node_beside_one_that_works_is_set_aside_and_fails_nothing() ->
     assert any("n1: 10 attempts in a row failed here" in event.message for event in driver.tables.events)
 
 
-def test_a_step_whose_faulty_node_has_left_waits_for_another() -> None:
+@pytest.mark.parametrize("going", ["leaves", "is cordoned, beside one of another pool"])
+def test_a_step_whose_faulty_node_has_gone_waits_for_another(going: str) -> None:
     driver = CoreDriver()
-    step = driver.running([1] * 3, progress_update_timeout_s=60)
-    driver.join("n1", 3)
+    step = driver.running([1] * 3, progress_update_timeout_s=60, compute="gpu")
+    driver.join("n1", 3, pool="gpu")
     node_faults(driver, 30)
-    driver.do(commands.CloseWork(NodeId("n1"), driver.node().stream))
-    driver.tick(3600)
+    if going == "leaves":
+        driver.do(commands.CloseWork(NodeId("n1"), driver.node().stream))
+        driver.tick(3600)
+    else:
+        driver.do(commands.CordonNode(NodeId("n1"), True))
+        driver.join("n3", pool="cpu")
+        driver.tick_alive(100, "n1", "n3")
     assert step.state == StepState.RUNNING
-    driver.join("n2", 3)
+    driver.join("n2", 3, pool="gpu")
     driver.tick_alive(30, "n2")
     driver.finish_all("n2")
     assert step.state == StepState.CONCATENATING

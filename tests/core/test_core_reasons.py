@@ -28,6 +28,14 @@ def dividing(driver: CoreDriver) -> None:
     driver.join()
 
 
+def dividing_slowly(driver: CoreDriver) -> None:
+    driver.submit()
+    driver.join()
+    driver.plan(1, [1] * 3, done=False)
+    driver.capacity("n1", 9)
+    driver.finish_all()
+
+
 def no_node_in_pool(driver: CoreDriver) -> None:
     driver.running([1], compute="gpu")
     driver.join("n1", pool="cpu")
@@ -129,6 +137,7 @@ def cancelled(driver: CoreDriver) -> None:
         (quarantined, "NODES_SET_ASIDE", "(1 quarantined): the job waits for one. n1: disk full. `windrow node list`"),
         (compared, "COMPARING_INPUTS", "whether an earlier job has made the same"),
         (dividing, "DIVIDING_INPUT", "--first_task_creation_timeout"),
+        (dividing_slowly, "DIVIDING_INPUT", "3 mini-batches so far, and none is left to run"),
         (told_of_the_step, "NODES_ANSWER", "n1"),
         (starting, "WORKERS_STARTING", "4 mini-batches leased on n1 (4), none waits. No worker is ready"),
         (running, "RUNNING", "The oldest lease is mini-batch 0 on n1"),

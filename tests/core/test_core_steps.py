@@ -10,9 +10,10 @@ from sim_view import document_of
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import Refused
-from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.ids import JobKey, NodeId, StepId
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
+from windrow_master.core.steps import MORE_WARNINGS
 
 
 def test_a_job_goes_all_the_way() -> None:
@@ -61,9 +62,13 @@ def test_a_step_that_is_reused_is_done_and_those_after_it_begin() -> None:
     driver.assert_reload_equals_live()
 
 
-def test_no_step_fails_by_the_time_that_its_inputs_take_to_be_compared() -> None:
+@pytest.mark.parametrize("restart", [False, True])
+def test_no_step_fails_by_the_time_that_its_inputs_take_to_be_compared(restart: bool) -> None:
     driver = CoreDriver()
     driver.submit(StepSettings("a", reuse=True, first_task_creation_timeout_s=10.0))
+    if restart:
+        driver.do(commands.StartStep(StepId(1), b'{"out": "/o"}'))
+        driver.restart()
     driver.tick(100.0)
     assert driver.step().state == StepState.RUNNING
     driver.do(commands.StartStep(StepId(1), b'{"out": "/o"}'))
@@ -172,6 +177,26 @@ def test_warnings_are_kept_once() -> None:
         start = end
     assert driver.job().warnings == ["odd", "w1", "w2"]
     driver.assert_reload_equals_live()
+
+
+def test_so_many_warnings_are_kept_and_what_a_step_lacks_is_told_before_them() -> None:
+    driver = CoreDriver()
+    driver.submit(StepSettings("step", ends_workers_first=True))
+    for number in range(3):
+        step = driver.step()
+        end = checkpoint(number + 1, number == 2)
+        warnings = tuple(f"file {number}-{at}" for at in range(90))
+        group = (step.checkpoint, end, number, records(number, [1]), number == 2, b"{}", warnings)
+        driver.do(commands.PlanGroup(StepId(1), *group))
+    assert driver.job().warnings == [
+        *(f"file 0-{at}" for at in range(90)), *(f"file 1-{at}" for at in range(10)), MORE_WARNINGS
+    ]  # fmt: skip
+    driver.join()
+    driver.finish_all()
+    failed = {"shutdown_failures": 1, "shutdown_failure": "no model store"}
+    driver.do(commands.ConfirmStepEnd(NodeId("n1"), driver.node().stream, StepId(1), **failed))
+    first, *others = driver.job().warnings
+    assert "shutdown() failed" in first and others[-1] == MORE_WARNINGS and len(others) == 100
 
 
 @pytest.mark.parametrize("disturbance", ["a restarted master", "a paused master"])
@@ -311,6 +336,7 @@ def test_finishing_needs_the_present_generation_and_state() -> None:
     driver.join()
     driver.finish_all()
     driver.do(commands.FinishStep(StepId(1), 2))
+    driver.do(commands.FailStep(StepId(1), "What an earlier generation began.", generation=2))
     assert driver.step().state == StepState.CONCATENATING
     driver.finish_step()
     driver.finish_step()
@@ -325,3 +351,17 @@ def test_ended_jobs_are_forgotten_after_a_while() -> None:
     assert driver.core.state.jobs
     driver.tick(2)
     assert not driver.core.state.jobs and not driver.core.state.steps and not driver.core.state.job_keys
+
+
+def test_a_job_whose_end_is_not_durable_is_not_forgotten() -> None:
+    driver = CoreDriver()
+    driver.submit()
+    driver.core.handle(commands.CancelJob("job"), driver.now)
+    for commit in (lambda: None, driver.core.take_dirty):
+        commit()  # the second one stays under way
+        driver.now_s += 61
+        driver.core.handle(commands.Tick(), driver.now)
+        assert driver.core.state.steps
+    driver.core.take_dirty()
+    driver.core.handle(commands.Tick(), driver.now)
+    assert not driver.core.state.steps

@@ -94,7 +94,7 @@ class MasterBench:
         self.store = SqliteStore.open(self.state, reserve_bytes=0)
         self.core = Core(self.store.incarnation, self.store.lease_prefix, held=held)
         self.fatal: list[BaseException] = []
-        self.committer = HeldCommitter(self.store, SegmentWriter(self.store.incarnation, lambda step_id: folder))
+        self.committer = HeldCommitter(self.store, SegmentWriter(self.store.incarnation, lambda *_: folder))
         self.watchers = Watchers()
         self.writer = Writer(self.core, self.committer, self._carry_out, on_fatal=self.fatal.append)
         self.artifacts = ArtifactFolder(self.state / "artifacts")
@@ -104,12 +104,13 @@ class MasterBench:
         jobs = Jobs(self.store.reader())
         submissions = Submissions(jobs, self.artifacts, self.state / "outputs", Datastores({}))
         sorted_rows = SortedRows(self.state, None, embedded=True)
+        self.retries = Retries(jobs, self.store, self.writer, submissions, sorted_rows)
         job_service_pb2_grpc.add_JobServiceServicer_to_server(
             JobService(
                 self.writer,
                 jobs,
                 submissions,
-                Retries(jobs, self.store, self.writer, submissions, sorted_rows),
+                self.retries,
                 self.watchers,
                 agents,
                 self.state,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from windrow_master.core.commands import Tick
+from windrow_master.core.core import Core
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import Dirty, EventRow, RowBlock
 from windrow_master.output.segments import SegmentWriter
 from windrow_master.shell.committer import CommitPostponed, Committer
+from windrow_master.shell.writer import Writer
 from windrow_master.store.errors import StoreBroken, StoreFull
 from windrow_master.store.rows import RowRange, SegmentRow
 from windrow_master.store.sqlite import SqliteStore
@@ -38,13 +44,13 @@ def bench(tmp_path: Path) -> tuple[FailingStore, Committer, Path]:
     folder = tmp_path / "segments"
     folder.mkdir()
     store = FailingStore(SqliteStore.open(tmp_path / "state", reserve_bytes=4096))
-    return store, Committer(store, SegmentWriter(1, lambda step_id: folder)), folder  # type: ignore[arg-type]
+    return store, Committer(store, SegmentWriter(1, lambda *_: folder)), folder  # type: ignore[arg-type]
 
 
 def group(name: str) -> Dirty:
     return Dirty(
         events=[EventRow(1.0, None, "test", name)],
-        row_blocks=[RowBlock(StepId(1), ROWS, "", len(ROWS), 0)],
+        row_blocks=[RowBlock("job", StepId(1), ROWS, "", len(ROWS), 0)],
     )
 
 
@@ -75,6 +81,27 @@ def test_the_reserve_ends_what_is_in_hand_and_new_work_waits_until_it_is_back(
     # There is room again on this disk, so the reserve came back within the same commit.
     assert store.reserve.held and committer.short_of_space == ""
     assert len(store.seen) == 2
+
+
+def test_a_master_that_has_nothing_to_commit_takes_new_work_when_there_is_room_again(
+    bench: tuple[FailingStore, Committer, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, committer, _ = bench
+    statvfs = os.statvfs
+    monkeypatch.setattr("os.statvfs", lambda path: SimpleNamespace(f_bavail=0, f_frsize=4096))
+    store.failures = [StoreFull("The disk is full.")]
+    committer.commit(group("in hand"))
+    assert "The disk is full" in committer.short_of_space
+
+    async def ticked() -> str:
+        writer = Writer(Core(1, 1), committer, lambda effects: None, on_fatal=lambda error: None)
+        await writer.submit(Tick())
+        await writer.close()
+        return writer.refusal
+
+    assert asyncio.run(ticked())
+    monkeypatch.setattr("os.statvfs", statvfs)
+    assert asyncio.run(ticked()) == "" and store.reserve.held
 
 
 def test_any_other_error_goes_up_unchanged(bench: tuple[FailingStore, Committer, Path]) -> None:

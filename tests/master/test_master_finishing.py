@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
+from obstore.store import MemoryStore
 from windrow_master.core.commands import FinishStep
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.shell.finishing import Finish, Finisher, failed_items_path
 from windrow_master.step_paths import StepPaths
-from windrow_master.store.rows import OutputRow
+from windrow_master.store.rows import AssetRow, OutputRow
 from windrow_master.store.sqlite import SqliteStore
 
 LIST = "item,cause\n"
@@ -61,6 +65,49 @@ def test_a_step_without_failures_takes_away_what_was_listed_of_its_output(
     assert command == FinishStep(StepId(1), 1, "")
     assert listed.exists() == left and not logged.exists()
     assert {path.name for path in output.iterdir()} == {"rows.txt", *(["failed_items.csv"] if left else [])}
+    finisher.close()
+    store.close()
+
+
+class SlowObjects(MemoryStore):
+    """A store to which the step is abandoned while it takes an object, or when it has taken it."""
+
+    abandon: Callable[[], None]
+    half_way: bool
+
+    def put(self, path: str, file: IO[bytes], **options: Any) -> Any:  # type: ignore[override]
+        if self.half_way:
+            self.abandon()
+        put = super().put(path, file, **options)
+        self.abandon()
+        return put
+
+
+@pytest.mark.parametrize("half_way", [True, False])
+def test_the_output_of_a_step_that_is_abandoned_meanwhile_is_neither_uploaded_nor_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half_way: bool
+) -> None:
+    work = finish_of(tmp_path, {"rows": "s3://bucket/rows.csv"}, "s3://bucket/rows.csv")
+    asset = AssetRow(1, "rows", "", "uri_file", "s3://bucket/rows.csv", True, "", b"{}", 0.0)
+    staged = tmp_path / "step/segments/staged-1-0.rows"
+    staged.parent.mkdir(parents=True)
+    staged.touch()
+    registered: list[AssetRow] = []
+
+    def register(row: AssetRow) -> str:
+        registered.append(row)
+        return ""
+
+    store = SqliteStore.open(tmp_path / "state", 1 << 20)
+    finisher = Finisher(store.reader(), store.record_output, store.incarnation, register)
+    objects = SlowObjects()
+    objects.abandon, objects.half_way = lambda: finisher.abandon(StepId(1)), half_way
+    monkeypatch.setattr("windrow_master.output.remote.open_store", lambda root: objects)
+    command = asyncio.run(finisher.finish(replace(work, assets=(asset,)), lambda postponed: None))
+    assert command is None and not registered
+    assert staged.exists(), "it may be of the generation that comes next"
+    assert [found["path"] for found in objects.list().collect()] == ([] if half_way else ["rows.csv"])
+    assert not list((tmp_path / "step/assembled").iterdir())
     finisher.close()
     store.close()
 

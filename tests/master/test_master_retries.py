@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from master_bench import CODE_DIGEST, MasterBench, drive
+from master_bench import CODE_DIGEST, DEADLINE_S, MasterBench, drive
 from windrow.rpc.errors import read_failure
 from windrow.rpc.v1 import job_pb2
 from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow.spec import EffectiveJob
 from windrow_master.core import commands
-from windrow_master.core.ids import StepId
+from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.records import Snapshot
+from windrow_master.store.reopening import ReopenedJob
+from windrow_master.store.sqlite import SqliteStore
 
 
 async def refusal(call: Any) -> grpc.aio.AioRpcError:
@@ -71,6 +75,39 @@ def test_calls_at_the_same_time_open_it_once(tmp_path: Path) -> None:
         reasons = {read_failure(answer).reason for answer in answers if isinstance(answer, grpc.aio.AioRpcError)}
         assert reasons <= {"JOB_NOT_ENDED"}
         assert bench.core.state.jobs[bench.core.state.job_keys[job_id]].generation == 2
+
+    drive(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("meanwhile", ["the caller hangs up", "the disk is full"])
+def test_a_job_that_is_open_again_in_the_store_is_at_work_whatever_happens_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    reopen = SqliteStore.reopen
+
+    def slow(store: SqliteStore, job: ReopenedJob) -> Snapshot:
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        return reopen(store, job)
+
+    monkeypatch.setattr(SqliteStore, "reopen", slow)
+
+    async def scenario(bench: MasterBench) -> None:
+        job_id = await failed(bench)
+        with bench.watchers.watch(JobKey(1)) as watch:
+            retry = asyncio.create_task(bench.retries.retry(job_id, 1, b""))
+            await asyncio.to_thread(begun.wait, DEADLINE_S)
+            watch.changed.clear()
+            if meanwhile == "the disk is full":
+                bench.committer.short_of_space = "The disk is full."
+            else:
+                retry.cancel()
+            go_on.set()
+            (answer,) = await asyncio.gather(retry, return_exceptions=True)
+            assert answer == JobKey(1) or retry.cancelled()
+            await watch.changed.wait()
+        assert bench.core.state.jobs[JobKey(1)].generation == 2
 
     drive(tmp_path, scenario)
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from windrow_master.config import MasterConfig
 from windrow_master.core import commands
+from windrow_master.core import effects as fx
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.settings import StepSettings
 from windrow_master.datastores import Datastores
 from windrow_master.output.concatenation import ConcatenationStopped, OutputFull
 from windrow_master.shell.carrier import Carrier
@@ -73,23 +77,51 @@ class FailingFinisher(Finisher):
         raise self._error
 
 
+class CarrierBench:
+    """A carrier, what it submits, and what it ends the process for."""
+
+    def __init__(self, core: Core, folder: Path, finisher: Finisher) -> None:
+        self.submitted: list[Any] = []
+        self.fatal: list[BaseException] = []
+        jobs, sorted_rows = OpenJobs(core, folder, Datastores({}), None), SortedRows(folder, None, embedded=True)
+        self.starter = Starter(jobs, folder, finisher, None, None, sorted_rows)  # type: ignore[arg-type]
+        self.carrier = Carrier(core, jobs, self.starter, finisher, None, Watchers(), sorted_rows)  # type: ignore[arg-type]
+        self.carrier.attach(self.submitted.append, self.fatal.append)  # type: ignore[arg-type]
+
+
 def finished_with(error: Exception, folder: Path) -> tuple[list[Any], list[BaseException]]:
     """What a carrier submits, and what it ends the process for, when an output cannot be made for this reason."""
 
     async def main() -> tuple[list[Any], list[BaseException]]:
-        submitted: list[Any] = []
-        fatal: list[BaseException] = []
         finisher = FailingFinisher(error)
-        core = Core(1, 1)
-        open_jobs, sorted_rows = OpenJobs(core, folder, Datastores({}), None), SortedRows(folder, None, embedded=True)
-        starter = Starter(open_jobs, folder, finisher, None, None, sorted_rows)  # type: ignore[arg-type]
-        carrier = Carrier(core, open_jobs, starter, finisher, None, Watchers(), sorted_rows)  # type: ignore[arg-type]
-        carrier.attach(submitted.append, fatal.append)  # type: ignore[arg-type]
-        await asyncio.wait_for(carrier._finish(work_of(folder), None), DEADLINE_S)
+        bench = CarrierBench(Core(1, 1), folder, finisher)
+        await asyncio.wait_for(bench.carrier._finish(work_of(folder), None), DEADLINE_S)
         finisher.close()
-        return submitted, fatal
+        return bench.submitted, bench.fatal
 
     return asyncio.run(main())
+
+
+def test_what_waited_for_a_commit_is_not_done_for_a_step_that_has_ended_meanwhile(tmp_path: Path) -> None:
+    async def main() -> None:
+        core, finisher = Core(1, 1), FailingFinisher(ZeroDivisionError("nobody wants it"))
+        bench = CarrierBench(core, tmp_path, finisher)
+        settings = (StepSettings("empty", append_row=False), StepSettings("full"))
+        for command in (
+            commands.SubmitJob("job", "request", b"{}", "digest", settings),
+            commands.PlanGroup(StepId(1), None, b'{"done": true}', 0, b"", True, b"{}"),
+            commands.CancelJob("job"),
+        ):
+            core.handle(command, commands.Moment(0.0, 0.0))
+        effects = core.take_effects()
+        owed = [effect for effect in effects if type(effect) in fx.AFTER_COMMIT]
+        assert {fx.PrepareStep, fx.ConcatenateRows} <= {type(effect) for effect in owed}
+        bench.carrier.carry_out([effect for effect in effects if effect not in owed])
+        bench.carrier.carry_out(owed)
+        assert not bench.submitted and not bench.starter._beginning
+        finisher.close()
+
+    asyncio.run(main())
 
 
 def work_of(folder: Path) -> Finish:
@@ -152,6 +184,59 @@ def test_an_output_whose_master_ends_is_stopped(tmp_path: Path) -> None:
         await asyncio.gather(finish, return_exceptions=True)
         finisher.close()
         assert finisher.stopped
+
+    asyncio.run(main())
+
+
+class DeafFinisher(Finisher):
+    """Its outputs are done when they are let, one by one, whoever stops them."""
+
+    def __init__(self) -> None:
+        super().__init__(None, lambda row: None, 1)  # type: ignore[arg-type]
+        self.begun: queue.Queue[int] = queue.Queue()
+        self.let = threading.Semaphore(0)
+
+    def _finish_once(self, work: Finish, stop: threading.Event) -> Any:
+        self.begun.put(work.generation)
+        assert self.let.acquire(timeout=DEADLINE_S)
+        return commands.FinishStep(work.step_id, work.generation)
+
+
+def test_outputs_of_one_step_are_made_one_after_the_other(tmp_path: Path) -> None:
+    """A job that is cancelled while its output is made, and retried at once."""
+
+    async def main() -> None:
+        finisher, loop = DeafFinisher(), asyncio.get_running_loop()
+        works = [replace(work_of(tmp_path), generation=generation) for generation in (1, 2, 3)]
+        makings = []
+        for work in works:
+            makings.append(asyncio.ensure_future(finisher.finish(work, lambda told: None)))
+            if work.generation == 1:
+                assert await loop.run_in_executor(None, finisher.begun.get, True, DEADLINE_S) == 1
+            await asyncio.sleep(0)
+            if work.generation < 3:
+                finisher.abandon(StepId(1))
+        assert finisher.begun.empty()
+        finisher.let.release(2)
+        ended = await asyncio.wait_for(asyncio.gather(*makings), DEADLINE_S)
+        assert ended == [commands.FinishStep(StepId(1), 1), None, commands.FinishStep(StepId(1), 3)]
+        assert finisher.begun.get() == 3 and finisher.begun.empty()
+        finisher.close()
+
+    asyncio.run(main())
+
+
+def test_outputs_of_one_step_whose_master_ends_are_given_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        finisher, loop = DeafFinisher(), asyncio.get_running_loop()
+        makings = [asyncio.ensure_future(finisher.finish(work_of(tmp_path), lambda told: None)) for _ in range(2)]
+        await loop.run_in_executor(None, finisher.begun.get, True, DEADLINE_S)
+        for making in reversed(makings):
+            making.cancel()
+        ended = await asyncio.gather(*makings, return_exceptions=True)
+        assert [type(end) for end in ended] == [asyncio.CancelledError] * 2
+        finisher.let.release()
+        finisher.close()
 
     asyncio.run(main())
 

@@ -32,7 +32,7 @@ class CommittedStep:
         self.store = SqliteStore.open(folder / "state", RESERVE_BYTES)
         self.segments = SegmentWriter(
             self.store.incarnation,
-            lambda step_id: self.segments_folder,
+            lambda *_: self.segments_folder,
             files=self.files,
             segment_bytes_max=segment_bytes_max,
         )
@@ -51,7 +51,7 @@ class CommittedStep:
             self.lease_count += 1
             lease_id = LeaseId(self.store.lease_prefix << 32 | self.lease_count)
             name = (staged or {}).get(mini_batch, "")
-            dirty.row_blocks.append(RowBlock(STEP, b"" if name else rows, name, len(rows), zlib.crc32(rows)))
+            dirty.row_blocks.append(RowBlock("job", STEP, b"" if name else rows, name, len(rows), zlib.crc32(rows)))
             dirty.outcomes.append(
                 OutcomeRow(
                     STEP, mini_batch, MiniBatchState.SUCCEEDED, 1, 1, 1, lease_id, number, rows.count(b"\n"), 0.0

@@ -24,11 +24,11 @@ LEASE = LeaseId(77)
 
 
 def block(rows: bytes, step_id: int = 1) -> RowBlock:
-    return RowBlock(StepId(step_id), rows, "", len(rows), zlib.crc32(rows))
+    return RowBlock("job", StepId(step_id), rows, "", len(rows), zlib.crc32(rows))
 
 
 def staged(name: str, rows: bytes) -> RowBlock:
-    return RowBlock(STEP, b"", name, len(rows), zlib.crc32(rows))
+    return RowBlock("job", STEP, b"", name, len(rows), zlib.crc32(rows))
 
 
 def read(folder: Path, segments: Sequence[SegmentRow], place: RowRange) -> bytes:
@@ -40,7 +40,7 @@ def read(folder: Path, segments: Sequence[SegmentRow], place: RowRange) -> bytes
 
 
 def writer(folder: Path, **options: object) -> SegmentWriter:
-    return SegmentWriter(3, lambda step_id: folder, **options)  # type: ignore[arg-type]
+    return SegmentWriter(3, lambda *_: folder, **options)  # type: ignore[arg-type]
 
 
 def test_rows_are_where_they_are_said_to_be(tmp_path: Path) -> None:
@@ -65,7 +65,8 @@ def test_rows_of_an_earlier_jobs_segment_are_named_here_and_outlive_it(tmp_path:
     (folder / "3-1.rows").touch()  # as a backup that was brought back may have left it
     made, segments = writer(folder), []
     over = [
-        RowBlock(STEP, b"", "", 6, zlib.crc32(text), str(source), at) for text, at in ((b"first ", 0), (b"second", 6))
+        RowBlock("job", STEP, b"", "", 6, zlib.crc32(text), str(source), at)
+        for text, at in ((b"first ", 0), (b"second", 6))
     ]
     for group in ([over[0], block(b"own")], [over[1]], over):
         places = made.append(group)
@@ -86,17 +87,17 @@ def test_a_segment_that_cannot_be_linked_is_copied(tmp_path: Path, monkeypatch: 
     source = tmp_path / "before.rows"
     source.write_bytes(b"rows")
     made = writer(tmp_path)
-    (place,) = made.append([RowBlock(STEP, b"", "", 4, zlib.crc32(b"rows"), str(source))])
+    (place,) = made.append([RowBlock("job", STEP, b"", "", 4, zlib.crc32(b"rows"), str(source))])
     assert read(tmp_path, made.sync(), place) == b"rows"
     source.unlink()
     with pytest.raises(SegmentError, match=r"gone\.rows"):
-        made.append([RowBlock(STEP, b"", "", 4, 0, str(tmp_path / "gone.rows"))])
+        made.append([RowBlock("job", STEP, b"", "", 4, 0, str(tmp_path / "gone.rows"))])
 
 
 def test_each_step_has_a_segment_of_its_own(tmp_path: Path) -> None:
     for name in ("1", "2"):
         (tmp_path / name).mkdir()
-    made = SegmentWriter(1, lambda step_id: tmp_path / str(step_id))
+    made = SegmentWriter(1, lambda job_id, step_id: tmp_path / str(step_id))
     places = made.append([block(b"a"), block(b"b", 2), block(b"c"), block(b"d", 2)])
     segments = {row.segment_id: row for row in made.sync()}
     assert [segments[place.segment_id].step_id for place in places] == [1, 2, 1, 2]

@@ -120,6 +120,6 @@ def completed(
         lease_id = lease(store, mini_batch + 1)
         dirty.outcomes.append(outcome_row(mini_batch, lease_id, rows=number))
         dirty.attempts.append(attempt_row(mini_batch, lease_id))
-        dirty.row_blocks.append(RowBlock(StepId(1), b"", "", rows_length, mini_batch))
+        dirty.row_blocks.append(RowBlock("job", StepId(1), b"", "", rows_length, mini_batch))
         ranges.append(RowRange(store.incarnation << 32 | 1, mini_batch * rows_length, rows_length, mini_batch))
     return dirty, ranges

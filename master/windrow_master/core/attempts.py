@@ -2,7 +2,7 @@
 
 State machine of an attempt (states.AttemptState), keyed by its lease:
 
-    (leased) -> RUNNING    the lease grew older than a heartbeat (written down with the next commit; nobody waits)
+    (leased) -> RUNNING    the lease grew older than two heartbeats (written down with the next commit; nobody waits)
     RUNNING  -> SUCCEEDED  its completion counts
     RUNNING  -> FAILED     it failed, for a cause that is counted
     RUNNING  -> ABANDONED  given back or taken away: charged to nobody
@@ -169,7 +169,8 @@ def _complete_attempt(
     if rows_length and step.settings.append_row:
         blocks, row_count = state.dirty.row_blocks, result.row_count
         block = len(blocks)
-        blocks.append(RowBlock(step.step_id, rows, staged_segment, rows_length, result.rows_crc32))
+        job_id = state.jobs[step.job_key].job_id
+        blocks.append(RowBlock(job_id, step.step_id, rows, staged_segment, rows_length, result.rows_crc32))
         counters.rows += row_count
         counters.output_bytes += rows_length
     table.states[mini_batch] = outcome

@@ -301,6 +301,8 @@ class FailStep(NamedTuple):
     message: str
     category: str = SYSTEM_ERROR
     """One of core.statuses."""
+    generation: int | None = None
+    """Of what failed, where that may outlive it; None: it is the present one's."""
 
 
 class StartStep(NamedTuple):

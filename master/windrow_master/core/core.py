@@ -91,5 +91,5 @@ class Core:
         return effects
 
     def take_dirty(self) -> Dirty:
-        """The rows changed since the last call, as they are now."""
+        """The rows changed since the last call, as they are now. Those of the last call must be durable."""
         return self.state.take_dirty()

@@ -107,4 +107,4 @@ Effect = (
 )
 
 AFTER_COMMIT = frozenset((EndStep, SendDrain, PrepareStep, ConcatenateRows, ReportFailures, NotifyJob))
-"""Effects that wait until the dirty rows of their group are durable."""
+"""Effects that wait until the dirty rows of their group are durable. What they are about may have ended meanwhile."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 from windrow_master.core.commands import ConfirmStepEnd, Moment
 from windrow_master.core.state import CoreState, Node
 from windrow_master.core.statuses import DEPENDENCY_ERROR
-from windrow_master.core.steps import MESSAGE_CHARS_MAX, fail_step, make_output, warn_of
+from windrow_master.core.steps import ENDING, MESSAGE_CHARS_MAX, fail_step, make_output, warn_of
 
-ENDING = "Nodes end their workers: shutdown() is called, and what goes to a store is brought there."
 ENDING_TOLD_AFTER_S = 3.0
 """Most workers have ended before anybody could wonder."""
 
@@ -45,13 +44,19 @@ def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) 
 def forget_node_of_endings(state: CoreState, node: Node, now: Moment, *, left: bool) -> None:
     """A node will not say any more that it has ended its workers. `left`: it went in good order, and had."""
     for step in state.steps.values():
+        step.sent_to.discard(node.node_id)
         if node.node_id not in step.ending_on:
             continue
         step.ending_on.discard(node.node_id)
         if not left:
+            name = repr(step.settings.name)
+            what = (
+                f"was lost while it ended its workers of step {name}"
+                if node.greeted
+                else f"has not come back since the master was started anew, and may have had workers of step {name}"
+            )
             message = (
-                f"Node {node.node_id} was lost while it ended its workers of step {step.settings.name!r}: what their "
-                "shutdown() was to do may be missing. What run() did is there."
+                f"Node {node.node_id} {what}: what their shutdown() was to do may be missing. What run() did is there."
             )
             warn_of(state, step, message)
             state.add_event(now, step.job_key, "shutdown_lost", message)

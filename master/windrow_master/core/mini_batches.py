@@ -3,10 +3,10 @@
 State machine of a mini-batch (states.MiniBatchState):
 
     QUEUED    -> LEASED     scheduling.pick
-    LEASED    -> SUCCEEDED  attempts.complete: `run()` returned
+    LEASED    -> SUCCEEDED  attempts.on_complete_attempts: `run()` returned
     LEASED    -> QUEUED     released, node lost, or failed with tries left
-    LEASED    -> FAILED     failed, no tries left
-    SUCCEEDED -> QUEUED     its committed rows could not be read again (rows_lost)
+    LEASED    -> FAILED     failed, no tries left; or `run()` returned too few results, where that fails it
+    SUCCEEDED, FAILED -> QUEUED  lost_rows.on_requeue_lost_rows: its committed rows could not be read again
     planned   -> SUCCEEDED  plans.on_plan_group: the outcome of an earlier job's mini-batch is taken over
     QUEUED, LEASED -> CANCELLED  the step failed or was cancelled
 

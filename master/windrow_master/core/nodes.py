@@ -165,6 +165,8 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
         step = state.steps.get(step_id)
         if step is None or step.state in ENDED_STEPS:
             state.effects.append(fx.EndStep(node.node_id, node.stream, step_id))
+        else:
+            step.sent_to.add(node.node_id)
     for step in state.steps.values():
         if node.node_id in step.ending_on:
             # Whatever was said on an earlier stream may have been lost.

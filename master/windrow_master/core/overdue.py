@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import counted
+from windrow_master.core.pools import is_in_pool
 from windrow_master.core.state import CoreState, Step
 from windrow_master.core.states import JobState, NodeState, StepState
 from windrow_master.core.statuses import DEPENDENCY_ERROR, SYSTEM_ERROR
@@ -15,14 +16,16 @@ SERVING_STATES = frozenset((NodeState.READY, NodeState.QUARANTINED))
 
 def end_overdue_steps(state: CoreState, now: Moment) -> None:
     """Fail what has no first mini-batch, or has made no progress, for longer than its settings allow."""
-    served = any(node.stream and node.state in SERVING_STATES and not node.cordoned for node in state.nodes.values())
+    serving = [
+        node for node in state.nodes.values() if node.stream and node.state in SERVING_STATES and not node.cordoned
+    ]
     for step in list(state.steps.values()):
         if step.state != StepState.RUNNING or state.jobs[step.job_key].state == JobState.PAUSED:
             continue
         if step.is_compared:
             continue  # reading what there is takes as long as it takes: no step fails by what might have spared it
         settings = step.settings
-        if not served:
+        if step.fault_message and not any(is_in_pool(node, step) for node in serving):
             step.fault_message = ""  # it waits for a node now, whatever it waited for before
         if not len(step.mini_batches) and not step.planned:
             if now.monotonic_s - step.started_s > settings.first_task_creation_timeout_s:

@@ -8,9 +8,9 @@ from windrow_master.core.commands import Moment, PlanGroup, TakenOver
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.mini_batches import RANK
 from windrow_master.core.records import OutcomeRow, PlannedRows, RowBlock
-from windrow_master.core.state import CoreState, Step
+from windrow_master.core.state import CoreState, Job, Step
 from windrow_master.core.states import MiniBatchState, StepState
-from windrow_master.core.steps import settle_step
+from windrow_master.core.steps import settle_step, warn
 
 
 def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
@@ -32,7 +32,7 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
     if command.header is not None and step.header is None:
         step.header = command.header
     for taken in command.taken:
-        _take_over(state, step, taken, job.generation)
+        _take_over(state, job, step, taken)
     _queue(step, command)
     step.progress_s = now.monotonic_s
     if count and not command.first_mini_batch:
@@ -44,8 +44,7 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
             PlannedRows(step.step_id, command.first_mini_batch, job.generation, command.records, command.ranks)
         )
     for warning in command.warnings:
-        if warning not in job.warnings:
-            job.warnings.append(warning)
+        warn(job, warning)
     state.touch_step(step)
     state.scheduling_wanted = True
     if command.done:
@@ -53,7 +52,7 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
     return True
 
 
-def _take_over(state: CoreState, step: Step, taken: TakenOver, generation: int) -> None:
+def _take_over(state: CoreState, job: Job, step: Step, taken: TakenOver) -> None:
     """A mini-batch that was just planned has the outcome that it had in an earlier job."""
     counters, table = step.counters, step.mini_batches
     table.states[taken.mini_batch] = MiniBatchState.SUCCEEDED
@@ -69,12 +68,12 @@ def _take_over(state: CoreState, step: Step, taken: TakenOver, generation: int) 
     if taken.source:
         block = len(state.dirty.row_blocks)
         state.dirty.row_blocks.append(
-            RowBlock(step.step_id, b"", "", taken.length, taken.crc32, taken.source, taken.offset)
+            RowBlock(job.job_id, step.step_id, b"", "", taken.length, taken.crc32, taken.source, taken.offset)
         )
     state.dirty.outcomes.append(
         OutcomeRow(
-            step.step_id, taken.mini_batch, MiniBatchState.SUCCEEDED, generation, taken.item_count, taken.item_count,
-            LeaseId(0), block, taken.row_count, 0.0,
+            step.step_id, taken.mini_batch, MiniBatchState.SUCCEEDED, job.generation, taken.item_count,
+            taken.item_count, LeaseId(0), block, taken.row_count, 0.0,
         )
     )  # fmt: skip
 

@@ -60,7 +60,7 @@ def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> tuple[str, s
         )
     if nowhere := _nowhere(state, step):
         return nowhere
-    if not len(step.mini_batches) and not step.planned:
+    if not step.counters.queued and not step.planned:
         return _dividing(step, now)
     return _unleased(state, step, now)
 
@@ -90,6 +90,11 @@ def _finishing(step: Step) -> tuple[str, str]:
 
 
 def _dividing(step: Step, now: Moment) -> tuple[str, str]:
+    if step.counters.planned:
+        return "DIVIDING_INPUT", (
+            f"The input is still being listed and divided: {counted(step.counters.planned, 'mini-batch')} so far, and "
+            "none is left to run. Those that follow run as they come."
+        )
     limit_s = step.settings.first_task_creation_timeout_s
     return "DIVIDING_INPUT", (
         f"The input is being listed and divided, for {now.monotonic_s - step.started_s:.0f} s; there is no mini-batch "

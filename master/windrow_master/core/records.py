@@ -168,6 +168,7 @@ class EventRow(NamedTuple):
 class RowBlock(NamedTuple):
     """Serialised rows of one accepted completion: either inline bytes, or a segment staged by UploadRows."""
 
+    job_id: str
     step_id: StepId
     rows: bytes
     staged_segment: str

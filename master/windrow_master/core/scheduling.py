@@ -29,6 +29,7 @@ def pick(state: CoreState, now: Moment) -> None:
         for node in nodes:
             if step.step_id not in node.offered:
                 node.offered.add(step.step_id)
+                step.sent_to.add(node.node_id)
                 if step.offered_s is None:
                     step.offered_s = now.monotonic_s
                 state.effects.append(fx.SendStep(node.node_id, node.stream, step.step_id))

@@ -82,10 +82,14 @@ class Step:
     """The nodes that work on it, where `instance_count` bounds their number."""
     offered_s: float | None = None
     """When a node was offered it first (monotonic); None: not yet."""
+    begun: bool = False
+    """Its paths are resolved, and its planner is started, by this master."""
     started_s: float = 0.0
     progress_s: float = 0.0
     """When a mini-batch was planned, an attempt ended or a worker told of its failure, last (monotonic). A node's fault
     is no such end: it costs its mini-batch nothing, so that only the lack of progress ends a lasting one."""
+    sent_to: set[NodeId] = field(default_factory=set)
+    """Nodes that were offered it, or say that they have it, since its workers were ended last."""
     ending_on: set[NodeId] = field(default_factory=set)
     """Nodes that still end its workers before its output is made; those alone that have not said that they are done."""
     shutdown_failures: int = 0
@@ -97,8 +101,9 @@ class Step:
 
     @property
     def is_compared(self) -> bool:
-        """Its inputs are being compared with those of earlier jobs: it has not begun."""
-        return self.settings.reuse and self.state == StepState.RUNNING and self.paths == b"{}"
+        """Its inputs are being compared with those of earlier jobs, by a new master once more: it has not begun."""
+        unplanned = self.state == StepState.RUNNING and self.checkpoint is None
+        return self.settings.reuse and unplanned and not self.begun
 
     def row(self) -> StepRow:
         """As stored."""
@@ -245,10 +250,11 @@ class CoreState:
     lease_prefix: int
     timing: Timing = field(default_factory=Timing)
     jobs: dict[JobKey, Job] = field(default_factory=dict)
-    """Jobs that have not ended, and those that ended under this incarnation until they are forgotten."""
+    """Jobs that have not ended, and those that ended under this incarnation until that is durable, and they are
+    forgotten."""
     job_keys: dict[str, JobKey] = field(default_factory=dict)
     steps: dict[StepId, Step] = field(default_factory=dict)
-    """Steps of jobs that have not ended."""
+    """Steps of those jobs."""
     nodes: dict[NodeId, Node] = field(default_factory=dict)
     absent: dict[NodeId, Node] = field(default_factory=dict)
     """Nodes that are gone while their names are cordoned, in their last incarnation."""
@@ -266,6 +272,8 @@ class CoreState:
     """When a node was heard of last (monotonic)."""
     dirty: Dirty = field(default_factory=Dirty)
     dirty_jobs: set[JobKey] = field(default_factory=set)
+    taken_jobs: set[JobKey] = field(default_factory=set)
+    """Those of the rows that were taken last: their commit may be under way."""
     dirty_steps: set[StepId] = field(default_factory=set)
     dirty_nodes: set[NodeId] = field(default_factory=set)
     effects: list[Effect] = field(default_factory=list)
@@ -371,7 +379,7 @@ class CoreState:
         lease.stored = True
 
     def take_dirty(self) -> Dirty:
-        """The rows that changed since the last call, as they are now."""
+        """The rows that changed since the last call, as they are now. Those of the last call must be durable."""
         dirty = self.dirty
         dirty.jobs = [self.jobs[key].row() for key in sorted(self.dirty_jobs)]
         dirty.steps = [self.steps[step_id].row() for step_id in sorted(self.dirty_steps) if step_id in self.steps]
@@ -382,7 +390,7 @@ class CoreState:
             else:
                 dirty.nodes_removed.append(node_id)
         self.dirty = Dirty()
-        self.dirty_jobs.clear()
+        self.taken_jobs, self.dirty_jobs = self.dirty_jobs, set()
         self.dirty_steps.clear()
         self.dirty_nodes.clear()
         return dirty

@@ -51,6 +51,11 @@ from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchS
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold
 
 MESSAGE_CHARS_MAX = 4096
+WARNINGS_MAX = 100
+"""Kept of a job: they are written with each of its commits, and sent to all who watch it."""
+MORE_WARNINGS = "… and more warnings, which are not kept."
+ENDING = "Nodes end their workers: shutdown() is called, and what goes to a store is brought there."
+"""What a step says while that lasts (`core/endings.py`)."""
 ENDED_JOB_KEPT_S = 60.0
 """How long an ended job stays in memory: what agents still say of it is answered as that of an ended job."""
 
@@ -74,9 +79,10 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
         priority=command.priority,
         weight=command.weight,
         continue_on_step_failure=command.continue_on_step_failure,
-        warnings=list(command.warnings),
         create_time=now.wall_s,
     )
+    for warning in command.warnings:
+        warn(job, warning)
     for ordinal, settings in enumerate(command.steps):
         state.step_id_last += 1
         step = Step(StepId(state.step_id_last), job.job_key, ordinal, settings)
@@ -107,9 +113,12 @@ def begin_steps(state: CoreState, job: Job, now: Moment) -> None:
 def on_start_step(state: CoreState, command: StartStep, now: Moment) -> None:
     """The paths of a step are resolved."""
     step = state.steps.get(command.step_id)
-    if step is not None and step.state == StepState.RUNNING and step.paths != command.paths:
-        if step.is_compared:
-            step.started_s = step.progress_s = now.monotonic_s
+    if step is None or step.state != StepState.RUNNING:
+        return
+    if step.is_compared:
+        step.started_s = step.progress_s = now.monotonic_s
+    step.begun = True
+    if step.paths != command.paths:
         step.paths = command.paths
         state.touch_step(step)
 
@@ -138,7 +147,9 @@ def conclude_step(state: CoreState, step: Step) -> None:
     that what they do at their end is done, too, when the step is.
     """
     if step.settings.ends_workers_first:
-        step.ending_on = set(state.nodes)
+        # What one has that is known from an earlier master it has not said yet.
+        step.ending_on = {name for name, node in state.nodes.items() if name in step.sent_to or not node.greeted}
+        step.sent_to.clear()
         step.shutdown_failures, step.shutdown_failure = 0, ""
         _leave_nodes(state, step)
     make_output(state, step)
@@ -148,6 +159,9 @@ def make_output(state: CoreState, step: Step) -> None:
     """Have the output of a step made, once its workers have ended where that is waited for."""
     if step.ending_on:
         return
+    if step.message == ENDING:
+        step.message = ""
+        state.touch_step(step)
     if step.shutdown_failures:
         workers = counted(step.shutdown_failures, "worker")
         warn_of(
@@ -159,10 +173,18 @@ def make_output(state: CoreState, step: Step) -> None:
     state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
 
 
+def warn(job: Job, message: str, *, first: bool = False) -> None:
+    """Keep something to tell, once. `first`: before what came earlier, and where there is no room, instead of it."""
+    if message not in job.warnings:
+        job.warnings.insert(0 if first else len(job.warnings), message)
+        if len(job.warnings) > WARNINGS_MAX:
+            job.warnings[WARNINGS_MAX:] = [MORE_WARNINGS]
+
+
 def warn_of(state: CoreState, step: Step, message: str) -> None:
     """Tell something that changes nothing of how a step ends."""
     job = state.jobs[step.job_key]
-    job.warnings.append(message)
+    warn(job, message, first=True)
     state.touch_job(job)
 
 
@@ -209,7 +231,9 @@ def on_postpone_finish(state: CoreState, command: PostponeFinish, now: Moment) -
 def on_fail_step(state: CoreState, command: FailStep, now: Moment) -> None:
     """A step cannot go on."""
     step = state.steps.get(command.step_id)
-    if step is not None and step.state not in ENDED_STEPS:
+    if step is None or step.state in ENDED_STEPS:
+        return
+    if command.generation in (None, state.jobs[step.job_key].generation):
         fail_step(state, step, command.message, now, command.category)
 
 

@@ -61,7 +61,7 @@ def _shift_deadlines(state: CoreState, gap_s: float) -> None:
 
 
 def _store_old_leases(state: CoreState, now: Moment) -> None:
-    """Write down leases older than a heartbeat, so that try counts and blame survive a restart of the master."""
+    """Write down leases older than two heartbeats, so that try counts and blame survive a restart of the master."""
     oldest = now.monotonic_s - 2 * state.timing.heartbeat_s
     while state.unstored:
         lease = state.leases.get(state.unstored[0])
@@ -75,7 +75,8 @@ def _store_old_leases(state: CoreState, now: Moment) -> None:
 def _forget_ended_jobs(state: CoreState, now: Moment) -> None:
     for job in list(state.jobs.values()):
         if job.state in ENDED_JOBS and now.monotonic_s > job.forget_s:
-            if job.job_key in state.dirty_jobs:
+            if job.job_key in state.dirty_jobs or job.job_key in state.taken_jobs:
+                # Its end is not durable yet, nor are the effects carried out that wait for that.
                 continue
             for step in job.steps:
                 del state.steps[step.step_id]

@@ -170,6 +170,7 @@ class _Concatenation:
             status.st_mtime_ns,
             self._rows,
         )
+        self._unless_stopped()
         self._record(row)
         reach("concatenate.recorded")
         # Once more: copying may have taken long.
@@ -197,20 +198,16 @@ class _Concatenation:
             parquet.abandon()
 
     def _write_ranges(self, put: Callable[[Sequence[CommittedRange], bool], None]) -> None:
-        complete = True
         for page in self._reader.ranges_of(self._wanted.step_id):
             for ranges, large in strides(page):
-                if self._stop.is_set():
-                    raise ConcatenationStopped(f"Making the output {self._wanted.target} was stopped.")
+                self._unless_stopped()
                 put(ranges, large)
             if len(self._lost) >= LOST_MAX:
-                complete = False
                 break
         if self._lost:
             lost = tuple(self._lost[:LOST_MAX])
             raise RowsLost(
                 lost,
-                complete and len(lost) == len(self._lost),
                 f"The committed rows of {len(lost)} mini-batches (the first is {lost[0].mini_batch}) cannot be read "
                 f"from {self._wanted.segments_folder} or fail their checksum: these run again. Check that disk.",
             )
@@ -270,6 +267,10 @@ class _Concatenation:
             self._hasher = hasher
             self._length += row.length
             self._rows += row.row_count
+
+    def _unless_stopped(self) -> None:
+        if self._stop.is_set():
+            raise ConcatenationStopped(f"Making the output {self._wanted.target} was stopped.")
 
     def _put(self, rows: bytes) -> None:
         self._files.write(self._descriptor, [rows])

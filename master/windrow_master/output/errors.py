@@ -12,11 +12,10 @@ class ConcatenationError(Exception):
 class RowsLost(ConcatenationError):
     """Committed rows cannot be read any more, or fail their checksum: their mini-batches must run again."""
 
-    def __init__(self, lost: tuple[CommittedRange, ...], complete: bool, message: str) -> None:
+    def __init__(self, lost: tuple[CommittedRange, ...], message: str) -> None:
         super().__init__(message)
         self.lost = lost
-        self.complete = complete
-        """Whether these are all: no bound cut the list short."""
+        """At most LOST_MAX of them: the rest is found when these have run again."""
 
 
 class RowsUnreadable(ConcatenationError):

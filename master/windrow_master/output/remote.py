@@ -10,7 +10,9 @@ unchanged if it carries the digest of something that was recorded for its addres
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from io import FileIO
 from pathlib import Path
 
 from windrow.storage.errors import StorageError, Trouble, explained
@@ -18,7 +20,7 @@ from windrow.storage.stores import open_store
 from windrow.storage.urls import parse_url
 
 from windrow_master.crash_points import reach
-from windrow_master.output.errors import TargetForeign
+from windrow_master.output.errors import ConcatenationStopped, TargetForeign
 from windrow_master.store.rows import OutputRow
 
 DIGEST_KEY = "windrow-sha256"
@@ -53,25 +55,45 @@ def refuse_foreign_object(address: str, outputs_at: Callable[[str], Sequence[Out
     )
 
 
-def upload(rows: Path, row: OutputRow, record: Callable[[OutputRow], None]) -> None:
-    """Put a file at the address that `row` names, which tells its length and digest. Raises StorageError."""
+class _Rows(FileIO):
+    """A file that is uploaded: no more of it is read once that is to stop."""
+
+    def __init__(self, path: Path, stop: threading.Event) -> None:
+        super().__init__(path)
+        self._stop = stop
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Raises OSError when the upload is to stop."""
+        if self._stop.is_set():
+            raise OSError(f"the upload of {self.name} was stopped")
+        return super().read(size)
+
+
+def upload(rows: Path, row: OutputRow, record: Callable[[OutputRow], None], stop: threading.Event) -> None:
+    """Put a file at the address that `row` names, which tells its length and digest.
+
+    Raises StorageError, ConcatenationStopped.
+    """
     url = parse_url(row.path)
     record(row)
     reach("upload.recorded")
     try:
         store = open_store(url.root)
-        store.put(
-            url.key,
-            rows,
-            attributes={DIGEST_KEY: row.digest},
-            chunk_size=max(CHUNK_BYTES, row.length // PARTS_MAX + 1),
-            max_concurrency=UPLOADS_AT_ONCE,
-        )
+        with _Rows(rows, stop) as file:
+            store.put(
+                url.key,
+                file,
+                attributes={DIGEST_KEY: row.digest},
+                chunk_size=max(CHUNK_BYTES, row.length // PARTS_MAX + 1),
+                max_concurrency=UPLOADS_AT_ONCE,
+            )
         reach("upload.uploaded")
         size = store.head(url.key)["size"]
     except StorageError:
         raise
     except Exception as error:
+        if stop.is_set():
+            raise ConcatenationStopped(f"The upload of {row.path} was stopped.") from error
         raise explained(error, "cannot be written", row.path) from error
     if size != row.length:
         raise StorageError(f"{row.path} has {size} bytes, where {row.length} were written. Check that store.")

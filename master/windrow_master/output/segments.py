@@ -4,7 +4,7 @@ State machine of a segment:
 
     created -> OPEN     its name (`<incarnation>-<n>.rows`) was free; its folder is synced before a commit names it
     OPEN    -> OPEN     appended, synced, named by commits, again and again
-    OPEN    -> SEALED   full, its step ended, the writer closed, or any write or sync of it failed
+    OPEN    -> SEALED   full, idle while too many are open, the writer closed, or any write or sync of it failed
     staged  -> SEALED   a file of `staging`, whole and synced already: becomes a segment when a block names it
     earlier -> SEALED   a segment of an earlier job's step, linked (else copied) here when a block first names it
 
@@ -68,12 +68,12 @@ class SegmentWriter:
     def __init__(
         self,
         incarnation: int,
-        folder_of: Callable[[StepId], Path],
+        folder_of: Callable[[str, StepId], Path],
         *,
         files: Files | None = None,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
     ) -> None:
-        """`folder_of(step_id)`: the step's segments folder, which exists."""
+        """`folder_of(job_id, step_id)`: the step's segments folder, which exists."""
         self._incarnation = incarnation
         self._folder_of = folder_of
         self._files = files or Files()
@@ -139,7 +139,7 @@ class SegmentWriter:
     def _append_inline(
         self, step_id: StepId, blocks: Sequence[RowBlock], numbers: list[int], ranges: list[RowRange | None]
     ) -> None:
-        segment = self._open.get(step_id) or self._create(step_id)
+        segment = self._open.get(step_id) or self._create(blocks[numbers[0]])
         segment_id, at = segment.segment_id, segment.length
         buffers = []
         for number in numbers:
@@ -156,12 +156,12 @@ class SegmentWriter:
         segment.length = at
         self._touched[segment_id] = segment
 
-    def _create(self, step_id: StepId) -> _Segment:
+    def _create(self, block: RowBlock) -> _Segment:
         if len(self._open) >= OPEN_MAX:
             idle = next((kept for kept in self._open.values() if kept.segment_id not in self._touched), None)
             if idle is not None:
                 self._seal(idle)
-        folder = self._folder_of(step_id)
+        folder = self._folder_of(block.job_id, block.step_id)
         while True:
             self._count += 1
             path = folder / f"{self._incarnation}-{self._count}.rows"
@@ -174,13 +174,13 @@ class SegmentWriter:
                 raise _failed("made", path, error) from error
             break
         reach("segments.created")
-        segment = _Segment(self._segment_id(), step_id, path, descriptor)
-        self._open[step_id] = segment
+        segment = _Segment(self._segment_id(), block.step_id, path, descriptor)
+        self._open[block.step_id] = segment
         return segment
 
     def _adopt(self, block: RowBlock) -> RowRange:
         """A staged file becomes a segment of its own. It was synced, with its name, when it was finished."""
-        path = self._folder_of(block.step_id) / block.staged_segment
+        path = self._folder_of(block.job_id, block.step_id) / block.staged_segment
         length = staged_length(path)
         if length != block.length:
             raise SegmentError(
@@ -198,14 +198,14 @@ class SegmentWriter:
         """The earlier job may be deleted, so its segment gets another name here."""
         found = self._earlier.get((block.step_id, block.source))
         if found is None:
-            found = self._earlier[block.step_id, block.source] = self._bring(block.step_id, Path(block.source))
+            found = self._earlier[block.step_id, block.source] = self._bring(block)
         if found not in self._adopted:
             # With each group: which of them is committed first is not known here.
             self._adopted.append(found)
         return RowRange(found.segment_id, block.offset, block.length, block.crc32)
 
-    def _bring(self, step_id: StepId, source: Path) -> SegmentRow:
-        folder = self._folder_of(step_id)
+    def _bring(self, block: RowBlock) -> SegmentRow:
+        folder, source = self._folder_of(block.job_id, block.step_id), Path(block.source)
         while True:
             self._count += 1
             path = folder / f"{self._incarnation}-{self._count}.rows"
@@ -216,7 +216,9 @@ class SegmentWriter:
                 continue
             except OSError as error:
                 raise _failed("taken over", source, error) from error
-            return SegmentRow(self._segment_id(), step_id, path.name, self._incarnation, SegmentState.SEALED, length)
+            return SegmentRow(
+                self._segment_id(), block.step_id, path.name, self._incarnation, SegmentState.SEALED, length
+            )
 
     def _segment_id(self) -> int:
         return self._incarnation << NUMBER_SHIFT | self._count

@@ -21,8 +21,8 @@ from windrow_master.core import effects as fx
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
-from windrow_master.core.state import Step
-from windrow_master.core.states import JobState
+from windrow_master.core.state import ENDED_STEPS, Step
+from windrow_master.core.states import JobState, StepState
 from windrow_master.datastores import UnknownDatastore
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.open_jobs import OpenJobs
@@ -238,7 +238,8 @@ class Carrier:
 
     def _prepare_step(self, effect: fx.PrepareStep) -> None:
         step = self._core.state.steps.get(effect.step_id)
-        if step is not None:
+        # It waited for a commit, and StopStepWork does not: the step may have ended meanwhile.
+        if step is not None and step.state not in ENDED_STEPS:
             self._starter.begin(step)
 
     def _stop_step_work(self, effect: fx.StopStepWork) -> None:
@@ -253,8 +254,12 @@ class Carrier:
             os.close(descriptor)
 
     def _concatenate_rows(self, effect: fx.ConcatenateRows) -> None:
+        step = self._core.state.steps[effect.step_id]
+        # As with PrepareStep.
+        if step.state != StepState.CONCATENATING or self._core.state.jobs[step.job_key].generation != effect.generation:
+            return
         work = self._finish_of(effect.step_id, effect.generation)
-        reusable = self._reusable(self._core.state.steps[effect.step_id])
+        reusable = self._reusable(step)
         self._keep(asyncio.create_task(self._finish(work, reusable)))
         if self._reporter is not None:
             self._reporter.begin_step(effect.step_id, work.logs)
@@ -317,7 +322,7 @@ class Carrier:
             # A bug. Unsaid, the step would wait for its output for ever.
             log.exception("an output was not finished: please report this", extra={"fields": {"step": work.step_id}})
             message = f"The output of step {work.step_name!r} was not finished: {error!r}. Please report this."
-            command = commands.FailStep(work.step_id, message)
+            command = commands.FailStep(work.step_id, message, generation=work.generation)
         if command is not None:
             self._submit(command)
 

@@ -45,6 +45,10 @@ class Committer:
                 raise CommitPostponed(str(again)) from again
         except StorePostponed as error:
             raise CommitPostponed(str(error)) from error
+        self.take_reserve()
+
+    def take_reserve(self) -> None:
+        """Reserve space again, where that was given back and there is room by now: then new work is accepted."""
         if self.short_of_space and self._store.reserve.restore():
             self.short_of_space = ""
 

@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from windrow.failure_list import listed_in
@@ -71,8 +71,19 @@ class Finish:
     """What its outputs are registered as."""
 
 
+@dataclass(eq=False, slots=True)
+class _Making:
+    """One making of a step's output, by one generation of its job."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Finisher:
-    """Concatenates in threads of its own, again and again until it succeeds or can not."""
+    """Concatenates in threads of its own, again and again until it succeeds or can not.
+
+    The makings of one step's output share its files: each begins when the one before is over.
+    """
 
     def __init__(
         self,
@@ -87,7 +98,8 @@ class Finisher:
         self._record = record
         self._incarnation = incarnation
         self._threads = ThreadPoolExecutor(THREADS, "finisher")
-        self._stops: dict[StepId, threading.Event] = {}
+        self._makings: dict[StepId, _Making] = {}
+        """The last one of each step, until it is over."""
 
     def refuse_foreign(self, paths: StepPaths) -> None:
         """Raise TargetForeign or StorageError, before any work is done, where the output must not or cannot be
@@ -110,18 +122,24 @@ class Finisher:
         Waits as long as the output's disk is full, and has that told by `postpone`.
         Raises StoreError, where the master's own state is at fault.
         """
-        stop = self._stops[work.step_id] = threading.Event()
+        earlier, making = self._makings.get(work.step_id), _Making()
+        self._makings[work.step_id] = making
         try:
-            return await self._finish_until(stop, work, postpone)
+            if earlier is not None:
+                earlier.stop.set()
+                await earlier.over.wait()
+            return await self._finish_until(making.stop, work, postpone)
         finally:
-            stop.set()  # a thread goes on when its task is cancelled
-            del self._stops[work.step_id]
+            making.stop.set()  # a thread goes on when its task is cancelled
+            making.over.set()
+            if self._makings.get(work.step_id) is making:
+                del self._makings[work.step_id]
 
     def abandon(self, step_id: StepId) -> None:
         """The output of a step is not wanted any more. One that is in its place already stays."""
-        stop = self._stops.get(step_id)
-        if stop is not None:
-            stop.set()
+        making = self._makings.get(step_id)
+        if making is not None:
+            making.stop.set()
 
     async def _finish_until(
         self, stop: threading.Event, work: Finish, postpone: Callable[[PostponeFinish], object]
@@ -141,17 +159,16 @@ class Finisher:
                 uploads_left -= 1
                 if error.trouble is not Trouble.FAILED or not uploads_left:
                     text = f"The output could not be written: {error} Then retry the job: nothing needs to run again."
-                    return FailStep(work.step_id, text, DEPENDENCY_ERROR)
+                    return FailStep(work.step_id, text, DEPENDENCY_ERROR, work.generation)
                 say(logging.WARNING, "the output waits", step=work.step_id, reason=str(error))
                 postpone(PostponeFinish(work.step_id, work.generation, str(error)))
                 await asyncio.sleep(RETRY_S)
             except ConcatenationError as error:
-                return FailStep(
-                    work.step_id, str(error), USER_ERROR if isinstance(error, TargetForeign) else DEPENDENCY_ERROR
-                )
+                category = USER_ERROR if isinstance(error, TargetForeign) else DEPENDENCY_ERROR
+                return FailStep(work.step_id, str(error), category, work.generation)
             except OSError as error:
                 message = f"The output of step {work.step_name!r} could not be finished: {error}."
-                return FailStep(work.step_id, message, DEPENDENCY_ERROR)
+                return FailStep(work.step_id, message, DEPENDENCY_ERROR, work.generation)
         return None
 
     async def report(self, work: Finish) -> None:
@@ -172,8 +189,8 @@ class Finisher:
 
     def close(self) -> None:
         """Stop what runs: the next master does it again."""
-        for stop in self._stops.values():
-            stop.set()
+        for making in self._makings.values():
+            making.stop.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _finish_once(self, work: Finish, stop: threading.Event) -> FinishStep | RequeueLostRows:
@@ -203,10 +220,15 @@ class Finisher:
                 lost = tuple(self._lost_rows(work.step_id, row) for row in error.lost)
                 return RequeueLostRows(work.step_id, work.generation, lost)
             if remote:
-                upload(target, row._replace(path=append_row, mtime_ns=0), self._record)
-                target.unlink(missing_ok=True)
-        message = self._leave_list(work)
+                try:
+                    upload(target, row._replace(path=append_row, mtime_ns=0), self._record, stop)
+                finally:
+                    target.unlink(missing_ok=True)
+        # A step that was ended meanwhile may be at work again, with rows that are staged and not committed yet.
+        _unless_stopped(stop, work)
         remove_orphans(segments, self._incarnation, {row.name for row in self._reader.segments_of(work.step_id)})
+        message = self._leave_list(work)
+        _unless_stopped(stop, work)
         # Last: what can be found by a name stands. Should this master die now, the next one finds it registered.
         told = self.register(work.assets)
         return FinishStep(work.step_id, work.generation, " ".join([*told, message]) if told else message)
@@ -276,6 +298,11 @@ class Finisher:
     def _list_failures(self, work: Finish, target: Path) -> int:
         describe = describer(json.loads(work.reader))
         return write_failed_items(self._reader, work.step_id, work.folder / "recipes", describe, target)
+
+
+def _unless_stopped(stop: threading.Event, work: Finish) -> None:
+    if stop.is_set():
+        raise ConcatenationStopped(f"Finishing step {work.step_name!r} was stopped.")
 
 
 def failed_items_path(work: Finish) -> Path:

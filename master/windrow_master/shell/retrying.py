@@ -7,6 +7,7 @@ or retries. What decided how its input was divided, and what its rows look like,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ class Retries:
         self._writer = writer
         self._submissions = submissions
         self._sorted_rows = sorted_rows
+        self._opening: set[asyncio.Task[JobKey | commands.Refused]] = set()
 
     async def retry(self, job_id: str, generation: int, document: bytes) -> JobKey | commands.Refused:
         """Retry a job. `generation`: that under which it ended, as the caller knows it; a repeated call is answered as
@@ -85,13 +87,18 @@ class Retries:
         # Else agents might hear that a step has ended after they have heard that it begins again.
         await self._writer.submit(commands.Settle())
         wanted = ReopenedJob(row.job_key, generation, document or row.document, new.run_digest, again)
+        opening = asyncio.create_task(self._open_again(wanted, row))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        return await asyncio.shield(opening)
+
+    async def _open_again(self, wanted: ReopenedJob, row: JobRow) -> JobKey | commands.Refused:
+        """Both or neither, also where the caller has hung up: a job that is open in the store alone would never run."""
         try:
             snapshot = await in_thread(self._store.reopen, wanted)
         except NotReopened:
             return _not_ended(row)
-        adopted: JobKey | commands.Refused = await self._writer.submit(
-            commands.AdoptJob(snapshot, settings_of(wanted.document))
-        )
+        adopted: JobKey = await self._writer.submit(commands.AdoptJob(snapshot, settings_of(wanted.document)))
         return adopted
 
     def _reopenings(self, row: JobRow, steps: list[StepRow], job: EffectiveJob) -> dict[StepId, Reopening]:

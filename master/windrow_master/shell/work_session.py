@@ -16,7 +16,6 @@ class WorkSession:
 
     def __init__(self, stream: int) -> None:
         self.stream = stream
-        self.steps_sent: set[int] = set()
         self._responses: deque[agent_service_pb2.WorkResponse] = deque()
         self._filled = asyncio.Event()
         self._closed = False

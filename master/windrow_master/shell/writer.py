@@ -9,7 +9,8 @@ Invariants:
 1. One commit at a time, in the order in which the rows became dirty.
 2. A reply that promises anything durable leaves only after the commit that holds its rows.
 3. A commit that was certainly rolled back (disk full or busy) is tried again, unchanged, until it succeeds; meanwhile
-   changes asked for by clients are refused with the reason.
+   changes asked for by clients are refused with the reason. So they are after it, until the reserve could be taken
+   again: each commit tries that, and each tick.
 4. Any other commit error ends the process: the next incarnation recovers from what is on disk.
 """
 
@@ -50,12 +51,12 @@ VOLATILE = (
 
 CLIENT_CHANGES = (
     commands.SubmitJob,
-    commands.AdoptJob,
     commands.CancelJob,
     commands.DrainNode,
     commands.CordonNode,
     commands.RemoveNode,
 )
+"""Commands that are refused while there is no room. AdoptJob is none: what it takes over is durable already."""
 
 LOUD_EVENTS = ("node_lost", "node_quarantined", "rows_lost", "shutdown_lost", "paused")
 """Kinds of events that somebody may have to do something about."""
@@ -163,6 +164,9 @@ class Writer:
             (self._owed if type(effect) in AFTER_COMMIT else at_once).append(effect)
         if at_once:
             self._carry_out(at_once)
+        if self._committer.short_of_space and any(isinstance(command, commands.Tick) for command, _ in group):
+            # Where nothing may begin, there may be nothing to commit.
+            self._loop.run_in_executor(self._thread, self._committer.take_reserve)
         self._idle.clear()
         self._commit_if_idle()
 

@@ -76,7 +76,7 @@ def apply(
         block = len(dirty.row_blocks) if how % 3 else -1
         if block >= 0:
             place = RowRange(store.incarnation, which, how, how * 7)
-            dirty.row_blocks.append(RowBlock(StepId(step_id), b"", "", how, how * 7))
+            dirty.row_blocks.append(RowBlock("job", StepId(step_id), b"", "", how, how * 7))
             ranges.append(place)
             model.ranges[step_id, mini_batch] = CommittedRange(mini_batch, row.lease_id, 10, 10, 10, *place)
         dirty.outcomes.append(outcome_row(mini_batch, lease_id, step_id=step_id, rows=block))
