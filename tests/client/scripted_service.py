@@ -57,6 +57,12 @@ class Script(job_service_pb2_grpc.JobServiceServicer, artifact_service_pb2_grpc.
             self.all_told.set()
         return job_service_pb2.GetMasterResponse(windrow_version="7", read_only_reason=reason)
 
+    def ExplainJob(self, request: Any, context: Any) -> job_service_pb2.ExplainJobResponse:
+        return job_service_pb2.ExplainJobResponse()
+
+    def ListNodes(self, request: Any, context: Any) -> job_service_pb2.ListNodesResponse:
+        return job_service_pb2.ListNodesResponse()
+
     def SubmitJob(self, request: Any, context: Any) -> job_service_pb2.SubmitJobResponse:
         self._take(request, context)
         return job_service_pb2.SubmitJobResponse(job=job_pb2.Job(job_id="j", state=job_pb2.JOB_STATE_QUEUED))

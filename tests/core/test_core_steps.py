@@ -194,7 +194,8 @@ def test_so_many_warnings_are_kept_and_what_a_step_lacks_is_told_before_them() -
     driver.join()
     driver.finish_all()
     failed = {"shutdown_failures": 1, "shutdown_failure": "no model store"}
-    driver.do(commands.ConfirmStepEnd(NodeId("n1"), driver.node().stream, StepId(1), **failed))
+    generation = driver.job().generation
+    driver.do(commands.ConfirmStepEnd(NodeId("n1"), driver.node().stream, StepId(1), generation, **failed))
     first, *others = driver.job().warnings
     assert "shutdown() failed" in first and others[-1] == MORE_WARNINGS and len(others) == 100
 

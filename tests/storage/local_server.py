@@ -10,6 +10,8 @@ class LocalServer:
     """Serves from the moment it is made; a handler finds it as `self.server.owner`."""
 
     def __init__(self, handler: type[http.server.BaseHTTPRequestHandler]) -> None:
+        # Answers go out in two parts: the second would wait for the first to be acknowledged, 40 ms each time.
+        handler.disable_nagle_algorithm = True
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._server.owner = self  # type: ignore[attr-defined]
