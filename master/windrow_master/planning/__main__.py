@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+from contextlib import closing
 
 from windrow.storage.secrecy import hide_credentials
 
@@ -52,8 +53,14 @@ def plan(request: Request, output: Output) -> None:
     start = request.checkpoint
     if start is not None and start.done:
         return
-    journal = Journal(request.step_folder, start or Checkpoint())
-    emitter = Emitter(output, journal, PlacesNoted(request.step_folder, anew=start is None), start)
+    with (
+        closing(Journal(request.step_folder, start or Checkpoint())) as journal,
+        closing(PlacesNoted(request.step_folder, anew=start is None)) as places,
+    ):
+        _plan(request, journal, Emitter(output, journal, places, start))
+
+
+def _plan(request: Request, journal: Journal, emitter: Emitter) -> None:
     if request.earlier is not None:
         emitter.take_over(request.earlier)
     if request.file_format is not None or any(given.type == "mltable" for given in request.inputs):

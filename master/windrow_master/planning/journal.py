@@ -87,6 +87,10 @@ class AppendFile:
                 raise _unwritable(self._path, error) from error
             self._synced = self.length
 
+    def close(self) -> None:
+        """Let the next planner have it."""
+        os.close(self._fd)
+
 
 class Journal:
     """Both files of a step, cut to a checkpoint."""
@@ -104,6 +108,11 @@ class Journal:
         if not self._named:
             sync_folder(Path(os.fsdecode(self._folder)))
             self._named = True
+
+    def close(self) -> None:
+        """Let the next planner have both."""
+        self.recipes.close()
+        self.listing.close()
 
 
 def _when_there_is_room(path: bytes, write: Callable[[], int]) -> int:

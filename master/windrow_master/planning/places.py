@@ -48,6 +48,10 @@ class PlacesNoted:
         with contextlib.suppress(OSError):
             self._file.append(b"%b %b\0" % (self._marks.of(path), path.rstrip(b"/") or b"/"))
 
+    def close(self) -> None:
+        """Nothing more is noted."""
+        self._file.close()
+
 
 class PlacesKnown:
     """Those of a step that was planned before."""
