@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,14 @@ from windrow_worker.tables.encodings import ENCODINGS
 
 
 def window(folder: Path, data: bytes) -> Window:
-    """A file that holds `data`; its descriptor is left to the end of the tests."""
+    """A file that holds `data`; it is open for as long as the window is in use."""
     path = folder / "cut.csv"
     path.write_bytes(data)
     descriptor = os.open(path, os.O_RDONLY)
     # Looked up at each call: a test counts them.
-    return Window(lambda length, start: os.pread(descriptor, length, start), len(data))
+    window = Window(lambda length, start: os.pread(descriptor, length, start), len(data))
+    weakref.finalize(window, os.close, descriptor)
+    return window
 
 
 def line_starts(data: bytes, newline: bytes) -> list[int]:
