@@ -76,13 +76,32 @@ def builds(rig: Rig, step_id: int = STEP) -> bool:
     )
 
 
+async def until_served(rig: Rig) -> None:
+    """A node takes mini-batches of the step."""
+    await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+
+
+async def python_taken_away(rig: Rig, index: PackageIndex) -> Path:
+    """Where the interpreter of a built environment was, the agent of which is gone."""
+    rig.master.step(rig.script(PEBBLE), environment=wanted("pebble"))
+    await rig.master.start()
+    agent = await start(rig, index)
+    await until_served(rig)
+    await agent.kill()
+    rig.master.capacities.clear()
+    (folder,) = whole(rig)
+    python = folder / "bin" / "python"
+    python.unlink()
+    return python
+
+
 @scenario
 async def test_scripts_run_in_what_was_built(rig: Rig) -> None:
     with package_index() as index:
         rig.master.step(rig.script(PEBBLE), environment=wanted("pebble==1.0"))
         await rig.master.start()
         await start(rig, index)
-        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        await until_served(rig)
         (lease,) = rig.master.assign()
         await rig.master.until(lambda: rig.master.done([lease]))
         (folder,) = whole(rig)
@@ -180,7 +199,7 @@ async def test_a_killed_build_is_no_environment_and_begun_anew(rig: Rig) -> None
         (place / "left-over").touch()
         index.gate.set()
         await start(rig, index)
-        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        await until_served(rig)
         (lease,) = rig.master.assign()
         await rig.master.until(lambda: rig.master.done([lease]))
         assert row_of(rig, lease).startswith("white ")
@@ -238,7 +257,7 @@ async def test_an_index_that_does_not_answer_is_the_node_s_fault_and_tried_again
         await eventually(lambda: index.asked)
         await rig.master.until(lambda: "try 2 of 2" in log_of(rig))
         index.status = 200
-        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        await until_served(rig)
         assert not rig.master.failures
 
 
@@ -283,7 +302,7 @@ async def test_an_agent_with_a_python_of_its_own_builds_nothing(rig: Rig) -> Non
         await rig.master.start()
         for number, more in enumerate(({"python": sys.executable}, {"environments": "own"})):
             agent = await start(rig, index, f"agent-{number}", **more)
-            await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+            await until_served(rig)
             (lease,) = rig.master.assign()
             await rig.master.until(lambda lease=lease: rig.master.done([lease]))
             await rig.master.until(lambda: "no environment is built" in log_of(rig))
@@ -295,18 +314,10 @@ async def test_an_agent_with_a_python_of_its_own_builds_nothing(rig: Rig) -> Non
 @scenario
 async def test_an_environment_whose_python_is_gone_is_built_anew(rig: Rig) -> None:
     with package_index() as index:
-        rig.master.step(rig.script(PEBBLE), environment=wanted("pebble"))
-        await rig.master.start()
-        agent = await start(rig, index)
-        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
-        await agent.kill()
-        rig.master.capacities.clear()
-        (folder,) = whole(rig)
-        python = folder / "bin" / "python"
-        python.unlink()
+        python = await python_taken_away(rig, index)
         python.symlink_to("/nonexistent/python")
         await start(rig, index)
-        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        await until_served(rig)
         (lease,) = rig.master.assign()
         await rig.master.until(lambda: rig.master.done([lease]))
         assert row_of(rig, lease).startswith("white ")
@@ -320,7 +331,7 @@ async def test_what_packages_do_when_python_starts_sees_no_credential(rig: Rig) 
         rig.master.step(rig.script(ECHO), environment=wanted("sitecustomize"))
         await rig.master.start()
         await start(rig, index)
-        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
+        await until_served(rig)
         assert "VIRTUAL_ENV" in seen.read_text()
         assert "AWS_SECRET_ACCESS_KEY" not in seen.read_text()
 
@@ -344,22 +355,14 @@ async def test_a_package_with_which_no_python_starts_is_the_list_s_fault(rig: Ri
 async def test_an_environment_whose_python_cannot_be_asked_is_kept(rig: Rig) -> None:
     """A node without memory, say, in which the kernel kills it."""
     with package_index() as index:
-        rig.master.step(rig.script(PEBBLE), environment=wanted("pebble"))
-        await rig.master.start()
-        agent = await start(rig, index)
-        await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].leases_max)
-        await agent.kill()
-        rig.master.capacities.clear()
-        (folder,) = whole(rig)
-        python = folder / "bin" / "python"
-        python.unlink()
+        python = await python_taken_away(rig, index)
         python.write_text("#!/bin/sh\nkill -KILL $$\n")
         python.chmod(0o755)
         await start(rig, index)
         await rig.master.until(lambda: rig.master.failures and rig.master.capacities[STEP].given_up)
         assert rig.master.failures[0].cause == work.CAUSE_NODE_FAULT
         assert "could not be run: it was ended by SIGKILL" in rig.master.failures[0].message
-        assert whole(rig) == [folder]
+        assert whole(rig) == [python.parent.parent]
 
 
 def test_what_nobody_uses_is_pruned_the_longest_unused_first(tmp_path: Path) -> None:

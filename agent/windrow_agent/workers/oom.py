@@ -15,6 +15,10 @@ def parse_counter(text: str) -> int | None:
     return None
 
 
+_LOOK_NS = 5_000_000_000
+"""Between two looks: a large process that is killed takes seconds to be gone."""
+
+
 def counter_paths(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> list[Path]:
     """Files that may hold the counter, best first. ``cgroup``: the text of /proc/self/cgroup.
 
@@ -30,10 +34,6 @@ def counter_paths(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> list[Path
             for base in (root, root / "unified"):
                 paths += [base / relative / "memory.events", base / "memory.events"]
     return paths
-
-
-_LOOK_NS = 5_000_000_000
-"""Between two looks: a large process that is killed takes seconds to be gone."""
 
 
 class OomCounter:
