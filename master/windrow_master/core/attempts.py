@@ -16,10 +16,10 @@ Invariants:
 
 from __future__ import annotations
 
+from windrow_master.core.attempt_result import AttemptResult
 from windrow_master.core.blame import fail_if_given_up, suspect_node
 from windrow_master.core.budgets import budget_left, count_failure, known_cause
 from windrow_master.core.commands import (
-    AttemptResult,
     CompleteAttempts,
     Moment,
     NoteProgress,
