@@ -50,7 +50,8 @@ def write_durable(path: Path, text: str) -> None:
 
     Raises OSError.
     """
-    partial = path.with_suffix(".tmp")
+    # Hidden, and of this name: nobody who lists a folder of logs is to see it, and ask for it when it is gone.
+    partial = path.with_name(f".{path.name}.windrow-partial")
     with partial.open("w") as file:
         file.write(text)
         file.flush()

@@ -135,6 +135,7 @@ def test_shutdowns_that_failed_are_told_once_for_all_nodes() -> None:
     confirm(driver, "n2", failures=(1, "process000: OSError: another"))
     (warning,) = driver.job().warnings
     assert "shutdown() failed in 3 workers" in warning and "process001: OSError: no model store (node n1)" in warning
+    assert f"`windrow job logs {driver.job().job_id} --failed`" in warning
     driver.do(FinishStep(STEP, 1, ""))
     assert driver.job().state is JobState.COMPLETED
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from core_driver import CoreDriver, completion
+from windrow_master.core import commands
 from windrow_master.core import effects as fx
-from windrow_master.core.ids import StepId
+from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import Cause, JobState, StepState, Verdict
 
@@ -49,6 +50,50 @@ def test_thresholds_compare_with_greater_than(settings: dict[str, Any], failing:
         driver.finish_step()
         assert driver.job().state == JobState.COMPLETED_WITH_FAILURES
     driver.tables.check()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_only_what_was_tried_again_counts_as_a_retry_where_a_threshold_ends_the_step(restarted: bool) -> None:
+    driver = CoreDriver()
+    driver.running([1] * 10, max_retries=1, mini_batch_error_threshold=2)
+    driver.join(leases_max=10)
+    for lease in driver.held():
+        driver.fail("n1", lease, Cause.EXCEPTION)
+    driver.fail("n1", driver.held()[0], Cause.EXCEPTION)
+    if restarted:
+        driver.restart()
+        driver.join(leases_max=10)
+    driver.tick_alive(2, "n1")
+    driver.assert_reload_equals_live()
+    last, _, *rest = driver.held()
+    driver.do(commands.ReleaseLeases(NodeId("n1"), [lease.lease_id for lease in rest]))
+    step = driver.step()
+    assert step.counters.retries == 10, "so many are to be tried again"
+    driver.fail("n1", last, Cause.EXCEPTION)
+    driver.fail("n1", driver.held()[0], Cause.EXCEPTION)
+    assert step.state == StepState.FAILED
+    assert step.counters.retries == 3, "so many were"
+    driver.tables.check()
+
+
+@pytest.mark.parametrize(("allowed", "failed"), [(-1, False), (0, True), (1, True), (2, False)])
+def test_a_mini_batch_that_failed_uncounted_is_an_item_at_least(allowed: int, failed: bool) -> None:
+    driver = CoreDriver()
+    step = driver.running([0, 0, 0], max_retries=0, error_threshold=allowed)
+    driver.join()
+    uncounted, counted, _ = [lease.lease_id for lease in driver.held()]
+    driver.complete(
+        "n1",
+        completion(counted, Cause.EXCEPTION, items=1),
+        completion(uncounted, Cause.LOAD_FAILED, items=0),
+    )
+    driver.tables.check()
+    assert (step.state == StepState.FAILED) == failed
+    if failed:
+        assert step.message == (
+            f"2 items failed, more than error_threshold allows ({allowed}). 1 mini-batch failed without its items "
+            "being counted, and counts as one item."
+        )
 
 
 @pytest.mark.parametrize(

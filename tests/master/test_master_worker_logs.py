@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from windrow.log_places import place_of
 from windrow.rpc.v1 import agent_service_pb2 as pb
+from windrow.rpc.v1 import job_service_pb2 as pb_jobs
+from windrow_master.reports.node_folders import REGISTER, read_register, write_register
 from windrow_master.reports.worker_logs import WorkerLogs
+from windrow_master.rpc.log_choice import chosen_logs
 
 NODE, FIRST, SECOND = "node-1", "aaaa", "bbbb"
 
@@ -31,6 +34,25 @@ def test_increments_are_written_where_they_belong(tmp_path: Path) -> None:
     # A later master puts them into the same folders.
     logs(tmp_path).append(NODE, SECOND, [chunk(6, b"more\n")])
     assert (stdout / "node-1.2" / "process000.stdout.txt").read_bytes() == b"other\nmore\n"
+
+
+def test_what_is_just_being_written_is_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    replace = Path.replace
+
+    def listing(self: Path, target: Path) -> Path:
+        request = pb_jobs.ListLogsRequest()
+        seen.extend(path for path, _ in chosen_logs(request, tmp_path, None, ()))  # type: ignore[arg-type]
+        assert self.exists()
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", listing)
+    step = tmp_path / "score"
+    step.mkdir()
+    (step / "readme.txt").write_text("")
+    write_register(step / REGISTER, {NODE: [FIRST]})
+    assert seen == ["score/readme.txt"]
+    assert read_register(step / REGISTER) == {NODE: [FIRST]}
 
 
 def test_a_short_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

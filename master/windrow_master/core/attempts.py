@@ -272,6 +272,7 @@ def _after_failure(
         counters.items_total += items
     counters.items_failed += items
     counters.failed += 1
+    counters.failed_uncounted += not items
     table.states[mini_batch] = MiniBatchState.FAILED
     table.lease_ids[mini_batch] = lease.lease_id
     state.dirty.outcomes.append(

@@ -28,7 +28,8 @@ class Counters:
     Invariants, wherever no handler is at work:
     1. queued + leased + succeeded + failed + cancelled = planned (queued is derived).
     2. items_ok + items_failed + items_cancelled <= items_total, and equal once the step has ended.
-    3. taken_over of those succeeded, and items_taken_over of items_ok, an earlier job has done: no attempt was made.
+    3. failed_uncounted <= failed: those with no item, since only loading tells how many there are, and it failed.
+    4. taken_over of those succeeded, and items_taken_over of items_ok, an earlier job has done: no attempt was made.
     """
 
     planned: int = 0
@@ -49,6 +50,7 @@ class Counters:
     """Cause number -> the first failure: mini_batch, message, detail, node_id, process_number, phase."""
     misfits: dict[str, list[Any]] = field(default_factory=dict)
     """Column -> [count, example]."""
+    failed_uncounted: int = 0
     taken_over: int = 0
     items_taken_over: int = 0
 
@@ -66,6 +68,11 @@ class Counters:
     def ran(self) -> int:
         """Mini-batches with an outcome that was made here."""
         return self.succeeded + self.failed - self.taken_over
+
+    @property
+    def items_failed_at_least(self) -> int:
+        """Items that failed; of a mini-batch whose items were never counted there is one at least."""
+        return self.items_failed + self.failed_uncounted
 
     def add_failure(
         self, cause: int, mini_batch: int, message: str, detail: str, node_id: str, process: int | None, phase: int = 0

@@ -37,11 +37,12 @@ def check(state: CoreState) -> None:
         assert counters.leased == tally[MiniBatchState.LEASED] == len(step.lease_ids), f"counters 1: {counters} {tally}"
         assert counters.succeeded == tally[MiniBatchState.SUCCEEDED], f"counters 1: {counters} {tally}"
         assert counters.failed == tally[MiniBatchState.FAILED], f"counters 1: {counters} {tally}"
+        assert 0 <= counters.failed_uncounted <= counters.failed, f"counters 3: {counters}"
         taken_over = sum(
             state_number == MiniBatchState.SUCCEEDED and not lease_id
             for state_number, lease_id in zip(table.states, table.lease_ids, strict=True)
         )
-        assert counters.taken_over == taken_over, f"counters 3: {counters}, {taken_over}"
+        assert counters.taken_over == taken_over, f"counters 4: {counters}, {taken_over}"
         assert len(step.ready) == tally[MiniBatchState.QUEUED], f"mini-batch 3: {len(step.ready)} ready, {tally}"
         if step.state == StepState.CONCATENATING:
             assert counters.ended == counters.planned, f"step: {step.step_id} concatenates too early"

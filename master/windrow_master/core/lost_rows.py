@@ -46,6 +46,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
                 counters.items_taken_over -= lost.ok_count
         else:
             counters.failed -= 1
+            counters.failed_uncounted -= not lost.item_count
         counters.items_ok -= lost.ok_count
         counters.items_failed -= lost.item_count - lost.ok_count
         if not table.item_counts[lost.mini_batch]:

@@ -163,12 +163,13 @@ def make_output(state: CoreState, step: Step) -> None:
         step.message = ""
         state.touch_step(step)
     if step.shutdown_failures:
-        workers = counted(step.shutdown_failures, "worker")
+        workers, job_id = counted(step.shutdown_failures, "worker"), state.jobs[step.job_key].job_id
         warn_of(
             state,
             step,
             f"Step {step.settings.name!r}: shutdown() failed in {workers}, so what it does may be missing. First: "
-            f"{step.shutdown_failure}. What run() did is there; `windrow job logs` has the tracebacks.",
+            f"{step.shutdown_failure}. What run() did is there; `windrow job logs {job_id} --failed` has the "
+            "tracebacks.",
         )
     state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
 
@@ -313,6 +314,7 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
     counters, table = step.counters, step.mini_batches
     step.state = ending
     step.end_time = now.wall_s
+    counters.retries -= _retries_not_begun(state, step)
     _revoke_all(state, step, now)
     if ending != StepState.COMPLETED:
         known = sum(count for count, at in zip(table.item_counts, table.states, strict=True) if at in open_states)
@@ -325,6 +327,15 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
     state.effects.append(fx.StopStepWork(step.step_id))
     step.ending_on.clear()
     _leave_nodes(state, step)
+
+
+def _retries_not_begun(state: CoreState, step: Step) -> int:
+    """Mini-batches that were to be tried again, and wait for that still: on a node only so briefly that nothing was
+    written down counts as waiting."""
+    table = step.mini_batches
+    begun = {lease.mini_batch for lease in map(state.leases.__getitem__, step.lease_ids) if lease.stored}
+    waiting = (MiniBatchState.QUEUED, MiniBatchState.LEASED)
+    return sum(table.states[mini_batch] in waiting and mini_batch not in begun for mini_batch in table.tries)
 
 
 def _leave_nodes(state: CoreState, step: Step) -> None:

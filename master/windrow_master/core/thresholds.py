@@ -18,11 +18,18 @@ def passed_threshold(step: Step) -> str:
     if settings.is_command and counters.failed:
         # Of a command there is one only: what happened to it says more than any count.
         return counters.main_failure().partition(": ")[2]
-    if 0 <= settings.error_threshold < counters.items_failed:
+    if 0 <= settings.error_threshold < counters.items_failed_at_least:
+        uncounted = (
+            " 1 mini-batch failed without its items being counted, and counts as one item."
+            if counters.failed_uncounted == 1
+            else f" {counted(counters.failed_uncounted, 'mini-batch')} failed without their items being counted; each "
+            "counts as one item."
+        )
         return (
-            f"{counted(counters.items_failed, 'item')} failed, "
+            f"{counted(counters.items_failed_at_least, 'item')} failed, "
             f"more than error_threshold allows ({settings.error_threshold})."
             + ("" if counters.failed_attempts else " run() returned fewer results than it was given items.")
+            + (uncounted if counters.failed_uncounted else "")
         )
     if 0 <= settings.mini_batch_error_threshold < counters.failed:
         return (

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 from windrow.recipe_files import local_files
 
-from windrow_master.planning.emitter import NONE
 from windrow_master.planning.places import PlacesKnown
 from windrow_master.planning.uploads import Uploads
 
+NONE = -1
+"""In place of a mini-batch of an earlier job."""
 RECORD = struct.Struct("<QIQI")
 """Of the index: mini_batch, items, recipe_offset, recipe_length."""
 MARGIN_S = 2.0

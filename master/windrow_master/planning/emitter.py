@@ -15,21 +15,17 @@ import os
 import struct
 import time
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windrow_master.planning.checkpoint import Checkpoint
+from windrow_master.planning.earlier import NONE, Earlier, EarlierRecipes
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.journal import Journal
 from windrow_master.planning.places import PlacesNoted
 
-if TYPE_CHECKING:
-    from windrow_master.planning.earlier import Earlier, EarlierRecipes
-
 HEAD = struct.Struct("<II")
 RECORD = struct.Struct("<QIQI")
 RANK = struct.Struct("<Q")
-NONE = -1
-"""In place of a mini-batch of an earlier job."""
 
 GROUP_FIRST = 16
 GROUP_GROWTH = 4

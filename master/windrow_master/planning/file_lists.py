@@ -18,7 +18,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow_master.planning.checkpoint import Checkpoint
-from windrow_master.planning.emitter import NONE, Emitter
+from windrow_master.planning.earlier import NONE, Earlier
+from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.entries import AnyEntry, common_root, nothing_found
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.inputs import about
@@ -27,8 +28,6 @@ from windrow_master.planning.request import DividedInput, Request
 from windrow_master.planning.stamps import through
 
 if TYPE_CHECKING:
-    from windrow_master.planning.earlier import Earlier
-
     # It brings YAML along, which lists of files start without.
     from windrow_master.planning.file_steps import FileSteps
 

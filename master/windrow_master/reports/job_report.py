@@ -22,6 +22,7 @@ from windrow_master.store.protocol import StoreReader
 FORMAT = 1
 DETAIL_CHARACTERS_MAX = 4000
 MIN_RANGE_US = 1000
+FAILURES_AT_ONCE = 1000
 ROWS_IN_ALL = 4096
 """Lanes over all steps, so that the document stays within its bound whatever the pipeline."""
 
@@ -94,6 +95,7 @@ def _step(
         "rows": counters.rows,
         "retries": counters.retries,
         "failures": _failures(counters),
+        "items_without_result": _without_result(reader, step, counters),
         "figures": None,
     }
     if step.start_time is not None:
@@ -105,6 +107,14 @@ def _step(
         figures.add_running(running, int(now_s * 1e6))
         told["figures"] = figures.document(rows_max)
     return told
+
+
+def _without_result(reader: StoreReader, step: StepRow, counters: Counters) -> int:
+    """Failed items that no attempt failed by: `run()` returned fewer results than it was given items."""
+    if not counters.items_failed:
+        return 0
+    pages = reader.failures_of(step.step_id, FAILURES_AT_ONCE)
+    return sum(failure.item_count for page in pages for failure in page if not failure.cause)
 
 
 def _failures(counters: Counters) -> list[dict[str, Any]]:

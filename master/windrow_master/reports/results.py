@@ -150,7 +150,7 @@ def _rows(step: StepFacts) -> str:
 def _thresholds(step: StepFacts) -> Iterator[str]:
     settings, counters = step.settings, step.counters
     told = (
-        ("error_threshold", counters.items_failed, "item"),
+        ("error_threshold", counters.items_failed_at_least, "item"),
         ("mini_batch_error_threshold", counters.failed, "mini-batch"),
     )
     head = "Thresholds    "
@@ -184,11 +184,17 @@ def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[s
     if not examples:
         missing = counted(step.counters.items_failed, "item")
         yield f"- run() returned fewer results than it was given items: {missing} without one count as failed"
-    first = [] if step.is_command else next(reader.failures_of(step.row.step_id, FAILED_SHOWN), [])
+    found = [] if step.is_command else next(reader.failures_of(step.row.step_id, FAILED_SHOWN + 1), [])
+    first = found[:FAILED_SHOWN]
     if first:
         yield ""
         total = step.counters.failed
-        yield f"Failed mini-batches (the first {len(first)} of {total:,}):" if total > len(first) else "What failed:"
+        if len(found) == len(first):
+            yield "What failed:"
+        elif total > len(first) and all(failure.cause for failure in first):
+            yield f"Failed mini-batches (the first {len(first)} of {total:,}):"
+        else:  # those that lack only some results are not counted as failed
+            yield f"What failed (the first {len(first)} mini-batches):"
         for failure in first:
             name = Cause(failure.cause).name.lower() if failure.cause else "short return"
             tries = f", {counted(failure.tries, 'attempt')}" if failure.tries else ""
@@ -204,7 +210,7 @@ def _next_commands(job: JobFacts, step: StepFacts, reader: StoreReader) -> Itera
     if number is None and step.counters.items_failed:
         number = next((failure.mini_batch for failure in next(reader.failures_of(step.row.step_id, 1), [])), None)
     commands: list[tuple[str, str]] = []
-    if step.counters.failed_attempts:
+    if any(_log_of(step, cause, example, reader) for cause, _, example in _examples(step)):
         commands.append((job.command("job logs", "--failed"), "the tracebacks of all failures, the newest last"))
     if number is not None:
         name = job.mini_batch(step, number)

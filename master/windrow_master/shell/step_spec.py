@@ -75,6 +75,7 @@ def _spec(
         resource_monitor_interval=effective.resource_monitor_interval_s,
         profiling_module=effective.profiling_module or "",
         output_files=_output_files(effective, outputs) if effective.command is not None else {},
+        artifacts=_artifacts(effective, outputs) if effective.command is not None else "",
     )
     if effective.environment is not None:
         spec.environment.CopyFrom(work_pb2.Environment(**effective.environment._asdict()))
@@ -87,6 +88,14 @@ def _output_files(effective: EffectiveStep, places: Mapping[str, str]) -> dict[s
     """Outputs of which a script alone knows whether they are there (mode `direct`) are left out."""
     found = {name: places[name] for name, wanted in effective.outputs.items() if wanted.type == "uri_file"}
     return {name: place for name, place in found.items() if not is_remote(place)}
+
+
+def _artifacts(effective: EffectiveStep, places: Mapping[str, str]) -> str:
+    """The folder that keeps `./outputs` of a command: its output `artifacts`, by which Azure ML means the same."""
+    wanted = effective.outputs.get("artifacts")
+    if wanted is None or wanted.type == "uri_file" or is_remote(places["artifacts"]):
+        return ""
+    return places["artifacts"]
 
 
 def _output_path(effective: EffectiveStep, paths: StepPaths, stored: list[work_pb2.StoredOutput]) -> str:

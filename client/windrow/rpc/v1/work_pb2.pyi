@@ -192,6 +192,7 @@ class StepSpec(google.protobuf.message.Message):
     PROFILING_MODULE_FIELD_NUMBER: builtins.int
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     OUTPUT_FILES_FIELD_NUMBER: builtins.int
+    ARTIFACTS_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique for ever over one master's state."""
     job_id: builtins.str
@@ -228,6 +229,10 @@ class StepSpec(google.protobuf.message.Message):
     """Seconds between two looks at the resources of the node; 0: none."""
     profiling_module: builtins.str
     """Module by which workers profile themselves: cProfile or profile; empty: none."""
+    artifacts: builtins.str
+    """Of a command step: the folder of its output `artifacts`, which holds what it writes to ./outputs; a path as in
+    `arguments`. Empty: it has no such output.
+    """
     @property
     def arguments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The script's arguments: sys.argv[1:]. The name of a side input between two NUL characters stands for its local
@@ -298,9 +303,10 @@ class StepSpec(google.protobuf.message.Message):
         profiling_module: builtins.str = ...,
         environment: global___Environment | None = ...,
         output_files: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        artifacts: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["environment", b"environment", "run_invocation_timeout", b"run_invocation_timeout", "task_overhead_timeout", b"task_overhead_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "code_digest", b"code_digest", "command", b"command", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "weight", b"weight"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "artifacts", b"artifacts", "code_digest", b"code_digest", "command", b"command", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "weight", b"weight"]) -> None: ...
 
 global___StepSpec = StepSpec
 
