@@ -117,12 +117,7 @@ class Pool:
             page = Page(step.scratch / f"{name}.page")
             config = step.scratch / f"{name}.json"
             document = self._worker_config(step, number, channels, page, scratch, script_log.parent)
-            document |= {
-                "command": step.localised(step.spec.command, places),
-                "output_files": {name: step.localised(path, places) for name, path in step.spec.output_files.items()},
-                "arguments": [step.localised(argument, places) for argument in step.spec.arguments],
-                "output_path": output_path,
-            }
+            document |= {**said_to_script(step, places), "output_path": output_path}
             config.write_text(json.dumps(document))
             log = ProcessLog(step.log_file(rpc.LOG_KIND_PROCESS, number))
             worker = WorkerProcess(
@@ -216,6 +211,17 @@ def hosting(
         "scratch_folder": str(scratch),
         "reader": step.worker_reader,
         "rows": step.rows,
+    }
+
+
+def said_to_script(step: Step, places: Mapping[str, str]) -> dict[str, object]:
+    """What its script or command is told, with the places on this node. `places`: of stored outputs, by name."""
+    spec = step.spec
+    return {
+        "command": step.localised(spec.command, places),
+        "artifacts": step.localised(spec.artifacts, places),
+        "output_files": {name: step.localised(path, places) for name, path in spec.output_files.items()},
+        "arguments": [step.localised(argument, places) for argument in spec.arguments],
     }
 
 

@@ -38,7 +38,7 @@ from windrow_agent.environments.verdict import EnvironmentFailed
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.flow import packet_of
 from windrow_agent.leases.lease import Lease
-from windrow_agent.pool import hosting, now_ns
+from windrow_agent.pool import hosting, now_ns, said_to_script
 from windrow_agent.steps import BadStep, Lineage, Step
 from windrow_agent.workers import frames
 from windrow_agent.workers.environment import mark_of, worker_environment
@@ -265,9 +265,7 @@ def _become(
         "page_path": str(Page(step.scratch / "process000.page").path),
         "inline_rows_bytes_max": INLINE_ROWS_BYTES_MAX,
         "install_hint": os.environ.get("WINDROW_INSTALL_HINT", ""),
-        "command": step.localised(spec.command, places),
-        "output_files": {name: step.localised(path, places) for name, path in spec.output_files.items()},
-        "arguments": [step.localised(argument, places) for argument in spec.arguments],
+        **said_to_script(step, places),
         "output_path": output_path,
         "replay": {
             "pdb": bool(given.get("pdb")),

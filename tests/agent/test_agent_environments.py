@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 from agent_rig import ECHO, AgentProcess, Rig, eventually, scenario
 from package_index import PackageIndex, package_index
 from scripted_master import STEP
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2
 from windrow.rpc.v1 import work_pb2 as work
-from windrow_agent.environments.cache import KEPT, MARK, Cache
 
 PEBBLE = """
 import os, sys
@@ -363,52 +357,3 @@ async def test_an_environment_whose_python_cannot_be_asked_is_kept(rig: Rig) -> 
         assert rig.master.failures[0].cause == work.CAUSE_NODE_FAULT
         assert "could not be run: it was ended by SIGKILL" in rig.master.failures[0].message
         assert whole(rig) == [python.parent.parent]
-
-
-def test_what_nobody_uses_is_pruned_the_longest_unused_first(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "kept")
-    digests = [f"{number:064d}" for number in range(KEPT + 3)]
-    now = time.time()
-    for age, digest in enumerate(digests):
-        lock = cache.try_lock(digest)
-        assert lock is not None
-        (cache.place(digest) / "bin").mkdir(parents=True)
-        cache.finish(digest, {})
-        os.utime(cache.place(digest) / MARK, (now - age, now - age))
-        lock.release()
-    held = cache.try_share(digests[-1])
-    assert held is not None
-    assert cache.try_lock(digests[-1]) is None
-    assert sorted(cache.prune()) == sorted(digests[KEPT:-1])
-    assert cache.is_whole(digests[-1])
-    held.release()
-    assert cache.prune() == [digests[-1]]
-    os.utime(cache.place(digests[0]) / MARK, (0, 0))
-    assert cache.prune() == [digests[0]]
-
-
-def test_environments_of_another_user_are_used_and_stay(request: pytest.FixtureRequest) -> None:
-    """Root becomes the other user; whoever is not root may not write to the folder either."""
-    # Not below tmp_path, into which nobody else may look.
-    folder = Path(tempfile.mkdtemp())
-    request.addfinalizer(lambda: shutil.rmtree(folder))
-    folder.chmod(0o755)
-    cache, digest = Cache(folder), "0" * 64
-    lock = cache.try_lock(digest)
-    assert lock is not None
-    cache.place(digest).mkdir()
-    cache.finish(digest, {})
-    lock.release()
-    (folder / f"{digest}.lock").chmod(0o444)
-    os.utime(cache.place(digest) / MARK, (0, 0))
-    folder.chmod(0o555)
-    if os.geteuid() == 0:
-        os.seteuid(65534)
-        request.addfinalizer(lambda: os.seteuid(0))
-    else:
-        request.addfinalizer(lambda: folder.chmod(0o755))
-    held = cache.try_share(digest)
-    assert held is not None
-    cache.note_use(digest)
-    held.release()
-    assert cache.prune() == []

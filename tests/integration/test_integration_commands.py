@@ -40,6 +40,31 @@ def test_a_job_of_six_hundred_steps_loses_no_node(make: Make) -> None:
     assert "600 commands" in text and "lost" not in text
 
 
+def test_the_output_artifacts_keeps_what_a_command_writes_to_outputs(make: Make) -> None:
+    run = pipeline(
+        make,
+        """
+        write:
+          type: command
+          code: ./code
+          command: echo world > ./outputs/world.txt
+          outputs: {artifacts: }
+        read:
+          type: command
+          command: cat ${{inputs.before}}/outputs/*.txt; echo lost > outputs/lost.txt
+          inputs: {before: "${{parent.jobs.write.outputs.artifacts}}"}
+        """,
+    )
+    # Files that come with the code stay beside those that are written.
+    shipped = run.folder / "code" / "outputs"
+    shipped.mkdir()
+    (shipped / "hello.txt").write_text("hello\n")
+    run.run()
+    assert log_of(run, "read") == "hello\nworld\n"
+    assert "wrote to ./outputs, which is not kept: outputs/lost.txt. Give the step" in log_of(run, "read", "stderr")
+    assert not list(run.state.glob("jobs/*/logs/write/user/stderr"))
+
+
 def test_commands_and_parallel_steps_hand_their_outputs_on(make: Make) -> None:
     run = pipeline(
         make,
@@ -70,7 +95,7 @@ def test_commands_and_parallel_steps_hand_their_outputs_on(make: Make) -> None:
     assert code == 0, text
     assert (run.folder / "rows.txt").read_text() == "item 1\nitem 2\nitem 3\n"
     assert (run.folder / "total.txt").read_text().strip() == "3"
-    assert log_of(run, "count") == "entry.py\n"
+    assert log_of(run, "count") == "entry.py\noutputs\n"
     check_words(text, ["Completed: 3 items in 3 mini-batches, 2 commands, 3 rows"])
 
 

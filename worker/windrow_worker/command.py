@@ -1,7 +1,8 @@
 """A command step's one mini-batch: a shell command, in place of a script's ``run()`` (reference 1.4).
 
-It runs in the code folder, with the environment, stdout and stderr of this process, and in its process group, so that
-whatever ends the worker ends the command. ``python`` is the interpreter of the step.
+It runs in the code folder, where ``./outputs`` is there as in Azure ML, and leads into the output ``artifacts``; with
+the environment, stdout and stderr of this process, and in its process group, so that whatever ends the worker ends the
+command. ``python`` is the interpreter of the step.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from windrow_worker.script import Script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Tuple
+    from typing import Dict, List, Set, Tuple
 
+OUTPUTS = "outputs"
 TAIL_BYTES = 8 << 10
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 """The first that is there; Azure ML's commands are bash's."""
@@ -29,11 +31,15 @@ class CommandFailed(Exception):
         self.detail = detail
 
 
-def as_script(command: str, output_files: Dict[str, str]) -> Script:
-    """What the host calls for a command: ``run()`` alone. ``output_files``: what it is to have written, by output."""
+def as_script(command: str, output_files: Dict[str, str], artifacts: str) -> Script:
+    """What the host calls for a command: ``run()`` alone. ``output_files``: what it is to have written, by output;
+    ``artifacts``: the folder that ``./outputs`` is kept in, "" where the step has no output of that name."""
 
     def run(mini_batch: List[object]) -> Tuple[object, ...]:
+        before = _make_outputs(artifacts)
         _run(command)
+        if not artifacts:
+            _tell_lost(before)
         for name, path in output_files.items():
             if not os.path.exists(path):
                 raise CommandFailed(
@@ -44,6 +50,40 @@ def as_script(command: str, output_files: Dict[str, str]) -> Script:
         return ()
 
     return Script(None, run, None, False)
+
+
+def _make_outputs(artifacts: str) -> Set[str]:
+    """Makes ``./outputs``; returns the files that came there with the code. Raises OSError."""
+    if not artifacts:
+        os.makedirs(OUTPUTS, exist_ok=True)
+        return _files_in(OUTPUTS)
+    import shutil
+
+    # In a folder of its name, as later steps read it: `cat ${{inputs.before}}/outputs/model.pkl`.
+    kept = os.path.join(artifacts, OUTPUTS)
+    os.makedirs(kept, exist_ok=True)
+    if os.path.islink(OUTPUTS):
+        os.unlink(OUTPUTS)
+    elif os.path.isdir(OUTPUTS):
+        shutil.copytree(OUTPUTS, kept, dirs_exist_ok=True)
+        shutil.rmtree(OUTPUTS)
+    os.symlink(kept, OUTPUTS)
+    return set()
+
+
+def _tell_lost(before: Set[str]) -> None:
+    written = sorted(_files_in(OUTPUTS) - before)
+    if written:
+        sys.stderr.write(
+            "windrow: the command wrote to ./%s, which is not kept: %s%s. Give the step an output of type uri_folder "
+            "and the name `artifacts`, which keeps it, or have it write to another output.\n"
+            % (OUTPUTS, written[0], " and %d more" % (len(written) - 1) if len(written) > 1 else "")
+        )
+        sys.stderr.flush()
+
+
+def _files_in(folder: str) -> Set[str]:
+    return {os.path.join(at, name) for at, _, names in os.walk(folder) for name in names}
 
 
 def _run(command: str) -> None:

@@ -19,6 +19,7 @@ class Configuration:
 
     __slots__ = (
         "arguments",
+        "artifacts",
         "code_folder",
         "command",
         "entry_script",
@@ -62,6 +63,7 @@ class Configuration:
         self.process_name: str = take("process_name", str)
         self.process_number: int = take("process_number", int)
         self.log_folder: str = take("log_folder", str)
+        self.artifacts: str = take("artifacts", str, "")
         self.output_files: Dict[str, str] = take("output_files", dict, {})
         self.output_path: str = take("output_path", str, "")
         self.scratch_folder: str = take("scratch_folder", str)

@@ -8,7 +8,7 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Optional, Sequence, Tuple
+    from typing import List, Optional, Sequence, Tuple
 
 MESSAGE_CHARACTERS_MAX = 1000
 DETAIL_CHARACTERS_MAX = 16000
@@ -115,11 +115,29 @@ def traceback_of(error: BaseException, whole: bool = False) -> str:
     raises."""
     import traceback
 
-    trace = error.__traceback__
+    traces = []  # type: List[Tuple[BaseException, Optional[TracebackType]]]
     try:
-        return "".join(traceback.format_exception(type(error), error, trace if whole else _without_host(trace)))
+        if not whole:
+            # Those behind it are printed, too; debuggers want them as they were.
+            for one in _with_causes(error):
+                traces.append((one, one.__traceback__))
+                one.__traceback__ = _without_host(one.__traceback__)
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
     except BaseException as second:
         return f"{type(error).__name__} (its traceback cannot be shown: {type(second).__name__})"
+    finally:
+        for one, trace in traces:
+            one.__traceback__ = trace
+
+
+def _with_causes(error: BaseException) -> List[BaseException]:
+    """An exception and all that led to it, each once."""
+    found = [error]
+    for one in found:
+        for behind in (one.__cause__, one.__context__):
+            if behind is not None and not any(behind is known for known in found):
+                found.append(behind)
+    return found
 
 
 def encode_misfits(misfits: Sequence[Tuple[str, int, str]]) -> bytes:

@@ -146,7 +146,7 @@ class Host:
         if configuration.command:
             from windrow_worker.command import as_script
 
-            self._script = as_script(configuration.command, configuration.output_files)
+            self._script = as_script(configuration.command, configuration.output_files, configuration.artifacts)
             return
         entry_script.install_root_handler()
         entry = script.locate(configuration.code_folder, configuration.entry_script)

@@ -68,7 +68,8 @@ def load_failure(error: BaseException, index: int) -> List[str]:
     if isinstance(error, BadPacket):
         return [failures.NODE_FAULT, f"Mini-batch {index} could not be loaded: {error}", detail]
     if isinstance(error, InputChanged):
-        return [failures.INPUT_CHANGED, str(error), detail]
+        # No line of the script's is in its traceback, and all else the message says.
+        return [failures.INPUT_CHANGED, str(error), ""]
     return [failures.LOAD_FAILED, f"Mini-batch {index} could not be loaded: {failures.describe(error)}", detail]
 
 

@@ -1,0 +1,61 @@
+"""The folder that environments of a node are kept in: what is used stays, what nobody uses goes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from windrow_agent.environments.cache import KEPT, MARK, Cache
+
+
+def test_what_nobody_uses_is_pruned_the_longest_unused_first(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "kept")
+    digests = [f"{number:064d}" for number in range(KEPT + 3)]
+    now = time.time()
+    for age, digest in enumerate(digests):
+        lock = cache.try_lock(digest)
+        assert lock is not None
+        (cache.place(digest) / "bin").mkdir(parents=True)
+        cache.finish(digest, {})
+        os.utime(cache.place(digest) / MARK, (now - age, now - age))
+        lock.release()
+    held = cache.try_share(digests[-1])
+    assert held is not None
+    assert cache.try_lock(digests[-1]) is None
+    assert sorted(cache.prune()) == sorted(digests[KEPT:-1])
+    assert cache.is_whole(digests[-1])
+    held.release()
+    assert cache.prune() == [digests[-1]]
+    os.utime(cache.place(digests[0]) / MARK, (0, 0))
+    assert cache.prune() == [digests[0]]
+
+
+def test_environments_of_another_user_are_used_and_stay(request: pytest.FixtureRequest) -> None:
+    """Root becomes the other user; whoever is not root may not write to the folder either."""
+    # Not below tmp_path, into which nobody else may look.
+    folder = Path(tempfile.mkdtemp())
+    request.addfinalizer(lambda: shutil.rmtree(folder))
+    folder.chmod(0o755)
+    cache, digest = Cache(folder), "0" * 64
+    lock = cache.try_lock(digest)
+    assert lock is not None
+    cache.place(digest).mkdir()
+    cache.finish(digest, {})
+    lock.release()
+    (folder / f"{digest}.lock").chmod(0o444)
+    os.utime(cache.place(digest) / MARK, (0, 0))
+    folder.chmod(0o555)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+        request.addfinalizer(lambda: os.seteuid(0))
+    else:
+        request.addfinalizer(lambda: folder.chmod(0o755))
+    held = cache.try_share(digest)
+    assert held is not None
+    cache.note_use(digest)
+    held.release()
+    assert cache.prune() == []
