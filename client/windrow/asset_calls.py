@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from windrow.asset import Asset, Registry
-    from windrow.client import Master
+    from windrow.master import Master
     from windrow.rpc.connection import Connection
     from windrow.spec.assets import AssetLookup
     from windrow.upload import OnUpload

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -24,6 +25,7 @@ from windrow.contexts import Access, find_access
 from windrow.errors import DeadlinePassed, UsageError, WindrowError
 from windrow.job import Job, StepReason, job_from_message
 from windrow.looking_closer import LookingCloser
+from windrow.master import Master
 from windrow.node_calls import NodeCalls
 from windrow.output_calls import OutputCalls
 from windrow.rpc.connection import Connection, Patience
@@ -46,17 +48,6 @@ class LogFile(NamedTuple):
     length: int
 
 
-class Master(NamedTuple):
-    """What a master is. `read_only_reason` is "" unless it accepts no changes at the moment."""
-
-    address: str
-    incarnation: int
-    windrow_version: str
-    read_only_reason: str
-    embedded: bool
-    datastores: dict[str, str]
-
-
 class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
     """A connection to a master. Safe for use by several threads; close it, or use it as a context manager.
 
@@ -77,10 +68,14 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         to that of an embedded run's `state` folder. By default: $WINDROW_MASTER, else the context in use.
 
         With an address go the files that $WINDROW_CA_FILE and $WINDROW_TOKEN_FILE name. `state`: where no master is
-        live over that folder, a private one is started for as long as the client is open; it answers questions but
-        runs nothing; `new`: the folder need not be there yet. Raises UsageError, StateFolderError, MasterFailed.
+        live over that folder, a private one is started for as long as the client is open, also where the process that
+        ran one ends meanwhile; it answers questions but runs nothing; `new`: the folder need not be there yet. Raises
+        UsageError, StateFolderError, MasterFailed.
         """
+        self.stands_in = True
+        """Of a state folder: start a private master where another process's ends. False: calls raise MasterFailed."""
         self._session: Session | None = None
+        self._changing_session = threading.Lock()
         if sum(given is not None for given in (address, state, access)) > 1:
             raise UsageError("Give one of address, state and access.")
         if state is not None:
@@ -100,7 +95,7 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
             )
         self.connection = Connection(access.address, patience_s=patience_s, access=access)
         if self._session is not None:
-            self.connection.why_gone = self._session.failure
+            self.connection.why_gone = self._why_gone
         self._stub = job_service_pb2_grpc.JobServiceStub(self.connection.channel)
 
     def __enter__(self) -> Self:
@@ -131,9 +126,32 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
     def close(self) -> None:
         """End the connection, and the private master if there is one. Repeatable."""
         self.connection.close()
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        # A thread of the caller's may be about to start a private master.
+        with self._changing_session:
+            if self._session is not None:
+                self._session.close()
+                self._session = None
+
+    def _why_gone(self) -> WindrowError | None:
+        """Why the master of the state folder will not come back; takes the place of one whose process has ended."""
+        from windrow.embedded.session import OwnerGone
+
+        with self._changing_session:
+            if self._session is None:
+                return None
+            gone = self._session.failure()
+            if not isinstance(gone, OwnerGone) or not self.stands_in or self.connection.closed:
+                return gone
+            self._session.take_over()
+            self.connection.move(self._session.address)
+            return None
+
+    def _need_runner(self, job_id: str, was_attached: bool) -> None:
+        """Raises OwnerGone where the process that ran an unfinished job has ended: to follow it would never end."""
+        if was_attached and self.runs_nothing:
+            from windrow.embedded.session import need_runner
+
+            need_runner(self.get(job_id))
 
     def master(self) -> Master:
         """What the master is."""
@@ -310,7 +328,9 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         patience = Patience(self.connection)
+        attached = not self.runs_nothing
         while True:
+            self._need_runner(job_id, attached)
             left = WATCH_TIMEOUT_S if deadline is None else min(WATCH_TIMEOUT_S, deadline - time.monotonic())
             if left <= 0:
                 raise DeadlinePassed(f"Job {job_id} has not ended within {timeout_s} s. It goes on; ask again.")
@@ -357,7 +377,9 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         Raises NotFound.
         """
         patience = Patience(self.connection)
+        attached = follow and not self.runs_nothing
         while True:
+            self._need_runner(job_id, attached)
             request = pb.ReadLogRequest(job_id=job_id, path=path, offset=offset, follow=follow)
             try:
                 with self.connection.stream(self._stub.ReadLog(request, timeout=WATCH_TIMEOUT_S)) as responses:

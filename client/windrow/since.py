@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import UsageError
-from windrow.job_files import with_job_files
+from windrow.job_files import JobCalls, with_job_files
 from windrow.spec.effective import DataInput, EffectiveStep
 
 if TYPE_CHECKING:
-    from windrow.client import Client
     from windrow.spec import EffectiveJob
 
 NO_LAST = "--since last: no job of this job file has ended with a result yet, so all of it would run."
@@ -18,7 +17,7 @@ LAST = "last"
 """The newest job of the same job file that has ended, and has a result to take over."""
 
 
-def taking_over(client: Client, job: EffectiveJob, wanted: str) -> EffectiveJob:
+def taking_over(client: JobCalls, job: EffectiveJob, wanted: str) -> EffectiveJob:
     """The job as it takes over results; as it is, where `wanted` is `last` and there is no earlier one.
 
     Raises NotFound, UsageError.
@@ -59,7 +58,7 @@ def as_before(job: EffectiveJob, document: Mapping[str, Any]) -> EffectiveJob:
     )
 
 
-def last_of(client: Client, job_file: str) -> str | None:
+def last_of(client: JobCalls, job_file: str) -> str | None:
     """What `last` means; None: there is none."""
     # One that failed before it had any result would hide those of the job before it.
     ended = (job for job in client.list_jobs() if job.state.ended and job.parallel.mini_batches.succeeded)

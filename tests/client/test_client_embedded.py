@@ -10,6 +10,8 @@ import sys
 import pytest
 import windrow
 from client_workspace import Workspace, wait_until
+from windrow.cli.options import open_client
+from windrow.embedded.session import OwnerGone, open_session
 from windrow.embedded.state_folder import claim, is_owned, prepare, read_endpoint
 from windrow.errors import RunChanged, StateFolderError
 from windrow.spec import JobFileError
@@ -40,6 +42,70 @@ def test_questions_about_a_finished_run_start_a_master_only_for_a_moment(workspa
     refused = workspace.run("job", "create", "job.yml")
     assert refused.returncode == 2
     assert "windrow run" in refused.stderr
+
+
+def test_another_master_over_the_folder_is_not_taken_for_the_one_that_has_gone(workspace: Workspace) -> None:
+    workspace.state.mkdir()
+    first = open_session(str(workspace.state), with_agent=False)
+    first.wait_ready()
+    second = open_session(str(workspace.state), with_agent=False)
+    assert second.attached and second.failure() is None
+    first.close()
+    third = open_session(str(workspace.state), with_agent=False)
+    third.wait_ready()
+    assert isinstance(second.failure(), OwnerGone)
+    third.close()
+
+
+def test_a_question_outlives_the_process_whose_master_answered(workspace: Workspace) -> None:
+    """Two commands at once over one state folder: the one that attached goes on when the other has ended."""
+    workspace.write(["a", "b"])
+    windrow.run(workspace.job_file, state=workspace.state)
+    first, second, third = (windrow.Client(state=workspace.state) for _ in range(3))
+    with first, second, third:
+        [job] = second.list_jobs()
+        assert first.runs_nothing and not second.runs_nothing
+        chunks = second.read_log(job.job_id, second.logs(job.job_id)[0].path)
+        read = [next(chunks)]
+        first.close()
+        assert second.get(job.job_id).state.succeeded
+        assert second.runs_nothing, "it has the folder now"
+        assert third.get(job.job_id).state.succeeded
+        assert not third.runs_nothing, "who comes later attaches to it"
+        assert list(third.results(job.job_id)) == ["item000.txt a", "item001.txt b"]
+        assert [moment.state.ended for moment in third.progress(job.job_id)] == [True]
+        assert b"".join(read + list(chunks)), "what was begun is brought to its end"
+        second.close()
+        assert third.cancel(job.job_id).state.succeeded
+    assert workspace.processes() == []
+
+
+def test_who_asks_for_work_does_not_stand_in_for_a_run_that_has_ended(workspace: Workspace) -> None:
+    workspace.state.mkdir()
+    owner = open_session(str(workspace.state), with_agent=False)
+    owner.wait_ready()
+    with open_client(None, workspace.state, live=True) as client:
+        owner.close()
+        with pytest.raises(OwnerGone):
+            client.master()
+    assert not is_owned(str(workspace.state))
+
+
+def test_who_follows_a_job_is_told_when_the_run_that_carried_it_out_was_killed(workspace: Workspace) -> None:
+    workspace.write(["a", "wait"])
+    run = workspace.start("run", "job.yml")
+    wait_until(lambda: (read_endpoint(str(workspace.state)) or {}).get("agent_pid"), "the run serves")
+    wait_until(lambda: _has_job(workspace), "the job was submitted")
+    with windrow.Client(state=workspace.state) as client:
+        [job] = client.list_jobs()
+        moments = client.progress(job.job_id)
+        next(moments)
+        run.kill()
+        run.communicate()
+        with pytest.raises(OwnerGone, match=r"is unfinished .* the `windrow run` command that began it"):
+            list(moments)
+    workspace.gate.touch()
+    assert workspace.run("run", "job.yml").returncode == 0
 
 
 def test_a_bad_file_raises_and_leaves_nothing(workspace: Workspace) -> None:

@@ -150,6 +150,23 @@ def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(workspace: Workspac
     assert len(json.loads(workspace.run("job", "list", "-o", "json").stdout)) == 1
 
 
+@pytest.mark.parametrize("path", [[], ["note.txt"]])
+def test_who_follows_the_logs_of_an_interrupted_run_is_told_and_does_not_keep_it_from_going_on(
+    workspace: Workspace, path: list[str]
+) -> None:
+    _interrupt(workspace, ["a", "wait"])
+    [job] = json.loads(workspace.run("job", "list", "-o", "json").stdout)
+    logs = workspace.state / "jobs" / job["job_id"] / "logs"
+    logs.mkdir(exist_ok=True)
+    (logs / "note.txt").write_text("so far\n")
+    followed = workspace.run("job", "logs", job["job_id"], *path, "--follow")
+    assert followed.returncode == 1, followed.stderr
+    assert not path or followed.stdout == "so far\n", "what there is is shown"
+    assert "is unfinished (1 of 2 items done)" in followed.stderr
+    workspace.gate.touch()
+    assert workspace.run("run", "job.yml").returncode == 0
+
+
 def test_ctrl_c_twice_ends_at_once(workspace: Workspace) -> None:
     workspace.write(["a", "wait"])
     run = workspace.start("run", "job.yml")

@@ -86,6 +86,15 @@ def test_an_asset_from_a_file_and_a_model(tmp_path: Path) -> None:
     # Options win over the file, and a path of theirs begins at the current folder.
     windrow(tmp_path, "model", "create", "--file", "models/model.yml", "--path", "models", "--version", "5")
     assert json.loads(windrow(tmp_path, "model", "show", "net", "-o", "json"))["path"] == str(tmp_path / "models")
+    for name, version in (("net:4", "4"), ("azureml:net:4", "4"), ("azureml:net@latest", "5"), ("azureml:net", "5")):
+        assert json.loads(windrow(tmp_path, "model", "show", name, "-o", "json"))["version"] == version
+    for arguments, said in (
+        (["net:6"], "There is no model net:6 here"),
+        (["net@newest"], "the only one is net@latest"),
+        (["net:4", "--version", "5"], '"net:4" and --version 5 name different versions'),
+        (["azureml:"], "Write NAME, NAME:VERSION or NAME@latest"),
+    ):
+        assert said in windrow(tmp_path, "model", "show", *arguments, code=2)
 
 
 @pytest.fixture

@@ -119,7 +119,9 @@ def make_app(kind: str) -> typer.Typer:
     @app.command("show", epilog=f"example: windrow {kind} show flowers --version 2")
     @guarded
     def show(
-        name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
+        name: Annotated[
+            str, typer.Argument(metavar="NAME", help="Its name, also as job files write it: [azureml:]NAME:VERSION.")
+        ],
         version: Annotated[
             str | None, typer.Option("--version", metavar="VERSION", help="Which [default: the latest].")
         ] = None,
@@ -127,6 +129,7 @@ def make_app(kind: str) -> typer.Typer:
         state: State = None,
         output: Output = OutputForm.TEXT,
     ) -> int:
+        name, version = _named(word, name, version)
         with open_client(master, state) as client:
             asset = client.registry.get(kind, name, version)
         if output is OutputForm.JSON:
@@ -150,6 +153,24 @@ def make_app(kind: str) -> typer.Typer:
 
     show.__doc__ = f"Show one version of a {word}."
     return app
+
+
+def _named(word: str, text: str, version: str | None) -> tuple[str, str | None]:
+    """Name and version (None: the latest) of an asset that is named as in a job file, or by its name alone.
+
+    Raises UsageError for what names none, and for two versions.
+    """
+    from windrow.spec.names import ASSET_NAME, is_asset_version
+
+    reference = text.removeprefix("azureml:")
+    name, sign, said = reference.partition("@") if "@" in reference else reference.partition(":")
+    if not ASSET_NAME.fullmatch(name) or (sign == ":" and not is_asset_version(said)):
+        raise UsageError(f'"{text}" names no {word}. Write NAME, NAME:VERSION or NAME@latest.')
+    if sign == "@" and said != "latest":
+        raise UsageError(f'"{text}" names a label that is not known; the only one is {name}@latest.')
+    if sign and version is not None and version != said:
+        raise UsageError(f'"{text}" and --version {version} name different versions. Keep one of them.')
+    return name, said if sign == ":" else version
 
 
 def _wanted(kind: str, file: Path | None) -> tuple[Asset, Path]:

@@ -62,7 +62,8 @@ def _what_next(job: Job, reasons: list[StepReason], document: Mapping[str, Any],
     commands: list[str] = []
     if job.parallel.mini_batches.failed:
         commands.append(f"windrow mb list {job.job_id} --only failed{options}")
-    if any(step.failed_attempts for step in job.steps):
+    # Of a node that was lost there is no traceback.
+    if any(cause not in ("node_lost", "node_killer") for step in job.steps for cause in step.failed_attempts):
         commands.append(f"windrow job logs {job.job_id} --failed{options}")
     if job.state in (JobState.FAILED, JobState.CANCELLED, JobState.COMPLETED_WITH_FAILURES):
         commands.append(retry_command(job, document, options))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -31,9 +31,6 @@ from windrow.cli.validate import validate
 from windrow.cli.watching import stream_job
 from windrow.errors import UsageError
 from windrow.job import Job, JobState
-
-if TYPE_CHECKING:
-    from windrow.cli.job_logs import Followed
 
 app = typer.Typer(
     help="The jobs of a master: submit, look at, follow, cancel, fetch.",
@@ -252,9 +249,9 @@ def logs(
             "or --node."
         )
     as_json = output is OutputForm.JSON
-    if follow and path is None:
-        return _follow_logs(job_logs.Followed(job, choice, tail), master, state)
     with open_client(master, state) as client:
+        if follow and path is None:
+            return job_logs.Followed(job, choice, tail).run(client)
         if path is not None:
             return print_log(client, job, path, follow=follow, tail=tail)
         if failed:
@@ -272,18 +269,6 @@ def logs(
     else:
         print_table((">BYTES", "PATH"), [(f"{file.length:,}", file.path) for file in files])
     return exit_codes.DONE
-
-
-def _follow_logs(followed: Followed, master: str | None, state: Path | None) -> int:
-    """To the end, also where the `windrow run` that runs the job ends first, and its master with it."""
-    from windrow.embedded.session import OwnerGone
-
-    while True:
-        try:
-            with open_client(master, state) as client:
-                return followed.run(client)
-        except OwnerGone:
-            continue
 
 
 def _row(job: Job) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from windrow.cli import exit_codes
 from windrow.cli.display.figures import counted, size
 from windrow.cli.messages import is_colourful
 from windrow.cli.tables import out, print_json
+from windrow.cli.watching import stands_still, tell_stands_still
 from windrow.errors import NotFound
 
 if TYPE_CHECKING:
@@ -68,6 +69,9 @@ def download_outputs(client: Client, job_id: str, folder: Path, outputs: list[st
 def print_log(client: Client, job_id: str, path: str, *, follow: bool, tail: int | None) -> int:
     """Print a log file's bytes as they are."""
     offset, last = 0, deque[bytes]()
+    job = client.get(job_id) if follow else None
+    left = job is not None and stands_still(client, job)
+    follow = follow and not left
     if tail is not None:
         offset, last = tail_of(client, job_id, path, tail)
     stdout = sys.stdout.buffer
@@ -78,6 +82,9 @@ def print_log(client: Client, job_id: str, path: str, *, follow: bool, tail: int
         for chunk in client.read_log(job_id, path, offset=offset, follow=follow):
             stdout.write(chunk)
             stdout.flush()
+    if job is not None and left:
+        tell_stands_still(job)
+        return exit_codes.JOB_FAILED
     return exit_codes.DONE
 
 

@@ -13,6 +13,7 @@ from windrow.cli import exit_codes
 from windrow.cli.job_files import print_log, tail_of
 from windrow.cli.messages import DIM, RED, YELLOW, coloured, say
 from windrow.cli.tables import out, print_json
+from windrow.cli.watching import stands_still, tell_stands_still
 from windrow.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ def make_choice(step: str | None, node: str | None, worker: str | None, mini_bat
 
 def print_failures(client: Client, job_id: str, choice: Choice, *, tail: int | None, as_json: bool) -> int:
     """The failures with their tracebacks, the newest last."""
+    if choice.step:
+        names = [step.name for step in client.get(job_id).steps]
+        if choice.step not in names:
+            raise NotFound(f"Job {job_id} has no step named {choice.step!r}. Its steps: {', '.join(names)}.")
     limit = tail or FAILURES_SHOWN
     total = 0
 
@@ -157,10 +162,7 @@ def print_chosen(client: Client, job_id: str, choice: Choice, *, tail: int | Non
 
 
 class Followed:
-    """Several logs as they grow, line by line, each line with where it comes from; until the job has ended.
-
-    Another connection goes on where one was lost.
-    """
+    """Several logs as they grow, line by line, each line with where it comes from; until the job has ended."""
 
     def __init__(self, job_id: str, choice: Choice, tail: int | None) -> None:
         """`tail`: begin with so many lines of each; None: with all."""
@@ -172,11 +174,14 @@ class Followed:
         self._ended_at: float | None = None
 
     def run(self, client: Client) -> int:
-        """Print what comes; return the exit code. Raises OwnerGone: go on with another client."""
+        """Print what comes; return the exit code."""
         while True:
-            ended = client.get(self._job_id).state.ended
+            job = client.get(self._job_id)
             grown = self._print_new(client)
-            if ended:
+            if stands_still(client, job):
+                tell_stands_still(job)
+                return exit_codes.JOB_FAILED
+            if job.state.ended:
                 now = time.monotonic()
                 if self._ended_at is None or grown:
                     self._ended_at = now

@@ -266,7 +266,11 @@ def _print_details(
     out("")
     log = next((path for attempt in reversed(found.attempts) for path in attempt.logs), None)
     if log is not None:
-        out(f"Its logs:        windrow job logs {job} {log}{options}")
+        failed = any(attempt.state == "failed" for attempt in found.attempts)
+        if one.state == "succeeded" and not failed:
+            out(f"Its worker's logs, with those of other mini-batches: windrow job logs {job} {log}{options}")
+        else:
+            out(f"Its logs:        windrow job logs {job} {log}{options}")
     pdb = "" if is_command else "--pdb: stop where it fails; "
     out(f"To run it again: {replay}   ({pdb}--code DIR: with repaired code)")
 

@@ -153,4 +153,6 @@ def open_client(master: str | None, state: Path | None, *, live: bool = False, m
         )
     with Client(master if state is None else None, state=state, new=make) as client:
         client.connection.on_wait = say
+        # Work for a run that has ended meanwhile is refused, not left to a master that runs nothing.
+        client.stands_in = not live
         yield client

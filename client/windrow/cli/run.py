@@ -214,7 +214,7 @@ class _Run:
 
     def _follow(self, session: Session, loaded: LoadedJob | None) -> tuple[Job, dict[str, Any]]:
         """Begin or continue the run and follow it to its end, whatever happens to the master or its owner."""
-        from windrow.embedded.run import connect
+        from windrow.embedded.connect import connect
         from windrow.embedded.session import OwnerGone
 
         seq = 0

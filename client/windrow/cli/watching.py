@@ -1,4 +1,4 @@
-"""`windrow job stream`: follows a job that somebody else runs."""
+"""Following a job that somebody else runs: `windrow job stream`, and what all that follow have to ask."""
 
 from __future__ import annotations
 
@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from windrow.client import Client
 
 
+def stands_still(client: Client, job: Job) -> bool:
+    """Nobody carries it out. To follow it would never end, and keep the state folder from who would go on with it."""
+    return client.runs_nothing and not job.state.ended
+
+
+def tell_stands_still(job: Job) -> None:
+    """Say so, and what to do."""
+    say(
+        f"Job {job.job_id} is unfinished ({job.items.done:,} of {job.items.total:,} items done), and no run is live "
+        "over its state folder. Continue it with the `windrow run` command that began it."
+    )
+
+
 def stream_job(
     client: Client, job_id: str, output: str, *, strict: bool, options: str, begun: Job | None = None
 ) -> int:
@@ -25,11 +38,8 @@ def stream_job(
     from windrow.cli.run import make_display
 
     job = begun or client.get(job_id)
-    if not job.state.ended and client.runs_nothing:
-        say(
-            f"Job {job_id} is unfinished ({job.items.done:,} of {job.items.total:,} items done), and no run is live "
-            "over its state folder. Continue it with the `windrow run` command that began it."
-        )
+    if stands_still(client, job):
+        tell_stands_still(job)
         return exit_codes.JOB_FAILED
     display = make_display(output, quiet=False)
     display.begin(job, continued=None if begun is None else False)

@@ -20,7 +20,7 @@ class SessionAssets:
 
     def open(self) -> AssetLookup:
         """Waits until the master serves. Raises what `connect` raises."""
-        from windrow.embedded.run import connect
+        from windrow.embedded.connect import connect
 
         self._client = connect(self._session())
         return self._client.registry.lookup()

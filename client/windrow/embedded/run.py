@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.embedded import state_folder, untold
 from windrow.embedded.asset_lookup import SessionAssets
+from windrow.embedded.connect import connect
 from windrow.embedded.session import OwnerGone, Session, open_session
 from windrow.embedded.submission import begin
 from windrow.errors import JobFailed
@@ -20,7 +21,6 @@ from windrow.results import RowsFile, read_frame, rows_file, rows_files, rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from windrow.client import Client
     from windrow.spec import LoadedJob
 
 READ_BYTES = 1 << 20
@@ -128,19 +128,3 @@ def _follow(
             session.take_over()
         finally:
             client.close()
-
-
-def connect(session: Session) -> Client:
-    """A client of an open session; waits until its master serves."""
-    # All of it while the master still imports its own: nothing is left to import between its first word and the job.
-    import windrow.code_archive
-    import windrow.transfer  # noqa: F401
-    from windrow.client import Client
-
-    client = Client(session.wait_ready(), patience_s=PATIENCE_S)
-    client.connection.why_gone = session.failure
-    return client
-
-
-PATIENCE_S = 120.0
-"""A private master that dies is started again: only its supervisor (`Connection.why_gone`) ends the waiting earlier."""

@@ -23,6 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from windrow.job import Job
+
 READY_S = 60.0
 """A master that has to recover a large state, on a slow disk, is given so long before it serves."""
 ATTACH_S = 30.0
@@ -91,7 +93,9 @@ class Session:
         """Why the master will not come back, if so."""
         if self.supervisor is not None:
             return self.supervisor.failure
-        if not state_folder.is_owned(self.folder):
+        endpoint = state_folder.read_endpoint(self.folder)
+        # Somebody else's master may serve the folder by now.
+        if not state_folder.is_owned(self.folder) or (endpoint and endpoint["address"] != self.address):
             return OwnerGone(f"The windrow process {self.owner_pid} that ran the master over {self.folder} has ended.")
         return None
 
@@ -219,6 +223,16 @@ def _listed(datastores: Mapping[str, str]) -> str:
 
 class OwnerGone(MasterFailed):
     """The process that had started the master ended, and the master with it. `Session.take_over` goes on."""
+
+
+def need_runner(job: Job) -> None:
+    """Raises OwnerGone for an unfinished job, where the process that ran it has ended."""
+    # A master alone ends what is to be cancelled.
+    if not job.state.ended and job.state != "cancelling":
+        raise OwnerGone(
+            f"The windrow process that ran job {job.job_id} has ended, and the job is unfinished ({job.items.done:,} "
+            f"of {job.items.total:,} items done). Continue it with the `windrow run` command that began it."
+        )
 
 
 def open_session(

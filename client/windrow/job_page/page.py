@@ -186,25 +186,30 @@ def _step(job: dict[str, Any], step: dict[str, Any], number: int, *, several: bo
     if figures is None:
         waits = '<p class="quiet">It has not begun to run mini-batches.</p>'
         return f"<section>{title}{waits}{_failed(step, name_of, command)}</section>"
+    ran = figures["worker_us"]["total"] > 0
     parts = [
         title,
         "<h3>Where the workers' time went</h3>",
-        timeline.worker_seconds(figures),
-        "<h3>Over time</h3>",
-        timeline.over_time(figures),
-        "<h3>Worker by worker</h3>",
-        timeline.by_worker(figures),
+        timeline.worker_seconds(figures, ended=step["end_s"] is not None),
+        _when(figures) if ran else "",
         _failed(step, name_of, command, always=True),
-        "<h3>How long it took</h3>",
-        distributions.durations(figures),
-        "<h3>Memory</h3>",
-        distributions.memory(figures),
+        _how_much(figures) if ran else "",
         "<h3>The slowest attempts</h3>" if figures["slowest"] else "",
         tables.slowest(step, name_of, command),
         "<h3>Nodes and workers</h3>" if figures["nodes"] else "",
         tables.nodes(figures),
     ]
     return f"<section>{''.join(parts)}</section>"
+
+
+def _when(figures: dict[str, Any]) -> str:
+    over_time, by_worker = timeline.over_time(figures), timeline.by_worker(figures)
+    return f"<h3>Over time</h3>{over_time}<h3>Worker by worker</h3>{by_worker}"
+
+
+def _how_much(figures: dict[str, Any]) -> str:
+    durations, memory = distributions.durations(figures), distributions.memory(figures)
+    return f"<h3>How long it took</h3>{durations}<h3>Memory</h3>{memory}"
 
 
 def _failed(step: dict[str, Any], name_of: Any, command: Any, *, always: bool = False) -> str:

@@ -15,7 +15,9 @@ Commands = Callable[[str], str]
 def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Commands) -> str:
     """A card a cause: how often, the first of them, the commands to look closer."""
     if not step["failures"]:
-        return '<p class="quiet">No attempt has failed.</p>'
+        if not step["items"]["failed"]:
+            return '<p class="quiet">No attempt has failed.</p>'
+        return _missing(step, step["items"]["failed"], command)
     cards = []
     for failure in step["failures"]:
         times = "1 attempt" if failure["count"] == 1 else f"{failure['count']:,} attempts"
@@ -25,11 +27,15 @@ def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Comma
         first = name_of(failure["mini_batch"])
         detail = failure["detail"].strip()
         trace = f"<details><summary>traceback</summary><pre>{escape(detail)}</pre></details>" if detail else ""
-        commands = [command(f"mb list {{job}} --cause {failure['cause']} --step {step['name']}")]
-        if failure["cause"] != "init_failed":
+        # init() is no mini-batch's: what there is of it is in the logs.
+        of_init = failure["cause"] == "init_failed"
+        if of_init:
+            commands = [command(f"job logs {{job}} --failed --step {step['name']}")]
+        else:
+            commands = [command(f"mb list {{job}} --cause {failure['cause']} --step {step['name']}")]
             pdb = "" if step["is_command"] else " --pdb"
             commands += [command(f"mb show {{job}} {first}"), command(f"mb replay {{job}} {first}{pdb}")]
-        begun = [] if step["is_command"] else [f"mini-batch {failure['mini_batch']}"]
+        begun = [] if of_init or step["is_command"] else [f"mini-batch {failure['mini_batch']}"]
         place = escape(", ".join(filter(None, (*begun, where))))
         category = f" &middot; {escape(failure['error_category'])}" if failure["error_category"] else ""
         cards.append(
@@ -38,7 +44,19 @@ def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Comma
             f"<p>{escape(failure['message'])}</p>{trace}"
             f'<pre class="commands">{escape(chr(10).join(commands))}</pre></article>'
         )
-    return f'<div class="cards">{"".join(cards)}</div>'
+    missing = step.get("items_without_result", 0)
+    return f'<div class="cards">{"".join(cards)}</div>' + (_missing(step, missing, command) if missing else "")
+
+
+def _missing(step: dict[str, Any], count: int, command: Commands) -> str:
+    """What no attempt failed by: run() returned too little."""
+    items = "1 item" if count == 1 else f"{count:,} items"
+    counts = "counts" if count == 1 else "count"
+    listed = command(f"job logs {{job}} {step['name']}/failed_items.csv")
+    return (
+        f"<p>run() returned fewer results than it was given items: {items} without one {counts} as failed.</p>"
+        f'<pre class="commands">{escape(listed)}</pre>'
+    )
 
 
 def slowest(step: dict[str, Any], name_of: Callable[[int], str], command: Commands) -> str:

@@ -46,12 +46,13 @@ def present(seconds: dict[str, int]) -> list[str]:
     return [kind for kind in KINDS if kind != "running" or seconds["running"]]
 
 
-def worker_seconds(figures: dict[str, Any]) -> str:
-    """The bar, and what each part of it means."""
+def worker_seconds(figures: dict[str, Any], *, ended: bool) -> str:
+    """The bar, and what each part of it means. `ended`: no more will come."""
     spent = figures["worker_us"]
     total = spent["total"]
     if not total:
-        return '<p class="quiet">No worker has had a mini-batch yet.</p>'
+        never = "No worker had a mini-batch." if ended else "No worker has had a mini-batch yet."
+        return f'<p class="quiet">{never}</p>'
     x, parts = 0.0, []
     for kind in present(spent):
         wide = WIDTH * spent[kind] / total
@@ -126,7 +127,7 @@ def over_time(figures: dict[str, Any]) -> str:
     top, bottom = bottom + gap, bottom + gap + height
     items = any(series["items"])
     done = [value / wide_s for value in series["items" if items else "mini_batches"]]
-    most = max([*done, 1e-9])
+    most = max(done, default=0.0) or 1.0
     what = "items a second" if items else "mini-batches a second"
     parts += [text(0, top - 8, what, "caption"), *count_axis(most, top, bottom), *time_axis(seconds, top, bottom)]
     for number, value in enumerate(done):

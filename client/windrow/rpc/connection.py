@@ -15,6 +15,7 @@ from windrow.rpc import errors
 from windrow.rpc.address import grpc_target
 from windrow.rpc.bearer import Bearer
 from windrow.rpc.errors import Failure
+from windrow.rpc.moving import MovingChannel
 from windrow.rpc.tls import tls_fault
 
 if TYPE_CHECKING:
@@ -81,18 +82,20 @@ class Connection:
         self.patience_s = patience_s
         self.closed = False
         self.why_gone: Callable[[], WindrowError | None] = lambda: None
-        """Asked before each new try: an error that makes waiting useless (a private master that cannot be started)."""
+        """Asked before each new try: an error that makes waiting useless (a private master that cannot be started).
+
+        It may `move` the connection to the master that is there instead, and return None.
+        """
         self.on_wait: Callable[[str], None] = lambda message: None
         """Told what is waited for and how long, once failures go on for TELL_AFTER_S; then `told`, until an answer."""
         self.told = False
-        target = grpc_target(address)
-        if access is None or not access.ca:
-            self.channel = grpc.insecure_channel(target, options=OPTIONS)
-        else:
-            vouched = grpc.ssl_channel_credentials(access.ca.encode())
-            self.channel = grpc.secure_channel(target, vouched, options=OPTIONS)
-            if access.token:
-                self.channel = grpc.intercept_channel(self.channel, Bearer(access.token))
+        self.channel = MovingChannel(_open(address, access))
+        """For stubs."""
+
+    def move(self, address: str) -> None:
+        """Another master, without certificates, has taken the place of this one: calls go there, also repeated ones."""
+        self.channel.move(_open(address, None))
+        self.address, self.secure = address, False
 
     def call(self, method: Callable[..., Response], request: Any, *, timeout_s: float = CALL_TIMEOUT_S) -> Response:
         """A unary call that may be repeated without harm. Raises WindrowError."""
@@ -128,6 +131,15 @@ class Connection:
             call.cancel()
 
 
+def _open(address: str, access: Access | None) -> grpc.Channel:
+    target = grpc_target(address)
+    if access is None or not access.ca:
+        return grpc.insecure_channel(target, options=OPTIONS)
+    vouched = grpc.ssl_channel_credentials(access.ca.encode())
+    channel = grpc.secure_channel(target, vouched, options=OPTIONS)
+    return grpc.intercept_channel(channel, Bearer(access.token)) if access.token else channel
+
+
 class Patience:
     """Counts one run of failures of a call; any answer from the master starts it afresh."""
 
@@ -154,9 +166,13 @@ class Patience:
             raise MasterUntrusted(fault) from error
         now = time.monotonic()
         self._since = now if self._since is None else self._since
+        address = self._connection.address
         gone = self._connection.why_gone()
         if gone is not None:
             raise gone from error
+        if self._connection.address != address:
+            self.answered()
+            return
         if now - self._since >= self._connection.patience_s:
             raise unreachable(self._connection, failure) from error
         if now - self._since >= TELL_AFTER_S and not self._connection.told:
