@@ -37,6 +37,13 @@ def test_a_command_is_one_mini_batch_without_input_that_is_tried_once(workspace:
     assert not loaded.warnings
 
 
+@pytest.mark.parametrize("step", [COMMAND, STEP])
+def test_a_step_without_a_type_is_told_by_what_it_has(workspace: Workspace, step: str) -> None:
+    untyped = "".join(line for line in step.splitlines(keepends=True) if not line.startswith("type: "))
+    assert untyped != step
+    assert workspace.job(workspace.job_of(untyped)).job.steps == workspace.job(workspace.job_of(step)).job.steps
+
+
 def test_its_time_is_bounded_only_by_limits(workspace: Workspace) -> None:
     assert of(workspace).run_invocation_timeout_s == 2**31 - 1
     assert of(workspace, "limits: {timeout: 3600}").run_invocation_timeout_s == 3600

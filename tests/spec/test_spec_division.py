@@ -1,4 +1,4 @@
-"""Several inputs that are divided: how a job file and a document name them, and what cannot go together."""
+"""What is divided: one input or several, how a job file and a document name them, and what cannot go together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from spec_workspace import Workspace
+from spec_workspace import STEP, Workspace, changed
 from windrow.spec import EffectiveJob, JobFileError
 from windrow.spec.effective_json import DocumentError
 
@@ -97,6 +97,12 @@ def test_what_cannot_be_divided_together_is_refused(
     assert not [word for word in words if word not in problem.message], problem
 
 
+def test_an_input_that_lacks_its_value_is_told_once(workspace: Workspace) -> None:
+    text = job("images").replace("images: {type: uri_folder, path: ./images}", "images: {type: uri_folder}")
+    (problem,) = workspace.problems(text)
+    assert (problem.key, problem.message[:12]) == ("jobs.score.inputs.images", "has no value")
+
+
 def test_expressions_in_one_text_are_no_list(workspace: Workspace) -> None:
     text = JOB.replace("INPUTS", "${{inputs.images}}, ${{inputs.more}}").replace("ARGUMENTS", "")
     with pytest.raises(JobFileError, match="Several are a list, of one expression each"):
@@ -138,3 +144,16 @@ def test_a_document_is_checked(workspace: Workspace, value: object, said: str) -
     changed["steps"][0]["input_data"] = value
     with pytest.raises(DocumentError, match=said):
         EffectiveJob.from_json(json.dumps(changed))
+
+
+def test_a_pipeline_input_that_is_wrong_is_told_once(workspace: Workspace) -> None:
+    changes = (
+        "inputs: {images: {path: ./images}, t: '${{parent.inputs.t}}', u: '${{parent.inputs.t}}-u'}\n"
+        "mini_batch_size: ${{inputs.t}}\npartition_keys: '${{inputs.t}}'\nenvironment_variables: {A: '${{inputs.u}}'}\n"
+        "task: {type: run_function, code: ./src, entry_script: score.py, program_arguments: "
+        "'--error_threshold ${{inputs.t}}'}"
+    )
+    text = workspace.job_of(changed(STEP, changes), "inputs: {t: '${{name}}'}\n")
+    (problem,) = workspace.problems(text)
+    assert problem.key == "inputs.t"
+    assert "${{name}} cannot stand in the pipeline's own inputs" in problem.message

@@ -95,6 +95,27 @@ def test_a_bad_one_is_an_error_that_shows_it(workspace: Workspace, text: str, sa
     assert said in problem.message
 
 
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("mini_batch_size=1", "Set jobs.score.mini_batch_size: what a step says itself wins."),
+        ("task.entry_script=x.py", "Set jobs.score.task.entry_script: "),
+        ("inputs.images.mode=direct", "Set jobs.score.inputs.images.mode: "),
+        ("version=2", "a step does not replace its version. Change it in that file."),
+    ],
+)
+def test_a_setting_in_a_components_file_is_set_by_the_step(workspace: Workspace, path: str, said: str) -> None:
+    workspace.write(
+        "part.yml",
+        "type: parallel\ninputs: {images: {type: uri_folder}}\ninput_data: ${{inputs.images}}\n"
+        "task: {type: run_function, code: ./src, entry_script: score.py}\n",
+    )
+    text = workspace.job_of("component: ./part.yml\ninputs: {images: {path: ./images}}\n")
+    (problem,) = workspace.problems(text, f"jobs.score.component.{path}")
+    assert 'jobs.score.component is the file "./part.yml", which stays as it is' in problem.message
+    assert said in problem.message
+
+
 def test_elements_of_lists_go_by_number(workspace: Workspace) -> None:
     changes = "partition_keys: [a, b]"
     assert "is a, c," in workspace.only_problem(changes, "jobs.score.partition_keys.1=c").message

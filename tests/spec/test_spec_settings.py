@@ -42,6 +42,7 @@ task:
          {"A": "1", "B": "true", "C": "", "D": "1.50", "E": "2020-01-01", "F": "text"}),
         ("partition_keys: []", "partition_keys", ()),
         ("type: Parallel", "name", "score"),
+        ("type:", "name", "score"),
     ],
 )  # fmt: skip
 def test_a_setting_is_read_in_every_accepted_spelling(
@@ -117,7 +118,7 @@ def test_defaults_are_those_of_the_reference(workspace: Workspace) -> None:
         ("task: {type: run_function, entry_script: score.py}", "task.code", ["missing"]),
         ("task: {type: run_function, code: ./src}", "task.entry_script", ["missing"]),
         ("task: {type: model, code: ./src, entry_script: score.py}", "task.type", ["run_function"]),
-        ("task: {type: command, code: ./src, entry_script: score.py}", "task.type", ["run_function"]),
+        ("task: {type: command, code: ./src, entry_script: score.py}", "task.type", ["one of run_function, function."]),
         ("task: {type: run_function, code: ./srcc, entry_script: score.py}", "task.code", ["srcc", "does not exist"]),
         ("task: {type: run_function, code: ./one.csv, entry_script: score.py}", "task.code", ["is a file"]),
         ("task: {type: run_function, code: azureml:code:1, entry_script: a.py}", "task.code", ["registered asset"]),
@@ -137,7 +138,6 @@ def test_defaults_are_those_of_the_reference(workspace: Workspace) -> None:
         (TASK + "  program_arguments: [--a]", "task.program_arguments", ["a list"]),
         ("type: sweep", "type", ['"sweep"', "not carried out"]),
         ("type: paralel", "type", ['"paralel"', '"parallel"']),
-        ("type:", "type", ["parallel"]),
     ],
 )  # fmt: skip
 def test_a_bad_setting_is_one_error_that_names_place_value_and_what_is_allowed(

@@ -207,6 +207,7 @@ INPUT_ROWS: Rows = {
         *((f"source: pictures, bind_mode: {mode}", TAKEN) for mode in ("mount", "download", "direct", "Mount")),
         ("source: pictures, bind_mode: upload", "one of mount, download, direct"),
     ],
+    "as_table": [("source: pictures, as_table: false", TAKEN), ("source: pictures, as_table: maybe", "true or false")],
     "type": [("source: pictures, type: mltable", TAKEN)],
     "path_on_compute": [("source: pictures, path_on_compute: x", TAKEN)],
     "overwrite": [("source: pictures, overwrite: true", TAKEN)],

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from windrow.spec.components import StepNodes
 from windrow.spec.effective import LiteralInput, OutputInput, PipelineOutput, StepInput, StepOutput
-from windrow.spec.expressions import Reference, written
+from windrow.spec.expressions import AlreadyTold, Reference, written
 from windrow.spec.inputs import InputSpec, Resolved, read_input, resolve_input
 from windrow.spec.nesting import Graph
 from windrow.spec.nodes import Mapping, Node, Place, is_null
@@ -228,7 +228,8 @@ class Bindings:
         return None if found is None else found.broken or found.value is not None or not found.optional
 
     def literal(self, step: str, reference: Reference) -> str:
-        """The text of a literal that a setting of a step refers to. Raises ValueError, saying why, if it is none."""
+        """The text of a literal that a setting of a step refers to. Raises ValueError, saying why, if it is none;
+        AlreadyTold where an error has said so."""
         if reference.scope == "inputs":
             resolved = self.resolved(step, reference.name)
             if resolved is None:
@@ -237,6 +238,8 @@ class Bindings:
             resolved = self._lookup(step, reference)
         else:
             raise ValueError(f"{written(reference)} cannot stand here; {LITERALS_ONLY}")
+        if resolved.broken:
+            raise AlreadyTold
         if resolved.value is None:
             raise ValueError(f"{written(reference)} has no value; give that input one, or take this setting out")
         if not isinstance(resolved.value, LiteralInput):

@@ -119,16 +119,15 @@ class Components:
     def _type(self, step: Mapping, component: Mapping | None, key: str) -> str | None:
         """`parallel`, `command` or `pipeline`, from the step or its component. None, with an error, if it is none."""
         written = step.entries.get("type")
-        if is_null(written) and component is None:
+        declared = component.entries.get("type") if component is not None else None
+        # Without a type, a step or component is told by what it has; so are steps in Azure ML.
+        told = _told_type(component if component is not None else step)
+        if is_null(written) and component is None and told is None:
             self._context.problems.error(
                 step, f"{key}.type", 'is missing; a step needs "type: parallel", "type: command" or "type: pipeline".'
             )
             return None
-        declared = component.entries.get("type") if component is not None else None
-        # A component without a type is told by what it has.
-        has = component.entries if component is not None else {}
-        told = "command" if "command" in has else "pipeline" if "jobs" in has else "parallel"
-        wanted = _folded(declared) if not is_null(declared) else told
+        wanted = _folded(declared) if not is_null(declared) else told or "parallel"
         if not is_null(written):
             own = _folded(written)
             if component is not None and not is_null(declared) and own != wanted:
@@ -223,6 +222,12 @@ class Components:
             )
             return None
         return root
+
+
+def _told_type(owner: Mapping) -> str | None:
+    """The type of what does not say it, by the key that only that type has. None, if it has none of them."""
+    keys = {"command": "command", "jobs": "pipeline", "task": "parallel"}
+    return next((told for key, told in keys.items() if not is_null(owner.entries.get(key))), None)
 
 
 def _folded(node: Node | None) -> str:

@@ -75,7 +75,9 @@ def _one_input(node: Node, key: str, name: str, bindings: Bindings, context: Con
     if resolved is None:
         context.problems.error(node, key, unknown_name("input", reference.name, known))
         return ()
-    if not resolved.broken and not isinstance(resolved.value, DataInput | OutputInput):
+    # One that has to have a value and has none is told of where it stands.
+    is_told = resolved.broken or (resolved.value is None and not resolved.optional)
+    if not is_told and not isinstance(resolved.value, DataInput | OutputInput):
         what = (
             f'the text "{resolved.value.value}"'
             if isinstance(resolved.value, LiteralInput)

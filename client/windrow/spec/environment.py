@@ -129,6 +129,8 @@ def _inline(node: Mapping, key: str, context: Context) -> Environment | None:
     if image is None or is_null(image):
         image = node.entries.get("build")
     what = "image" if not isinstance(image, Mapping) else "build"
+    if isinstance(image, Mapping) and "dockerfile" in image.entries:
+        what = "build.dockerfile"  # v1's base_dockerfile
     named = f"{shown(image)} " if isinstance(image, Scalar) else ""
     if conda is None or is_null(conda):
         if image is not None and not is_null(image):

@@ -26,6 +26,10 @@ class Reference(NamedTuple):
     step: str = ""
 
 
+class AlreadyTold(ValueError):
+    """What a reference means is wrong, and an error says so where it stands: a second one would only mislead."""
+
+
 def parse_reference(path: str) -> Reference:
     """The inside of one expression. Raises ValueError if it is none of the known forms."""
     match path.split("."):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from windrow.spec.datastores import DEFAULT
 from windrow.spec.effective import DataInput, LiteralInput, StepInput
-from windrow.spec.expressions import Reference, has_expression, substitute, whole_reference
+from windrow.spec.expressions import AlreadyTold, Reference, has_expression, substitute, whole_reference
 from windrow.spec.fields import Field, parse_value
 from windrow.spec.locations import (
     Location,
@@ -124,6 +124,8 @@ def resolve_input(spec: InputSpec, declared: InputSpec | None, key: str, context
         return Resolved(None, place, broken=True)
     try:
         return _follow(node, spec, key, context, lookup)
+    except AlreadyTold:
+        return Resolved(None, place, broken=True)
     except ValueError as error:
         context.problems.error(node, key, f"is {shown(node)}; {error}.")
         return Resolved(None, place, broken=True)
@@ -147,6 +149,8 @@ def _follow(node: Scalar, spec: InputSpec, key: str, context: Context, lookup: L
 
     def literal(inner: Reference) -> str:
         target = lookup(inner, node)
+        if target.broken:
+            raise AlreadyTold
         if not isinstance(target.value, LiteralInput):
             raise ValueError("inside a longer text only literal inputs can be named")
         return target.value.value

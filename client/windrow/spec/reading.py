@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.spec.arguments import RUNTIME_ARGUMENTS
-from windrow.spec.expressions import Reference, has_expression, substitute
+from windrow.spec.expressions import AlreadyTold, Reference, has_expression, substitute
 from windrow.spec.fields import Field, parse_value
 from windrow.spec.names import NAME
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Sequence, Source, is_null, shown
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from windrow.spec.assets import AssetLookup, OpenLookup
 
 Resolve = Callable[[Reference], str]
-"""Gives the text behind a reference; raises ValueError, saying why, where there is none."""
+"""Gives the text behind a reference; raises ValueError, saying why, where there is none, and AlreadyTold where an
+error has said that."""
 
 
 class Origin(NamedTuple):
@@ -158,6 +159,8 @@ def read_scalar(
             value = substitute(value, resolve)
             return parse_resolved(field_, value, node.text)
         return parse_value(field_, value)
+    except AlreadyTold:
+        return None
     except ValueError as error:
         context.problems.error(node, key, f"is {shown(node)}; {error}.")
         return None
@@ -202,6 +205,8 @@ def read_text_map(node: Node | None, key: str, context: Context, resolve: Resolv
             continue
         try:
             texts[name] = substitute(value.text, resolve) if resolve else value.text
+        except AlreadyTold:
+            continue
         except ValueError as error:
             context.problems.error(value, f"{key}.{name}", f"is {shown(value)}; {error}.")
     return texts

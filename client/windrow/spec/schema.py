@@ -150,7 +150,7 @@ RESOURCES: dict[str, Field] = {
 }
 
 TASK: dict[str, Field] = {
-    "type": Field("choice", choices=("run_function", "function", "model")),
+    "type": Field("choice", choices=("run_function", "function")),
     "code": _TEXT,
     "entry_script": _TEXT,
     "program_arguments": _TEXT,

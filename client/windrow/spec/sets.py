@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from windrow.spec.components import MERGED_KEYS
 from windrow.spec.nesting import SEPARATOR
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, Source, is_null, parse_yaml, shown
 from windrow.spec.nodes import Sequence as ListNode
@@ -26,6 +27,8 @@ from windrow.spec.schema import (
 )
 
 _ANY: tuple[str, ...] = ("*",)
+_SET_BY_STEP = {"inputs", "outputs", "jobs"}.union(*MERGED_KEYS.values())
+"""What a step may say itself although its component says it."""
 
 
 def apply_sets(nodes: Node, sets: Sequence[str], problems: Problems, source: Source) -> Node:
@@ -104,6 +107,13 @@ def _complaint(root: Node, path: Sequence[str]) -> str:
         if isinstance(node, Mapping) and name in node.entries:
             node = node.entries[name]
             continue
+        if (
+            isinstance(node, Scalar)
+            and not is_null(node)
+            and index == 3
+            and (path[0], path[2]) == ("jobs", "component")
+        ):
+            return _complaint_of_file(node, path)
         if not isinstance(node, Mapping | None) and not is_null(node):
             return ""  # `_put` says it better
         known = list(_known_below(path[:index], root))
@@ -115,6 +125,15 @@ def _complaint(root: Node, path: Sequence[str]) -> str:
             return f'there is no "{name}" in {where}.{did_you_mean(name, known)} There are: {listed(known)}.'
         node = None
     return ""
+
+
+def _complaint_of_file(component: Scalar, path: Sequence[str]) -> str:
+    """What to set instead of a setting in a component's file."""
+    step, name = path[1], path[3]
+    there = f"jobs.{step}.component is the file {shown(component)}, which stays as it is"
+    if name in _SET_BY_STEP:
+        return f"{there}. Set {'.'.join(['jobs', step, *path[3:]])}: what a step says itself wins."
+    return f"{there}, and a step does not replace its {name}. Change it in that file."
 
 
 def _known_below(path: Sequence[str], root: Node) -> Iterable[str]:

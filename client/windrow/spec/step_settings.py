@@ -16,7 +16,7 @@ from windrow.spec.arguments import (
     find_runtime_arguments,
     parse_partition_keys,
 )
-from windrow.spec.expressions import has_expression, substitute
+from windrow.spec.expressions import AlreadyTold, has_expression, substitute
 from windrow.spec.fields import Field
 from windrow.spec.names import ROWS_FILE_NAME_REFUSED, is_rows_file_name
 from windrow.spec.nodes import Mapping, Node, Place, Scalar, is_null, shown
@@ -131,6 +131,8 @@ class StepSettings:
                 keys = checked_partition_keys(read_texts(node, key, self._context))
                 if len(problems.errors) > before:
                     return
+        except AlreadyTold:
+            return
         except ValueError as error:
             problems.error(node, key, f"is {shown(node)}; {error}.")
             return
@@ -191,6 +193,8 @@ class StepSettings:
             expressed = has_expression(found.value)
             text = substitute(found.value, self._resolve) if expressed else found.value
             value = parse_resolved(argument.field, text, found.value)
+        except AlreadyTold:
+            return
         except ValueError as error:
             if abbreviated and (argument.field.effect or found.name in REPORT_ARGUMENTS):
                 return  # no setting of ours, and no value for it either: the script's own

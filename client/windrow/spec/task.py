@@ -96,12 +96,14 @@ def _check_type(mapping: Mapping, key: str, context: Context) -> None:
     node = mapping.entries.get("type")
     if is_null(node):
         context.problems.error(mapping, f"{key}.type", 'is missing; use "type: run_function".')
-    elif read_scalar(node, TASK["type"], f"{key}.type", context) == "model":
+    elif isinstance(node, Scalar) and node.text.strip().casefold() == "model":
         context.problems.error(
-            node or mapping,
+            node,
             f"{key}.type",
             '"model" is not carried out; write an entry script and use "type: run_function".',
         )
+    else:
+        read_scalar(node, TASK["type"], f"{key}.type", context)
     if not is_null(mapping.entries.get("model")):
         model = mapping.entries["model"]
         context.problems.warn(

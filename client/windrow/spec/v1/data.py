@@ -154,7 +154,7 @@ class Sources:
 
     def _input(self, node: Node, key: str) -> Node | None:
         source: Node | None = node if isinstance(node, Scalar) and not is_null(node) else None
-        mode = None
+        mode = table = None
         if source is None:
             given = read_mapping(node, INPUT, key, self._context)
             if given is None:
@@ -163,12 +163,17 @@ class Sources:
                 return None
             source = text_of(given, "source", key, self._context)
             mode = choose_mode(given, INPUT_MODES, key, self._context)
+            table = entry(given, "as_table")
+            if table is not None and not (isinstance(table, Scalar) and isinstance(table.value, bool)):
+                self._context.problems.error(table, f"{key}.as_table", f"is {shown(table)}; allowed is true or false.")
+                return None
             if source is None:
                 self._context.problems.error(given, f"{key}.source", f"is missing; there are: {self._names()}")
                 return None
         assert isinstance(source, Scalar)
         path = self.reference(source, f"{key}.source")
-        return None if path is None else mapping({"path": path, "mode": mode}, node.place)
+        kind = scalar("mltable", table.place) if isinstance(table, Scalar) and table.value is True else None
+        return None if path is None else mapping({"type": kind, "path": path, "mode": mode}, node.place)
 
     def reference(self, source: Scalar, key: str) -> Scalar | None:
         """The v2 binding to what a `source` names. None, with an error, if that is nothing."""

@@ -97,10 +97,13 @@ def _translated(written: Mapping, folder: str) -> Environment:
     managed = _scalar(python, "userManagedDependencies")
     conda = None if managed is not None and managed.value is True else _value(python, "condaDependencies")
     file = _scalar(python, "condaDependenciesFile")
+    dockerfile = _value(docker, "baseDockerfile")
     entries: dict[str, Node | None] = {
         "name": _value(written, "name"),
         "version": _value(written, "version"),
         "image": _value(docker, "baseImage"),
+        # v2's key for what an image is made by: it is told there that it has no effect.
+        "build": mapping({"dockerfile": dockerfile}, dockerfile.place) if dockerfile is not None else None,
         "conda_file": conda if isinstance(conda, Mapping) and conda.entries else file and found_from(file, folder),
     }
     return Environment(mapping(entries, written.place), variables)

@@ -83,6 +83,8 @@ DATA_REFERENCE: dict[str, Field] = {
 INPUT: dict[str, Field] = {
     "source": _TEXT,
     "bind_mode": _TEXT,
+    # Not in v1's files: what its Python API says by `parse_delimited_files` and its like.
+    "as_table": Field("bool"),
     "type": Field("text", effect="a source has its own type"),
     "path_on_compute": Field("text", effect="data is read where it lies"),
     "overwrite": Field("bool", effect="data is read where it lies"),
