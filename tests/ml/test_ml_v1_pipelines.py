@@ -202,9 +202,6 @@ def test_a_pipeline_is_written_as_v2(workspace: Workspace, notebook: Path) -> No
     path = notebook / "job.yml"
     path.write_text(pipeline.to_yaml())
     assert load_job(path).job.run_digest == pipeline.load().job.run_digest
-    assert table.to_pandas_dataframe is not None
-    with pytest.raises(UsageError, match="further steps: keep_columns, take"):
-        table.to_pandas_dataframe()
 
 
 def test_reserved_arguments_and_wrong_names_are_refused(workspace: Workspace) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +41,11 @@ def script(notebook: Path, name: str, text: str = "") -> str:
     """The name of a script in src/."""
     (notebook / "src" / name).write_text(text)
     return name
+
+
+def wait_until(condition: Callable[[], object], what: str, deadline_s: float = 30) -> None:
+    """Logs of nodes arrive a moment after a job's end."""
+    until = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < until, f"not so after {deadline_s} s: {what}"
+        time.sleep(0.02)

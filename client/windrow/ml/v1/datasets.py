@@ -6,6 +6,7 @@ Reference: mltable.md; parallel-job.md, section 1.4.
 from __future__ import annotations
 
 import copy
+import fnmatch
 import hashlib
 import json
 import os
@@ -15,23 +16,30 @@ from typing import Any, Self
 
 import yaml
 
-from windrow.errors import UsageError
+from windrow.errors import NotFound, UsageError
 from windrow.ml.places import calling_place
+from windrow.ml.v1.absent import Refusing
+from windrow.ml.v1.column_types import DataType
+from windrow.ml.v1.local_files import copy_files, local_files
 from windrow.ml.v1.named import NamedInput, Output
 from windrow.ml.v1.stores import DataPath, DataReference, Datastore
+from windrow.spec.problems import did_you_mean, listed
 
 _PATTERN = re.compile(r"[*?\[]")
 _KEYS = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 
 
-class _Dataset:
+class _Dataset(Refusing):
     def __init__(self, paths: Sequence[str], steps: Sequence[Any], partition_format: str | None = None) -> None:
         self.paths = tuple(paths)
         self.steps = list(steps)
         self.partition_keys: list[str] = _KEYS.findall(partition_format or "")
         self.name: str | None = None
         self.description = ""
+        self.tags: dict[str, str] = {}
         self.version = 1
+        self._earlier: Any = None
+        """The version before it of its name."""
         self.place = calling_place()
 
     def as_named_input(self, name: str) -> NamedInput:
@@ -40,20 +48,41 @@ class _Dataset:
 
     def as_mount(self, path_on_compute: str | None = None) -> NamedInput:
         """As an input that is read in place."""
-        return NamedInput(self.name or "dataset", self, "mount")
+        return NamedInput(self.name or "dataset", self, "mount", path_on_compute)
 
     def as_download(self, path_on_compute: str | None = None) -> NamedInput:
         """As an input that is copied to the script."""
-        return NamedInput(self.name or "dataset", self, "download")
+        return NamedInput(self.name or "dataset", self, "download", path_on_compute)
 
-    def register(self, workspace: Any, name: str, description: str | None = None, **more: Any) -> Self:
-        """Keep it in the workspace object under a name."""
+    def register(
+        self,
+        workspace: Any,
+        name: str,
+        description: str | None = None,
+        tags: dict[str, str] | None = None,
+        create_new_version: bool = False,
+    ) -> Self:
+        """Keep it in the workspace object under a name; the next version of one that is taken needs
+        `create_new_version`. Raises UsageError where that is not said and the datasets differ."""
+        known = workspace.datasets.get(name)
+        same = known is None or self._is_as(known)
+        if not same and not create_new_version:
+            raise UsageError(
+                f"The workspace has another dataset {name!r} (version {known.version}): say create_new_version=True to "
+                "make this one its next version, or take another name."
+            )
         self.name = name
         self.description = description or ""
-        known = workspace.datasets.get(name)
-        self.version = known.version + 1 if known is not None and known is not self else 1
+        self.tags = dict(tags or {})
+        if known is not None and known is not self:
+            self.version = known.version if same else known.version + 1
+            self._earlier = known._earlier if same else known
         workspace.datasets[name] = self
         return self
+
+    def _is_as(self, other: _Dataset) -> bool:
+        alike = type(self) is type(other) and self.partition_keys == other.partition_keys
+        return alike and self.definition() == other.definition()
 
     def with_step(self, step: Any) -> Self:
         """A dataset with one transformation more."""
@@ -115,14 +144,19 @@ class FileDataset(_Dataset):
         super().__init__(paths, steps if partition_format else [], partition_format)
 
     def to_path(self) -> list[str]:
-        """The files that are local."""
-        import glob
+        """The files that are local. Raises UsageError for a sample."""
+        return [file.path for file in local_files(self.paths, self.steps)]
 
-        found: list[str] = []
-        for path in self.paths:
-            inside = os.path.join(path, "**") if os.path.isdir(path) else path
-            found += sorted(file for file in glob.glob(inside, recursive=True) if os.path.isfile(file))
-        return found
+    def download(self, target_path: str | None = None, overwrite: bool = False, **more: Any) -> list[str]:
+        """Copy its local files into a folder (by default a new temporary one), under their paths below the dataset's;
+        return where they are. Raises UsageError for files that are there already, and where none is local."""
+        files = local_files(self.paths, self.steps)
+        if not files:
+            raise UsageError(
+                f"download: there is no local file at {', '.join(self.paths)}. What is elsewhere is fetched with the "
+                "tools of its store, or read by a step."
+            )
+        return copy_files(files, target_path, overwrite=overwrite)
 
 
 class TabularDataset(_Dataset):
@@ -141,9 +175,20 @@ class TabularDataset(_Dataset):
         return self.with_step({"drop_columns": columns})
 
     def partition_by(
-        self, partition_keys: Sequence[str], target: Any = None, name: str | None = None, **more: Any
+        self,
+        partition_keys: Sequence[str],
+        target: Any = None,
+        name: str | None = None,
+        show_progress: bool = True,
+        partition_as_file_dataset: bool = False,
     ) -> Self:
-        """A table that can be divided by these columns. Nothing is copied: rows are grouped when a step divides it."""
+        """A table that can be divided by these columns. Nothing is copied: rows are grouped when a step divides it.
+        Raises UsageError for partition_as_file_dataset: there are no files."""
+        if partition_as_file_dataset:
+            raise UsageError(
+                "partition_by copies nothing, so there are no files for partition_as_file_dataset=True: leave it out, "
+                "and give partition_keys to the ParallelRunConfig, whose script then gets a DataFrame a group."
+            )
         made = copy.copy(self)
         made.partition_keys = list(partition_keys)
         made.name = name or self.name
@@ -152,42 +197,56 @@ class TabularDataset(_Dataset):
     def to_pandas_dataframe(self, *arguments: Any, **more: Any) -> Any:
         """The rows of local CSV, Parquet or JSON lines files, read by pandas.
 
-        Raises UsageError for a table with further steps.
+        Raises UsageError for a table with other steps than `take`, `skip`, `keep_columns`, `drop_columns`.
         """
-        import pandas as pd
+        from windrow.ml.v1.frames import read_frame
 
-        read = next(iter(self.steps[0]))
-        if len(self.steps) > 1:
-            raise UsageError(
-                "to_pandas_dataframe reads files as they are; this table has further steps: "
-                f"{', '.join(next(iter(step)) for step in self.steps[1:])}. Run it through a step."
-            )
-        options = self.steps[0][read] or {}
-        frames = []
-        for file in FileDataset(self.paths).to_path():
-            if read == "read_parquet":
-                frames.append(pd.read_parquet(file))
-            elif read == "read_json_lines":
-                frames.append(pd.read_json(file, lines=True))
-            else:
-                header = None if options.get("header") == "no_header" else 0
-                frames.append(pd.read_csv(file, sep=options.get("delimiter", ","), header=header))
-        if not frames:
+        files = [file.path for file in local_files(self.paths)]
+        if not files:
             raise UsageError(f"to_pandas_dataframe: there is no local file at {', '.join(self.paths)}.")
-        return pd.concat(frames, ignore_index=True)
+        return read_frame(files, self.steps)
+
+    def get_partition_key_values(self, partition_keys: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """The values of its partition keys, or of some of them, that there are, in the order of the rows.
+
+        Raises UsageError as `to_pandas_dataframe`, and for a key that the dataset is not divided by.
+        """
+        keys = list(self.partition_keys if partition_keys is None else partition_keys)
+        for key in keys:
+            if key not in self.partition_keys:
+                raise UsageError(
+                    f"{key!r} is no partition key of the dataset.{did_you_mean(key, self.partition_keys)} Its keys: "
+                    f"{listed(self.partition_keys)}"
+                )
+        if not keys:
+            return []
+        found: list[dict[str, Any]] = self.to_pandas_dataframe()[keys].drop_duplicates().to_dict("records")
+        return found
 
 
 class _Files:
     @staticmethod
-    def from_files(path: Any, validate: bool = True, partition_format: str | None = None, **more: Any) -> FileDataset:
+    def from_files(
+        path: Any, validate: bool = True, partition_format: str | None = None, is_file: bool = False
+    ) -> FileDataset:
         """Files at a path or pattern, or at several: local, addresses, (datastore, path), or `datastore.path(...)`."""
         return FileDataset(_paths(path), partition_format)
 
     @staticmethod
-    def upload_directory(src_dir: str, target: Any, pattern: str | None = None, **more: Any) -> FileDataset:
-        """The files of a folder, copied into a datastore."""
+    def upload_directory(
+        src_dir: str, target: Any, pattern: str | None = None, overwrite: bool = False, show_progress: bool = True
+    ) -> FileDataset:
+        """The files of a folder, copied into a datastore. `pattern`: only those with such a path, as `fnmatch` has it;
+        `overwrite`: as of `Datastore.upload`."""
         store, path = target if isinstance(target, tuple) else (target.datastore, target.path_on_datastore)
-        store.upload(src_dir, path)
+        if pattern is None:
+            store.upload(src_dir, path, overwrite)
+        else:
+            found = [os.path.join(folder, name) for folder, _, names in os.walk(src_dir) for name in names]
+            wanted = [file for file in sorted(found) if fnmatch.fnmatchcase(os.path.abspath(file), pattern)]
+            if not wanted:
+                raise UsageError(f"upload_directory: no file below {src_dir} has a path like {pattern!r}.")
+            store.upload_files(wanted, src_dir, path, overwrite)
         return FileDataset([store.place_of(path)])
 
 
@@ -205,7 +264,6 @@ class _Tables:
         support_multi_line: bool = False,
         empty_as_string: bool = False,
         encoding: str = "utf8",
-        **more: Any,
     ) -> TabularDataset:
         """Delimited text files."""
         options = {
@@ -227,7 +285,6 @@ class _Tables:
         include_path: bool = False,
         set_column_types: dict[str, Any] | None = None,
         partition_format: str | None = None,
-        **more: Any,
     ) -> TabularDataset:
         """Parquet files."""
         return _table(path, "read_parquet", {"include_path_column": include_path}, partition_format, set_column_types)
@@ -239,11 +296,11 @@ class _Tables:
         include_path: bool = False,
         set_column_types: dict[str, Any] | None = None,
         partition_format: str | None = None,
+        invalid_lines: str = "error",
         encoding: str = "utf8",
-        **more: Any,
     ) -> TabularDataset:
         """Files of JSON lines."""
-        options = {"include_path_column": include_path, "encoding": encoding}
+        options = {"include_path_column": include_path, "invalid_lines": invalid_lines, "encoding": encoding}
         return _table(path, "read_json_lines", options, partition_format, set_column_types)
 
 
@@ -255,46 +312,20 @@ class Dataset:
 
     @staticmethod
     def get_by_name(workspace: Any, name: str, version: Any = "latest") -> Any:
-        """One that was registered with this workspace object, else a registered data asset of the master."""
+        """One that was registered with this workspace object, else a registered data asset of the master. Raises
+        NotFound for a version that was not registered."""
         known = workspace.datasets.get(name)
-        if known is not None:
-            return known
         newest = version in (None, "latest")
+        if known is not None:
+            count = known.version
+            while known is not None and not newest and str(known.version) != str(version):
+                known = known._earlier
+            if known is None:
+                raise NotFound(
+                    f"The dataset {name} has no version {version} in this workspace object, but 1 to {count}."
+                )
+            return known
         return FileDataset([f"azureml:{name}@latest" if newest else f"azureml:{name}:{version}"])
-
-
-class DataType:
-    """Types of columns, for `set_column_types`."""
-
-    def __init__(self, name: Any) -> None:
-        """`name`: as MLTable names it."""
-        self.name = name
-
-    @staticmethod
-    def to_string() -> DataType:
-        """Text."""
-        return DataType("string")
-
-    @staticmethod
-    def to_long() -> DataType:
-        """Whole numbers."""
-        return DataType("int")
-
-    @staticmethod
-    def to_float(decimal_mark: str = ".") -> DataType:
-        """Numbers."""
-        return DataType("float")
-
-    @staticmethod
-    def to_bool() -> DataType:
-        """True or false."""
-        return DataType("boolean")
-
-    @staticmethod
-    def to_datetime(formats: Any = None) -> DataType:
-        """Times."""
-        wanted = [formats] if isinstance(formats, str) else list(formats or ["%Y-%m-%d %H:%M:%S"])
-        return DataType({"datetime": {"formats": wanted}})
 
 
 def _table(
@@ -316,9 +347,12 @@ def _header(header: Any) -> str:
     if isinstance(header, bool):
         return "all_files_same_headers" if header else "no_header"
     name = str(getattr(header, "name", header)).lower()
-    return {"no_headers": "no_header", "only_first_file_has_headers": "from_first_file"}.get(
-        name, "all_files_same_headers"
-    )
+    known = {
+        "no_headers": "no_header",
+        "only_first_file_has_headers": "from_first_file",
+        "combine_all_files_headers": "all_files_different_headers",
+    }
+    return known.get(name, "all_files_same_headers")
 
 
 def _from_root(partition_format: str | None) -> str:

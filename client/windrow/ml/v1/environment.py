@@ -47,7 +47,7 @@ class CondaDependencies:
         pip_packages: Sequence[str] | None = None,
         conda_packages: Sequence[str] | None = None,
         python_version: str | None = None,
-        **more: Any,
+        pin_sdk_version: bool = True,
     ) -> CondaDependencies:
         """With these packages."""
         made = cls()
@@ -134,12 +134,12 @@ class Environment:
         self.name = name
         self.version: str | None = None
         self.python = _Section(conda_dependencies=CondaDependencies(), user_managed_dependencies=False)
-        self.docker = _Section(base_image=None, enabled=True)
+        self.docker = _Section(base_image=None, base_dockerfile=None, enabled=True)
         self.spark = _Section()
         self.environment_variables: dict[str, str] = {}
 
     @staticmethod
-    def get(workspace: Any, name: str, version: str | None = None, **more: Any) -> Environment:
+    def get(workspace: Any, name: str, version: str | None = None, label: str | None = None) -> Environment:
         """One that was registered with this workspace object; else one of that name, without packages."""
         known: Environment | None = workspace.environments.get(name)
         return known or Environment(name)
@@ -152,8 +152,8 @@ class Environment:
         return made
 
     @staticmethod
-    def from_pip_requirements(name: str, file_path: str, **more: Any) -> Environment:
-        """From a file of requirements."""
+    def from_pip_requirements(name: str, file_path: str, pip_version: str | None = None) -> Environment:
+        """From a file of requirements. `pip_version`: nothing here is built by pip."""
         made = Environment(name)
         with open(file_path, encoding="utf-8") as file:
             lines = [line.strip() for line in file]
@@ -163,11 +163,25 @@ class Environment:
         return made
 
     @staticmethod
-    def from_docker_image(name: str, image: str, conda_specification: str | None = None, **more: Any) -> Environment:
-        """From an image."""
-        made = Environment.from_conda_specification(name, conda_specification) if conda_specification else None
-        made = made or Environment(name)
+    def from_docker_image(
+        name: str,
+        image: str,
+        container_registry: Any = None,
+        conda_specification: str | None = None,
+        pip_requirements: str | None = None,
+    ) -> Environment:
+        """From an image, which has no effect, and is told, and the path of a conda file or a file of requirements."""
+        made = _from_list(name, conda_specification, pip_requirements)
         made.docker.base_image = image
+        return made
+
+    @staticmethod
+    def from_dockerfile(
+        name: str, dockerfile: str, conda_specification: str | None = None, pip_requirements: str | None = None
+    ) -> Environment:
+        """From the text or the path of a Dockerfile, as `from_docker_image`."""
+        made = _from_list(name, conda_specification, pip_requirements)
+        made.docker.base_dockerfile = dockerfile
         return made
 
     def register(self, workspace: Any) -> Environment:
@@ -188,8 +202,9 @@ class Environment:
         if isinstance(conda, CondaDependencies) and conda.as_dict()["dependencies"]:
             python["condaDependencies"] = conda.as_dict()
         plain: dict[str, Any] = {"name": self.name, "python": python}
-        if self.docker.base_image:
-            plain["docker"] = {"baseImage": self.docker.base_image}
+        docker = {"baseImage": self.docker.base_image, "baseDockerfile": self.docker.base_dockerfile}
+        if given := {key: value for key, value in docker.items() if value}:
+            plain["docker"] = given
         if self.environment_variables:
             plain["environmentVariables"] = dict(self.environment_variables)
         return plain
@@ -211,6 +226,7 @@ class Environment:
         elif conda is not None:
             made.python.conda_dependencies = CondaDependencies(content=plain["conda_file"])
         made.docker.base_image = plain.get("image")
+        made.docker.base_dockerfile = (plain.get("build") or {}).get("dockerfile")
         if written.variables is not None:
             made.environment_variables = {
                 name: value.text for name, value in written.variables.entries.items() if isinstance(value, Scalar)
@@ -218,12 +234,37 @@ class Environment:
         return made
 
 
+class Environments(dict[str, Environment]):
+    """Those that a workspace object keeps; one that it does not is one of that name, without packages."""
+
+    def __missing__(self, name: str) -> Environment:
+        return Environment(name)
+
+
+def _from_list(name: str, conda: str | None, pip: str | None) -> Environment:
+    """From the path of a list of packages, if there is one."""
+    if conda:
+        return Environment.from_conda_specification(name, conda)
+    return Environment.from_pip_requirements(name, pip) if pip else Environment(name)
+
+
 class RunConfiguration:
     """What a script step runs in."""
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        """An empty environment, and no compute of its own."""
+    def __init__(
+        self,
+        script: Any = None,
+        arguments: Any = None,
+        framework: Any = None,
+        communicator: Any = None,
+        conda_dependencies: CondaDependencies | None = None,
+        **more: Any,
+    ) -> None:
+        """An environment with these packages, or an empty one, and no compute of its own. What else is given has no
+        effect: a step says it."""
         self.environment = Environment("environment")
+        if conda_dependencies is not None:
+            self.environment.python.conda_dependencies = conda_dependencies
         self.target: Any = None
         self.docker = _Section()
         self.environment_variables: dict[str, str] = {}

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from windrow.errors import UsageError
-from windrow.ml.v1.named import NamedInput, Output, PipelineParameter, data_behind
+from windrow.ml.v1.named import NamedInput, Output, OutputTable, PipelineParameter, data_behind
 from windrow.ml.v1.steps import NOT_IN_NAMES, ParallelRunStep, PipelineStep, PythonScriptStep, step_key, value_of
-from windrow.ml.v1.stores import DEFAULT_NAME, DataReference, Datastore
+from windrow.ml.v1.stores import DEFAULT_NAME, DataPath, DataReference, Datastore
 from windrow.spec.building import from_plain, mapping, scalar
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Node, Place
@@ -70,7 +70,7 @@ class Graph:
         names: dict[int, str] = {}
         outputs = self._written(step)
         for port in step.inputs:
-            name = self._input(port, inputs)
+            name = self._input(port, inputs, divided=isinstance(step, ParallelRunStep))
             names[id(port)] = f"input:{name}"
             names.setdefault(id(data_behind(port)), names[id(port)])
         for port in step.side_inputs:
@@ -139,6 +139,7 @@ class Graph:
                 "destination": self._destination(port),
                 "bind_mode": port.output_mode,
                 "register_as": port.registered_as,
+                "path_on_compute": port.path_on_compute,
             }
             if port.destination:
                 entry["path"] = port.destination
@@ -151,12 +152,20 @@ class Graph:
             written[name] = from_plain(there, port.place)
         return written
 
-    def _input(self, port: Any, inputs: dict[str, Any], *, taken: Mapping[str, Any] | None = None) -> str:
-        """Adds an input; returns its name."""
+    def _input(
+        self, port: Any, inputs: dict[str, Any], *, taken: Mapping[str, Any] | None = None, divided: bool = False
+    ) -> str:
+        """Adds an input; returns its name. `divided`: into mini-batches."""
         named = port if isinstance(port, NamedInput) else NamedInput(getattr(port, "name", None) or "dataset", port)
         name = _free(_name(named.name), inputs, taken or ())
         mode = named.mode or getattr(port, "mode", None)
-        entry = {"source": self._source(named.dataset, name), **({"bind_mode": mode} if mode else {})}
+        entry: dict[str, Any] = {"source": self._source(named.dataset, name)}
+        if mode:
+            entry["bind_mode"] = mode
+        if wanted := named.path_on_compute or getattr(port, "path_on_compute", None):
+            entry["path_on_compute"] = wanted
+        if divided and isinstance(port, OutputTable):
+            entry["as_table"] = True
         inputs[name] = from_plain(entry, named.place)
         return name
 
@@ -178,7 +187,7 @@ class Graph:
         name = _free(_name(wanted), self._sources)
         self._sources.add(name)
         place = getattr(data, "place", self._place)
-        if isinstance(data, DataReference):
+        if isinstance(data, (DataPath, DataReference)):
             entry: dict[str, Any] = {"path": data.location}
         elif hasattr(data, "reference"):
             entry = data.reference(self._folder)
@@ -229,7 +238,8 @@ class Graph:
                 name, mark = self._input(item, inputs), "input"
             names[id(item)] = f"{mark}:{name}"
             return names[id(item)]
-        return item
+        # As v1 gives it to the script, not as YAML writes it.
+        return str(item) if isinstance(item, bool) else item
 
 
 def _name(text: str) -> str:

@@ -13,16 +13,30 @@ from windrow.ml.v1.named import NamedInput
 class Model:
     """A model: a named path."""
 
-    def __init__(self, workspace: Any = None, name: str = "", path: str | None = None, **more: Any) -> None:
-        """One that was registered with this workspace object (Raises NotFound), or a new one at `path`."""
+    def __init__(
+        self,
+        workspace: Any = None,
+        name: str = "",
+        path: str | None = None,
+        *,
+        version: int | str | None = None,
+        **more: Any,
+    ) -> None:
+        """One that was registered with this workspace object, the newest or that of a version (Raises NotFound), or a
+        new one at `path`."""
+        self.version, self._earlier = 1, None
         if path is None:
             known = workspace.models.get(name) if workspace is not None else None
             if known is None:
                 raise NotFound(f"This workspace object has no model {name!r}; Model.register keeps one in it.")
-            path = known.path
+            count = known.version
+            while known is not None and version is not None and str(known.version) != str(version):
+                known = known._earlier
+            if known is None:
+                raise NotFound(f"The model {name} has no version {version} in this workspace object, but 1 to {count}.")
+            path, self.version, self._earlier = known.path, known.version, known._earlier
         self.path = path
         self.name = name
-        self.version = 1
         self.place = calling_place()
         self.tags = more.get("tags") or {}
         self.description = more.get("description") or ""
@@ -34,7 +48,7 @@ class Model:
             raise NotFound(f"Model {model_name}: there is nothing at {os.path.abspath(model_path)}.")
         known = workspace.models.get(model_name)
         made = Model(None, model_name, os.path.abspath(model_path), **more)
-        made.version = known.version + 1 if known else 1
+        made.version, made._earlier = (known.version + 1 if known else 1), known
         workspace.models[model_name] = made
         return made
 

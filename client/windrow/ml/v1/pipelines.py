@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from windrow.errors import UsageError
 from windrow.ml.dumping import to_yaml
 from windrow.ml.places import calling_file, calling_place
+from windrow.ml.v1.absent import Refusing
 from windrow.ml.v1.graph import Graph
+from windrow.ml.v1.keywords import refuse_unknown, tell_no_effect
 from windrow.ml.v1.named import Output
 from windrow.ml.v1.runs import PipelineRun
 from windrow.ml.v1.steps import PipelineStep
@@ -26,6 +28,25 @@ if TYPE_CHECKING:
     from windrow.spec.assets import OpenLookup
 
 
+_PIPELINE = (
+    "workspace",
+    "steps",
+    "description",
+    "default_datastore",
+    "default_source_directory",
+    "resolve_closure",
+)
+_SUBMIT = (
+    "experiment_name",
+    "pipeline_parameters",
+    "continue_on_step_failure",
+    "regenerate_outputs",
+    "parent_run_id",
+    "credential_passthrough",
+    "tags",
+)
+
+
 class StepSequence:
     """Steps one after the other; those in a list of their own side by side."""
 
@@ -38,7 +59,7 @@ class StepSequence:
                 step.run_after(other)
 
 
-class Pipeline:
+class Pipeline(Refusing):
     """Steps, run as their outputs and inputs bind them."""
 
     def __init__(
@@ -53,7 +74,8 @@ class Pipeline:
     ) -> None:
         """`steps`: in any order; lists of lists are opened, and an output stands for its step. `default_datastore` (or
         its name): of outputs without one; `default_source_directory`: of steps without one; `resolve_closure`: steps
-        that have to be done before these belong to it, too."""
+        that have to be done before these belong to it, too. Raises UsageError for a keyword that it does not have."""
+        refuse_unknown("Pipeline", more, _PIPELINE)
         self.workspace = workspace
         self.steps: Sequence[Any] = steps if isinstance(steps, (list, tuple)) else [steps]
         self.description = description
@@ -75,12 +97,22 @@ class Pipeline:
         pipeline_parameters: Mapping[str, Any] | None = None,
         continue_on_step_failure: bool = False,
         regenerate_outputs: bool = False,
+        parent_run_id: str | None = None,
+        credential_passthrough: bool | None = None,
+        *,
+        tags: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> PipelineRun:
-        """Run it. `pipeline_parameters`: values of its parameters, by name; `regenerate_outputs`: no step is reused."""
+        """Run it. `pipeline_parameters`: values of its parameters, by name; `regenerate_outputs`: no step is reused;
+        `tags`: of the job. Raises UsageError for a keyword that it does not have."""
+        refuse_unknown("Pipeline.submit", more, _SUBMIT)
+        if parent_run_id:
+            tell_no_effect("parent_run_id", "jobs have no parents; give them one experiment")
+        if credential_passthrough:
+            tell_no_effect("credential_passthrough", "nodes read storage with their own credentials")
         said = {"continue_on_step_failure": continue_on_step_failure, "force_rerun": regenerate_outputs}
         settings = {key: value for key, value in said.items() if value}
-        submission = Submission(self, experiment_name, pipeline_parameters or {}, settings)
+        submission = Submission(self, experiment_name, pipeline_parameters or {}, settings, tags or {})
         return PipelineRun(self.workspace, self.workspace.ml_client.jobs.submit(submission).job_id)
 
     def load(
@@ -89,6 +121,7 @@ class Pipeline:
         experiment_name: str = "",
         parameters: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
+        tags: Mapping[str, Any] | None = None,
         embedded: bool = True,
         datastores: Collection[str] = (),
         assets: OpenLookup | None = None,
@@ -104,6 +137,9 @@ class Pipeline:
         root = self._translated(parameters or {}, context)
         if experiment_name:
             root = mapping({**root.entries, "experiment_name": scalar(experiment_name, self._place)}, root.place)
+        if tags:
+            texts = {str(key): str(value) for key, value in tags.items()}
+            root = mapping({**root.entries, "tags": from_plain(texts, self._place)}, root.place)
         if settings:
             root = mapping({**root.entries, "settings": from_plain(settings, self._place)}, root.place)
         loaded = read_pipeline(root, self._file, context)
@@ -188,13 +224,19 @@ class Submission:
     """A pipeline with the parameters and the experiment of one submission."""
 
     def __init__(
-        self, pipeline: Pipeline, experiment_name: str, parameters: Mapping[str, Any], settings: Mapping[str, Any]
+        self,
+        pipeline: Pipeline,
+        experiment_name: str,
+        parameters: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        tags: Mapping[str, Any],
     ) -> None:
         """As `Pipeline.submit`; `settings`: of a v2 pipeline."""
         self._pipeline = pipeline
         self._experiment_name = experiment_name
         self._parameters = parameters
         self._settings = settings
+        self._tags = tags
 
     def load(
         self,
@@ -209,6 +251,7 @@ class Submission:
             experiment_name=self._experiment_name,
             parameters=self._parameters,
             settings=self._settings,
+            tags=self._tags,
             embedded=embedded,
             datastores=datastores,
             assets=assets,
@@ -222,16 +265,29 @@ class Experiment:
         """`name`: of the group."""
         self.workspace = workspace
         self.name = name
+        workspace._experiments.setdefault(name, self)
 
     def submit(
-        self, config: Pipeline, pipeline_parameters: Mapping[str, Any] | None = None, **more: Any
+        self,
+        config: Pipeline,
+        tags: Mapping[str, str] | None = None,
+        *,
+        pipeline_parameters: Mapping[str, Any] | None = None,
+        pipeline_params: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> PipelineRun:
-        """Run a pipeline. `more`: as of `Pipeline.submit`."""
-        return config.submit(self.name, pipeline_parameters, **more)
+        """Run a pipeline. `tags`: of its job; `pipeline_params`: the older name of `pipeline_parameters`; `more`: as of
+        `Pipeline.submit`. Raises UsageError for what is no pipeline."""
+        if not isinstance(config, Pipeline):
+            raise UsageError(
+                f"Experiment.submit takes a Pipeline, not {type(config).__name__}: make a step of it, and "
+                "Pipeline(workspace, [step])."
+            )
+        given = pipeline_parameters if pipeline_parameters is not None else pipeline_params
+        return config.submit(self.name, given, tags=tags, **more)
 
-    def get_runs(self) -> list[PipelineRun]:
+    def get_runs(self) -> Iterator[PipelineRun]:
         """The runs of this group, newest first."""
-        client = self.workspace.ml_client.windrow
-        return [
-            PipelineRun(self.workspace, job.job_id) for job in client.list_jobs() if job.experiment_name == self.name
-        ]
+        for job in self.workspace.ml_client.windrow.list_jobs():
+            if job.experiment_name == self.name:
+                yield PipelineRun(self.workspace, job.job_id)

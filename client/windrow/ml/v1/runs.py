@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from windrow.errors import JobFailed, NotFound
+from windrow.errors import DeadlinePassed, JobFailed, NotFound, UsageError
+from windrow.ml.v1.absent import Refusing
+from windrow.ml.v1.run_files import RunFiles
 from windrow.ml.v1.steps import step_key
 
 if TYPE_CHECKING:
+    from windrow.client import Client
     from windrow.job import Job, Step
     from windrow.ml.v1.workspace import Workspace
 
@@ -25,13 +29,20 @@ _STATUS = {
 }
 
 
-class PipelineRun:
+class PipelineRun(RunFiles, Refusing):
     """A submitted pipeline."""
 
-    def __init__(self, workspace: Workspace, run_id: str) -> None:
-        """`run_id`: of the job."""
-        self.workspace = workspace
+    def __init__(self, experiment: Any, run_id: str) -> None:
+        """`experiment`: its experiment, or the workspace; `run_id`: of the job."""
+        self.workspace: Workspace = getattr(experiment, "workspace", experiment)
         self.id = run_id
+
+    @staticmethod
+    def get(workspace: Workspace, run_id: str) -> PipelineRun:
+        """A run by its id. Raises NotFound."""
+        run = PipelineRun(workspace, run_id)
+        run._job()
+        return run
 
     def get_status(self) -> str:
         """NotStarted, Running, Finished, Failed, Canceled, …"""
@@ -39,23 +50,34 @@ class PipelineRun:
 
     status = property(get_status)
 
-    def wait_for_completion(self, show_output: bool = True, raise_on_error: bool = True, **more: Any) -> str:
-        """Follow the run to its end; return its status. Raises JobFailed where it does not end well."""
+    def wait_for_completion(
+        self, show_output: bool = True, timeout_seconds: float | None = None, raise_on_error: bool = True
+    ) -> str:
+        """Follow the run to its end, or for so many seconds; return its status then.
+
+        Raises JobFailed where it does not end well.
+        """
         try:
             if show_output:
-                self.workspace.ml_client.jobs.stream(self.id)
+                self.workspace.ml_client.jobs.stream(self.id, timeout_s=timeout_seconds)
             else:
-                job = self.workspace.ml_client.windrow.wait(self.id)
+                job = self.workspace.ml_client.windrow.wait(self.id, timeout_s=timeout_seconds)
                 if not job.state.succeeded:
                     raise JobFailed(f"Job {self.id} is {job.state.value}: {job.message or 'see its logs'}")
         except JobFailed:
             if raise_on_error:
                 raise
+        except DeadlinePassed:
+            print(f"Run {self.id} has not ended after {timeout_seconds} seconds; it goes on.")
         return self.get_status()
 
     def get_steps(self) -> list[StepRun]:
         """The steps."""
         return [StepRun(self, step.name) for step in self._job().steps]
+
+    def get_children(self) -> Iterator[StepRun]:
+        """The steps."""
+        yield from self.get_steps()
 
     def find_step_run(self, name: str) -> list[StepRun]:
         """The step of that name, as a list; a further one of a name that is taken has a number: `prep_2`."""
@@ -76,6 +98,15 @@ class PipelineRun:
         """What is known of it."""
         return {"runId": self.id, "status": self.get_status(), **self._job().to_dict()}
 
+    def get_tags(self) -> dict[str, str]:
+        """Those that it was submitted with."""
+        return dict(self.workspace.ml_client.windrow.document(self.id).get("tags") or {})
+
+    tags = property(get_tags)
+
+    def _owner(self) -> tuple[Client, str, str]:
+        return self.workspace.ml_client.windrow, self.id, ""
+
     def get_portal_url(self) -> str:
         """There is none: `windrow job show` is where to look."""
         return ""
@@ -88,7 +119,7 @@ class PipelineRun:
         return f"PipelineRun(id={self.id!r}, status={self.get_status()!r})"
 
 
-class StepRun:
+class StepRun(RunFiles):
     """A step of a run."""
 
     def __init__(self, run: PipelineRun, name: str) -> None:
@@ -96,6 +127,38 @@ class StepRun:
         self.run = run
         self.name = name
         self.id = f"{run.id}/{name}"
+
+    @property
+    def parent(self) -> PipelineRun:
+        """The run that it is a step of."""
+        return self.run
+
+    def get_details(self) -> dict[str, Any]:
+        """What is known of it."""
+        state = self.state()
+        (plain,) = (step for step in self.run._job().to_dict()["steps"] if step["name"] == state.name)
+        return {"runId": self.id, "status": self.get_status(), **plain}
+
+    def get_tags(self) -> dict[str, str]:
+        """None: tags are those of the whole run."""
+        return {}
+
+    tags = property(get_tags)
+
+    def cancel(self) -> NoReturn:
+        """Raises UsageError: a step does not end by itself."""
+        raise UsageError(
+            f"The step {self.name} is not cancelled by itself: cancel the run, step_run.parent.cancel(); steps that "
+            "have ended keep their outputs, and a later run takes over what allow_reuse=True lets it."
+        )
+
+    def _owner(self) -> tuple[Client, str, str]:
+        client, job_id, _ = self.run._owner()
+        return client, job_id, f"{self.name}/"
+
+    def __repr__(self) -> str:
+        """Its id."""
+        return f"StepRun(id={self.id!r})"
 
     def state(self) -> Step:
         """As `windrow.job` has it."""
@@ -106,9 +169,11 @@ class StepRun:
         state = self.state().state
         return {"waiting": "NotStarted", "concatenating": "Running"}.get(state, _STATUS.get(state, "Unknown"))
 
-    def wait_for_completion(self, show_output: bool = True, raise_on_error: bool = True, **more: Any) -> str:
-        """Follow the whole run to its end."""
-        self.run.wait_for_completion(show_output, raise_on_error)
+    def wait_for_completion(
+        self, show_output: bool = True, timeout_seconds: float | None = None, raise_on_error: bool = True
+    ) -> str:
+        """Follow the whole run to its end, or for so many seconds."""
+        self.run.wait_for_completion(show_output, timeout_seconds, raise_on_error)
         return self.get_status()
 
     def get_output_data(self, name: str) -> StepOutputData:
@@ -118,7 +183,35 @@ class StepRun:
             raise NotFound(f"Step {self.name} has no output {name!r}. Its outputs: {', '.join(known) or 'none'}.")
         return StepOutputData(self, name)
 
-    get_output = get_output_data
+    def get_output(self, name: str) -> StepRunOutput:
+        """An output, as `get_outputs` has it. Raises NotFound."""
+        return StepRunOutput(self, self.get_output_data(name).name)
+
+    def get_outputs(self) -> dict[str, StepRunOutput]:
+        """Its outputs by name."""
+        return {out.name: StepRunOutput(self, out.name) for out in self.state().outputs}
+
+
+class StepRunOutput:
+    """An output of a step's run."""
+
+    def __init__(self, step: StepRun, name: str) -> None:
+        """`name`: of the output."""
+        self.step_run = step
+        self.name = name
+
+    def get_port_data_reference(self) -> StepOutputData:
+        """Its data."""
+        return StepOutputData(self.step_run, self.name)
+
+    def download(self, local_path: str, overwrite: bool | None = None, show_progress: bool | None = None) -> int:
+        """As of `StepOutputData`."""
+        return self.get_port_data_reference().download(local_path, overwrite, show_progress)
+
+    @property
+    def path_on_datastore(self) -> str:
+        """As of `StepOutputData`."""
+        return self.get_port_data_reference().path_on_datastore
 
 
 class StepOutputData:

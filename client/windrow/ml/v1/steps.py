@@ -20,6 +20,7 @@ from windrow.ml.v1.named import (
     PipelineParameter,
     data_behind,
 )
+from windrow.ml.v1.stores import DataPathComputeBinding
 from windrow.spec.building import from_plain
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Source, source_label, to_plain
@@ -163,16 +164,18 @@ class PipelineStep:
         """An OutputFileDatasetConfig that only `arguments` name is an output. Raises UsageError for other things among
         `outputs`."""
         self.name = name
-        self.inputs = list(inputs or ())
-        self.side_inputs = list(side_inputs or ())
-        self.arguments = list(arguments or ())
+        bound: dict[int, NamedInput] = {}
+        self.inputs = [_bound(item, bound) for item in inputs or ()]
+        self.side_inputs = [_bound(item, bound) for item in side_inputs or ()]
+        self.arguments = [_bound(item, bound) for item in arguments or ()]
         self.params = dict(params or {})
         self.allow_reuse = allow_reuse
         self.run_after_steps: list[PipelineStep] = []
         self.place = calling_place()
         read = [data_behind(item) for item in (*self.inputs, *self.side_inputs)]
         written = [data_behind(item) for item in outputs or ()]
-        written += [item for item in self.arguments if isinstance(item, OutputFileDatasetConfig) and item not in read]
+        named = map(data_behind, self.arguments)
+        written += [item for item in named if isinstance(item, OutputFileDatasetConfig) and item not in read]
         self.outputs: list[Output] = []
         for output in dict.fromkeys(written):
             self._write(output)
@@ -283,6 +286,14 @@ class PythonScriptStep(PipelineStep):
 
     def _settings(self) -> Iterable[Any]:
         return self.runconfig_pipeline_params.values()
+
+
+def _bound(item: Any, known: dict[int, NamedInput]) -> Any:
+    """An input or argument; a parameter with a DataPathComputeBinding as an input, the same one wherever it stands."""
+    if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], DataPathComputeBinding)):
+        return item
+    parameter, binding = item
+    return known.setdefault(id(parameter), NamedInput(parameter.name, parameter, binding.mode, binding.path_on_compute))
 
 
 def step_key(name: str) -> str:

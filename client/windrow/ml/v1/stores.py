@@ -74,10 +74,19 @@ class Datastore:
         """It is a folder of this machine."""
         return self.root.startswith("/")
 
-    def upload(self, src_dir: str, target_path: str = "", overwrite: bool = False, **more: Any) -> DataReference:
-        """Copy a folder's content into a place."""
+    def upload(
+        self, src_dir: str, target_path: str = "", overwrite: bool = False, show_progress: bool = False
+    ) -> DataReference:
+        """Copy a folder's content into a place. `overwrite`: files that are there already are replaced; by default
+        they stay."""
         target = self._folder(target_path)
-        shutil.copytree(src_dir, target, dirs_exist_ok=True)
+        kept: list[str] = []
+
+        def copied(source: str, place: str) -> None:
+            _copy(source, place, overwrite, kept)
+
+        shutil.copytree(src_dir, target, dirs_exist_ok=True, copy_function=copied)
+        _tell(kept)
         return self.path(target_path)
 
     def upload_files(
@@ -86,27 +95,33 @@ class Datastore:
         relative_root: str | None = None,
         target_path: str = "",
         overwrite: bool = False,
-        **more: Any,
+        show_progress: bool = False,
     ) -> DataReference:
-        """Copy files into a place, under their paths below `relative_root`."""
+        """Copy files into a place, under their paths below `relative_root`. `overwrite`: as of `upload`."""
         target = self._folder(target_path)
+        kept: list[str] = []
         for file in files:
             below = os.path.relpath(file, relative_root) if relative_root else os.path.basename(file)
             place = os.path.join(target, below if not below.startswith("..") else os.path.basename(file))
             os.makedirs(os.path.dirname(place), exist_ok=True)
-            shutil.copy2(file, place)
+            _copy(file, place, overwrite, kept)
+        _tell(kept)
         return self.path(target_path)
 
-    def download(self, target_path: str, prefix: str | None = None, overwrite: bool = False, **more: Any) -> int:
-        """Copy what lies below `prefix` into a folder, under its own path; return how many files."""
+    def download(
+        self, target_path: str, prefix: str | None = None, overwrite: bool = False, show_progress: bool = False
+    ) -> int:
+        """Copy what lies below `prefix` into a folder, under its own path; return how many files. `overwrite`: as of
+        `upload`."""
         root, count = self._folder(""), 0
+        kept: list[str] = []
         for file in glob.glob(os.path.join(glob.escape(root), "**"), recursive=True):
             below = os.path.relpath(file, root)
             if os.path.isfile(file) and below.startswith(prefix or ""):
                 place = os.path.join(target_path, below)
                 os.makedirs(os.path.dirname(place), exist_ok=True)
-                shutil.copy2(file, place)
-                count += 1
+                count += _copy(file, place, overwrite, kept)
+        _tell(kept)
         return count
 
     def _folder(self, path: str) -> str:
@@ -125,6 +140,20 @@ class Datastore:
         return f"Datastore({self.name!r}, {self.root!r})"
 
 
+def _copy(source: str, place: str, overwrite: bool, kept: list[str]) -> bool:
+    """Whether a file was copied; one that stays is noted in `kept`."""
+    if not overwrite and os.path.lexists(place):
+        kept.append(place)
+        return False
+    shutil.copy2(source, place)
+    return True
+
+
+def _tell(kept: list[str]) -> None:
+    if kept:
+        print(f"{len(kept)} files are there already and stay, such as {kept[0]}; overwrite=True replaces them.")
+
+
 class DataPath:
     """A place in a datastore, as the path of a dataset."""
 
@@ -140,6 +169,15 @@ class DataPath:
         return self.datastore.place_of(self.path_on_datastore)
 
 
+class DataPathComputeBinding:
+    """How a parameter that is a DataPath is read: `(parameter, DataPathComputeBinding(mode="mount"))`."""
+
+    def __init__(self, mode: str = "mount", path_on_compute: str | None = None, overwrite: bool = False) -> None:
+        """`mode`: mount or download. `path_on_compute`: has no effect, and is told."""
+        self.mode = mode
+        self.path_on_compute = path_on_compute
+
+
 class DataReference:
     """A place in a datastore, as an input or a path of a dataset."""
 
@@ -149,23 +187,29 @@ class DataReference:
         data_reference_name: str | None = None,
         path_on_datastore: str | None = None,
         mode: str = "mount",
-        **more: Any,
+        path_on_compute: str | None = None,
+        overwrite: bool = False,
     ) -> None:
-        """`mode`: mount or download."""
+        """`mode`: mount or download. `path_on_compute`: has no effect, and is told."""
         self.datastore = datastore
         self.path_on_datastore = path_on_datastore or ""
         self.data_reference_name = data_reference_name or f"{datastore.name}_data"
         self.name = self.data_reference_name
         self.mode = mode
+        self.path_on_compute = path_on_compute
         self.place = calling_place()
 
     def as_mount(self) -> DataReference:
         """Read in place."""
-        return DataReference(self.datastore, self.data_reference_name, self.path_on_datastore, "mount")
+        return DataReference(
+            self.datastore, self.data_reference_name, self.path_on_datastore, "mount", self.path_on_compute
+        )
 
     def as_download(self, path_on_compute: str | None = None, overwrite: bool = False) -> DataReference:
         """Copied to the script."""
-        return DataReference(self.datastore, self.data_reference_name, self.path_on_datastore, "download")
+        return DataReference(
+            self.datastore, self.data_reference_name, self.path_on_datastore, "download", path_on_compute
+        )
 
     @property
     def location(self) -> str:

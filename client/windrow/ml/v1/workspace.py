@@ -6,11 +6,17 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from windrow.errors import UsageError
 from windrow.ml.client import MLClient
+from windrow.ml.v1.absent import why_absent
 from windrow.ml.v1.compute import AmlCompute
+from windrow.ml.v1.environment import Environments
 from windrow.ml.v1.stores import DEFAULT_NAME, Datastore
+
+if TYPE_CHECKING:
+    from windrow.ml.v1.pipelines import Experiment
 
 _OF_CLIENT = ("master", "state", "python", "slots", "environments")
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -39,7 +45,8 @@ class Workspace:
             name: Datastore(name=name, root=_root(os.fspath(place))) for name, place in datastores.items()
         }
         self.datasets: dict[str, Any] = {}
-        self.environments: dict[str, Any] = {}
+        self.environments = Environments()
+        self._experiments: dict[str, Any] = {}
         self.models: dict[str, Any] = {}
         self.compute_targets: Mapping[str, AmlCompute] = _Pools()
         self.location = "local"
@@ -76,6 +83,18 @@ class Workspace:
     def tables_folder(self) -> str:
         """Where MLTable files of datasets are written."""
         return os.path.join(os.path.dirname(self.ml_client.connection.state), DEFAULT_NAME, ".tables")
+
+    @property
+    def experiments(self) -> dict[str, Experiment]:
+        """Those made with this object, and those of the master's jobs, by name."""
+        from windrow.ml.v1.pipelines import Experiment
+
+        names = dict.fromkeys(job.experiment_name for job in self.ml_client.windrow.list_jobs() if job.experiment_name)
+        return {**{name: Experiment(self, name) for name in names}, **self._experiments}
+
+    def get_default_keyvault(self) -> NoReturn:
+        """Raises UsageError: there is none."""
+        raise UsageError(f"A workspace has no Keyvault: {why_absent('Keyvault')}")
 
     def get_default_datastore(self) -> Datastore:
         """The default one."""

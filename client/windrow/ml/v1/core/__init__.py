@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windrow import __version__ as VERSION
+from windrow.ml.v1.absent import refusing
 from windrow.ml.v1.compute import ComputeTarget
 from windrow.ml.v1.datasets import Dataset
 from windrow.ml.v1.environment import Environment, RunConfiguration
@@ -24,3 +25,5 @@ __all__ = [
     "RunConfiguration",
     "Workspace",
 ]
+
+__getattr__ = refusing(__name__)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from windrow.ml.v1.stores import DataPath
+from windrow.ml.v1.stores import DataPath, DataPathComputeBinding
 
-__all__ = ["DataPath"]
+__all__ = ["DataPath", "DataPathComputeBinding"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from windrow.ml.v1.datasets import DataType
+from windrow.ml.v1.column_types import DataType
 
 __all__ = ["DataType"]

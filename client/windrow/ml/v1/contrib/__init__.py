@@ -1,0 +1,1 @@
+"""As `azureml.contrib`."""

@@ -1,0 +1,126 @@
+"""The files of a run, which are its logs, and the metrics in them."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from windrow.errors import NotFound
+from windrow.spec.problems import did_you_mean
+
+if TYPE_CHECKING:
+    from windrow.client import Client
+
+LOGS = "logs/"
+"""As there; below it a run's files have the names that docs/operations.md has."""
+_WHOLE = 1 << 20
+"""Bytes of a file up to which `get_details_with_logs` tells all of it; of longer ones the end."""
+
+
+class RunFiles:
+    """What runs of pipelines and of steps have in common. A step's files are those in its folder of the job's logs."""
+
+    def _owner(self) -> tuple[Client, str, str]:
+        """The client, the job, and the step's folder in the job's logs ("" of the job itself)."""
+        raise NotImplementedError
+
+    def get_details(self) -> dict[str, Any]:
+        """What is known of it."""
+        raise NotImplementedError
+
+    def _files(self) -> dict[str, tuple[str, int]]:
+        """By name: the path in the job's logs, and the length in bytes."""
+        client, job_id, folder = self._owner()
+        return {
+            LOGS + file.path.removeprefix(folder): (file.path, file.length)
+            for file in client.logs(job_id)
+            if file.path.startswith(folder)
+        }
+
+    def get_file_names(self) -> list[str]:
+        """The names of its logs, such as `logs/user/error.txt` of a step."""
+        return sorted(self._files())
+
+    def download_file(self, name: str, output_file_path: str | None = None, **more: Any) -> None:
+        """Bring a log to a path, or into a folder; by default into the working folder. Raises NotFound."""
+        place = output_file_path or os.path.basename(name)
+        if os.path.isdir(place):
+            place = os.path.join(place, os.path.basename(name))
+        self._fetch(self._path(name), place)
+
+    def download_files(
+        self,
+        prefix: str | None = None,
+        output_directory: str | None = None,
+        output_paths: list[str] | None = None,
+        batch_size: int = 100,
+        append_prefix: bool = True,
+        timeout_seconds: int | None = None,
+    ) -> None:
+        """Bring the logs whose names begin so (by default all) into a folder, under their names, without the prefix
+        with `append_prefix=False`; `output_paths`: their places, in the order of their names."""
+        paths = {name: path for name, (path, _) in sorted(self._files().items()) if name.startswith(prefix or "")}
+        below = [name if append_prefix else name.removeprefix(prefix or "").lstrip("/") for name in paths]
+        places = [os.path.join(output_directory or ".", place) for place in output_paths or below]
+        for path, place in zip(paths.values(), places, strict=bool(output_paths)):
+            self._fetch(path, place)
+
+    def get_metrics(self, name: str | None = None, **more: Any) -> dict[str, float]:
+        """The newest value of each metric (`Processed Items`, `Failed Items`, …), or of that one, as in `metrics.csv`.
+
+        A run has those that its steps push to it (`--push_metrics_to_parent`); a step has its own.
+        """
+        known = self._files().get(f"{LOGS}metrics.csv")
+        rows = csv.DictReader(self._text(known[0]).splitlines()) if known else ()
+        values = {row["Name"]: float(row["Value"]) for row in rows}
+        return {key: value for key, value in values.items() if name in (None, key)}
+
+    def get_details_with_logs(self) -> dict[str, Any]:
+        """What is known of it, and under `logFiles` the text of each of its logs; of one above 1 MiB its end."""
+        texts = {
+            name: self._text(path, offset=max(0, length - _WHOLE)) for name, (path, length) in self._files().items()
+        }
+        return {**self.get_details(), "logFiles": texts}
+
+    def get_job_log(self) -> str:
+        """How it ended and why (`job_result.txt`); "" while it has not."""
+        return self._texts("job_result.txt")
+
+    def get_stdout_log(self) -> str:
+        """What its scripts printed, worker by worker; the last of it may arrive a moment after the end."""
+        return self._texts("user/stdout/")
+
+    def get_stderr_log(self) -> str:
+        """What its scripts wrote to stderr, worker by worker."""
+        return self._texts("user/stderr/")
+
+    def _texts(self, prefix: str) -> str:
+        found = {name: path for name, (path, _) in sorted(self._files().items()) if name.startswith(LOGS + prefix)}
+        if len(found) == 1:
+            return "".join(map(self._text, found.values()))
+        return "\n".join(f"==> {name} <==\n{self._text(path)}" for name, path in found.items())
+
+    def _path(self, name: str) -> str:
+        known: Mapping[str, tuple[str, int]] = self._files()
+        if name not in known:
+            raise NotFound(
+                f"{self!r} has no file {name!r}.{did_you_mean(name, known)} get_file_names() tells which there are; "
+                "outputs are fetched by get_output_data(name).download(folder)."
+            )
+        return known[name][0]
+
+    def _text(self, path: str, offset: int = 0) -> str:
+        client, job_id, _ = self._owner()
+        return b"".join(client.read_log(job_id, path, offset=offset)).decode("utf-8", "replace")
+
+    def _fetch(self, path: str, place: str) -> None:
+        client, job_id, _ = self._owner()
+        os.makedirs(os.path.dirname(os.path.abspath(place)), exist_ok=True)
+        partial = f"{place}.{os.getpid()}.partial"
+        with open(partial, "wb") as file:
+            for chunk in client.read_log(job_id, path):
+                file.write(chunk)
+        shutil.move(partial, place)
