@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from windrow.errors import JobFailed, NotFound, UsageError
-from windrow.ml import Input, MLClient, Output, load_data, load_environment, load_model
+from windrow.ml import Input, MLClient, Output, command, load_data, load_environment, load_model
 from windrow.ml.dsl import pipeline
 from windrow.ml.entities import AmlCompute, Data, Environment
 from windrow.ml.identity import DefaultAzureCredential
 from windrow.ml.operations.jobs import JobWarning
 from windrow.ml.parallel import RunFunction, parallel_run_function
+from windrow.spec import JobFileError
 
 
 @pytest.fixture
@@ -40,6 +41,21 @@ def upper_job(script: str = "upper.py", **settings: Any) -> Any:
         return {"result": step(lines=lines).outputs.out}
 
     return job(lines=Input(path="./files"))
+
+
+def test_a_job_is_checked_without_being_submitted(client: MLClient, notebook: Path) -> None:
+    valid, broken = client.jobs.validate(upper_job()), upper_job("none.py", error_threshold=-2)
+    assert valid.passed and not valid.error_messages
+    checked = client.jobs.validate(broken)
+    assert not checked.passed
+    assert sorted(checked.error_messages) == ["jobs.upper.error_threshold", "jobs.upper.task.entry_script"]
+    assert "jobs.upper.error_threshold: is -2" in repr(checked)
+    assert client.jobs.validate(command(command="echo one step", compute="cpu")).passed
+    with pytest.raises(JobFileError):
+        client.jobs.validate(broken, raise_on_failure=True)
+    with pytest.raises(UsageError, match=r"jobs\.validate takes a pipeline job or a step, not str"):
+        client.jobs.validate("job.yml")
+    assert not list(client.jobs.list())
 
 
 def test_a_job_is_submitted_followed_and_fetched(client: MLClient, notebook: Path, capsys: Any) -> None:

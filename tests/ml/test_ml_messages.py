@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from notebook_pipelines import scorer, two_steps, upper
 from windrow.errors import UsageError
-from windrow.ml import Input, command, load_component, load_job
+from windrow.ml import Input, MLClient, command, load_component, load_job
 from windrow.ml.dsl import pipeline
-from windrow.ml.entities import JobService
+from windrow.ml.entities import Data, JobService, PipelineComponent
 from windrow.ml.parallel import parallel_run_function
 from windrow.ml.pipeline_job import PipelineJob
 from windrow.spec import JobFileError, LiteralInput
@@ -96,11 +96,69 @@ def test_instance_count_and_resources_exclude_each_other() -> None:
         ("from windrow.ml.sweep import Choice", "steps that search hyperparameters are not carried out"),
         ("from windrow.ml.automl import classification", "steps that search models are not carried out"),
         ("from windrow.ml import spark", "steps of type spark are not carried out; do the work in a command"),
+        ("from windrow.ml import load_datastore", "files; datastores are named where the master is started"),
+        ("from windrow.ml.entities import CommandJob", r"write the job as a step, command\(...\) of windrow.ml"),
+        ("from windrow.ml.entities import Workspace", r"the workspace is a master.*MLClient\(master=ADDRESS\)"),
+        ("from windrow.ml.entities import AzureBlobDatastore", "datastores are named where the master is started"),
+        ("from windrow.ml.entities import CodeConfiguration", "belongs to deployments, which are not there"),
+        ("from windrow.ml.entities import ComputeInstance", "Windrow makes no machines: agents join a pool"),
+        ("from windrow.ml.entities import BatchEndpoint", "endpoints and deployments are not there. Submit"),
+        ("from windrow.ml.parallel import ParallelJob", "write the job as a step, parallel_run_function"),
+        ("from windrow.ml.exceptions import DeploymentException", "nothing here raises it. Catch MlException"),
+        # A name that is nowhere keeps Python's own words.
+        ("from windrow.ml.entities import Dat", "cannot import name 'Dat'"),
+        ("from windrow.ml.parallel import RunFunktion", "cannot import name 'RunFunktion'"),
     ],
 )
 def test_what_is_not_there_says_so_when_it_is_imported(line: str, says: str) -> None:
     with pytest.raises(ImportError, match=says):
         exec(line)
+
+
+def test_the_names_of_exceptions_catch_what_is_raised(notebook: Path) -> None:
+    from windrow.ml.exceptions import AssetException, JobException, MlException, ValidationException
+
+    broken = PipelineJob(jobs={"hello": command(name="hello", command="true", limits={"timeout": -1})})
+    for kind in (ValidationException, MlException):
+        with pytest.raises(kind, match=r"limits\.timeout"):
+            broken.load()
+    with MLClient(slots=1) as client:
+        for kind in (AssetException, MlException):
+            with pytest.raises(kind, match="nowhere"):
+                client.data.get("nowhere", "1")
+        with pytest.raises(ValidationException, match="needs a path"):
+            client.data.create_or_update(Data(name="flowers"))
+        failing = client.jobs.create_or_update(command(name="hello", command="false"))
+        with pytest.raises(JobException, match=failing.name):
+            client.jobs.stream(failing.name)
+
+
+def test_a_component_of_type_pipeline_has_a_type(notebook: Path) -> None:
+    (notebook / "part.yml").write_text("type: pipeline\njobs: {a: {type: command, command: echo}}\n")
+    assert isinstance(load_component("part.yml"), PipelineComponent)
+    assert not isinstance(command(name="hello", command="true"), PipelineComponent)
+
+
+def test_what_is_wrong_with_outputs_of_a_file_names_its_line(notebook: Path) -> None:
+    text = """\
+type: pipeline
+outputs:
+  rows:
+  kept: ./kept
+jobs:
+  a:
+    type: command
+    command: echo
+    outputs:
+      rows: ${{parent.outputs.rowz}}
+      kept: {path: "${{parent.outputs.kept}}"}
+"""
+    (notebook / "job.yml").write_text(text)
+    with pytest.raises(JobFileError, match=r'^job\.yml:10:13: jobs\.a\.outputs\.rows: .*Did you mean "rows"'):
+        load_job("job.yml").load()
+    (notebook / "job.yml").write_text(text.replace("rows: ${{parent.outputs.rowz}}", "other:"))
+    (warning,) = load_job("job.yml").load().warnings
+    assert str(warning).startswith("job.yml:3:8: outputs.rows: is written by no step")
 
 
 def test_a_sweep_is_refused_by_the_step(notebook: Path) -> None:

@@ -34,6 +34,27 @@ def four_times(data: Any) -> dict[str, Any]:
     return {"end": second.outputs.last}
 
 
+def test_a_pipeline_may_return_all_outputs_of_a_step(notebook: Path) -> None:
+    @pipeline()
+    def one_by_one(files: Any) -> dict[str, Any]:
+        step = upper()(lines=files)
+        return {"out": step.outputs.out}
+
+    @pipeline()
+    def at_once(files: Any) -> Any:
+        step = upper()(lines=files)
+        assert list(step.outputs.keys()) == ["out"] == [name for name, _ in step.outputs.items()]
+        return step.outputs
+
+    @pipeline()
+    def unpacked(files: Any) -> dict[str, Any]:
+        step = upper()(lines=files)
+        return {**step.outputs}
+
+    data = Input(path="./files")
+    assert digest(at_once(files=data).load()) == digest(one_by_one(files=data).load()) == digest(unpacked(data).load())
+
+
 def test_an_inner_pipeline_is_a_step_of_the_outer_one(notebook: Path) -> None:
     job = four_times(Input(path="./files"))
     job.outputs.end.path = "./end.csv"

@@ -46,7 +46,7 @@ def test_assets_are_registered_found_and_named_in_jobs(notebook: Path) -> None:
         with pytest.raises(UsageError, match="needs a path"):
             client.data.create_or_update(Data(name="nothing"))
         named = job(files=client.data.get("letters", "1"), model=Input(type="uri_file", path="azureml:m@latest"))
-        assert client.jobs.validate(named).job == named.load(assets=client.windrow.asset_lookup).job
+        assert client.jobs.validate(named).loaded.job == named.load(assets=client.windrow.asset_lookup).job
         submitted = client.jobs.create_or_update(named)
         client.windrow.wait(submitted.name)
     assert (notebook / "rows.txt").read_text() == "a.txt m1 2\nb.txt m1 2\nc.txt m1 2\n"

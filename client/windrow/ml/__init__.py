@@ -57,18 +57,13 @@ _LAZY = {
     "load_model": "loading",
 }
 
-_REFUSED = {
-    "spark": "steps of type spark are not carried out; do the work in a command or parallel step with pandas, pyarrow "
-    "or DuckDB, or beforehand, and give steps that read its outputs a path.",
-}
-
 
 def __getattr__(name: str) -> object:
     """Imports what is asked for."""
-    if name in _REFUSED:
-        # `from windrow.ml import` keeps the words of an ImportError, and not those of an AttributeError.
-        raise ImportError(f"windrow.ml has no {name}: {_REFUSED[name]}", name=__name__)
     if name not in _LAZY:
+        from windrow.ml.absent import refuse_absent
+
+        refuse_absent(__name__, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from windrow.ml.absent import refusing_all
 
-def __getattr__(name: str) -> object:
-    """Raises, with what to do instead."""
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise ImportError(
-        f"windrow.ml.automl has no {name}: steps that search models are not carried out. Train in a command or "
-        "parallel step with a script of your own, and give steps that read the model a path.",
-        name=__name__,
-    )
+__getattr__ = refusing_all(
+    __name__,
+    "steps that search models are not carried out. Train in a command or parallel step with a script of your "
+    "own, and give steps that read the model a path.",
+)

@@ -72,7 +72,7 @@ class MLClient:
         self.models = ModelOperations(self.connection)
         self.compute = ComputeOperations()
         self.datastores = DatastoreOperations(self.connection)
-        self.workspaces = WorkspaceOperations(self)
+        self.workspaces = WorkspaceOperations(self.workspace_name, self.resource_group_name)
 
     @classmethod
     def from_config(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from windrow.embedded import state_folder
 
 if TYPE_CHECKING:
     from windrow.client import Client
@@ -60,6 +63,15 @@ class MasterConnection:
 
         return known(self.state, read(self._given))
 
+    def place_options(self) -> str:
+        """The options by which the command `windrow` finds this master from the working folder, beginning with a
+        blank. Nothing is opened."""
+        if not self.would_be_embedded:
+            named = self._master and self._master != os.environ.get("WINDROW_MASTER")
+            return f" --master {shlex.quote(str(self._master))}" if named else ""
+        found = os.path.abspath(os.environ.get("WINDROW_STATE") or state_folder.DEFAULT)
+        return "" if found == self.state else f" --state {shlex.quote(self.state)}"
+
     @property
     def session(self) -> Session | None:
         """The open state folder of an embedded one."""
@@ -90,7 +102,7 @@ class MasterConnection:
             self._client = Client(access=access)
             self._closer = weakref.finalize(self, self._client.close)
             return
-        from windrow.embedded.run import connect
+        from windrow.embedded.connect import connect
         from windrow.embedded.session import open_session
 
         session = open_session(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from windrow.ml.attributes import Attributes, to_node
 from windrow.ml.places import calling_place
 from windrow.spec.building import mapping, scalar
-from windrow.spec.nodes import Mapping, Node, Place, is_null
+from windrow.spec.nodes import Mapping, Node, Place, Scalar, is_null
 from windrow.spec.problems import did_you_mean, listed
 from windrow.spec.schema import DATA_TYPES, MODEL_TYPES
 
@@ -160,6 +160,8 @@ class StepOutput(Attributes):
         super().__init__(node if isinstance(node, Mapping) else None)
         if node is not None and not isinstance(node, Mapping) and not is_null(node):
             self.path = node
+        if isinstance(node, Scalar):
+            self._place = node.place  # of a file, where an error is looked for
         self._step = step
         self._name = name
 
@@ -199,6 +201,9 @@ class Ports:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name not in self._members and name in ("keys", "values", "items", "get"):
+            # As of the dictionary that it is in Azure ML; a member of such a name comes first.
+            return getattr(self._members, name)
         if name not in self._members:
             raise AttributeError(
                 f"{self._owner} has no {self._what} {name!r}.{did_you_mean(name, self._members)} "

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any, overload
 
-from windrow.ml.data import Input, PipelineInput, StepOutput, is_data
+from windrow.ml.data import Input, PipelineInput, Ports, StepOutput, is_data
 from windrow.ml.pipeline_job import PipelineJob
 from windrow.ml.pipeline_step import PipelineStep
 from windrow.ml.steps import Step, begin_pipeline, end_pipeline, is_inside_pipeline
@@ -203,6 +203,8 @@ def _declared(parameter: inspect.Parameter, given: Any) -> Any:
 def _outputs(name: str, returned: Any) -> dict[str, StepOutput]:
     if returned is None:
         return {}
+    if isinstance(returned, Ports):  # `return step.outputs`: all of them
+        returned = {key: returned[key] for key in returned}
     if not isinstance(returned, Mapping):
         raise TypeError(
             f"the pipeline function {name} returned {type(returned).__name__}; it has to return a dictionary of "

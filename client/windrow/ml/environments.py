@@ -9,7 +9,7 @@ from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Node, Scalar
 
 if TYPE_CHECKING:
-    from windrow.ml.entities import Environment
+    from windrow.ml.entities.environment import Environment
 
 
 def resolve_environments(node: MappingNode, known: Mapping[str, Environment]) -> MappingNode:

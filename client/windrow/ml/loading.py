@@ -76,7 +76,7 @@ def _pipeline(root: MappingNode, path: str, context: Context, around: tuple[str,
         },
     )
     for name, node in outputs.entries.items() if isinstance(outputs, MappingNode) else ():
-        job.outputs[name] = node if not isinstance(node, Scalar) or node.value is not None else None
+        job.outputs[name] = node
     return job
 
 

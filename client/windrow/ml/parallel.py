@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from windrow.ml.absent import refuse_absent
 from windrow.ml.attributes import Attributes
 from windrow.ml.steps import Step, resources_of
 
@@ -67,6 +68,12 @@ def parallel_run_function(
         settings.pop(alone, None)  # of a job that stands alone, which a parallel one never does
     written = {"name": name, "resources": resources or there or None, "task": task, **settings}
     return Step("parallel", written, inputs=inputs, outputs=outputs)
+
+
+def __getattr__(name: str) -> object:
+    """Raises, with what to do instead."""
+    refuse_absent(__name__, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = ["RunFunction", "parallel_run_function"]

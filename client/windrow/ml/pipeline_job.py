@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING, Any
 from windrow.ml.attributes import Attributes
 from windrow.ml.data import PipelineInput, Ports, StepOutput
 from windrow.ml.dumping import to_yaml
+from windrow.ml.entities.job import Job
 from windrow.ml.environments import resolve_environments
 from windrow.ml.places import calling_file
 from windrow.ml.steps import Step
 from windrow.spec.building import mapping, scalar
 from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Node, Scalar, Source
+from windrow.spec.nodes import Node, Scalar, Source, is_null
 from windrow.spec.reading import Context
 
 if TYPE_CHECKING:
-    from windrow.ml.entities import Environment
+    from windrow.ml.entities.environment import Environment
     from windrow.spec import LoadedJob
     from windrow.spec.assets import OpenLookup
 
 _APART = ("type", "inputs", "outputs", "jobs")
 
 
-class PipelineJob(Attributes):
+class PipelineJob(Attributes, Job):
     """A pipeline: `inputs`, `outputs` and `jobs` (its steps) by name, `settings`, and its other keys as attributes.
 
     After it was submitted, what `MLClient.jobs` returns tells its state.
@@ -178,7 +179,10 @@ def _input(name: str, given: Any) -> PipelineInput:
 def _output(name: str, written: Any) -> PipelineOutput:
     if isinstance(written, MappingNode):
         return PipelineOutput(written)
-    if isinstance(written, (str, Scalar)):
+    if isinstance(written, Scalar):
+        entries = {} if is_null(written) else {"path": written}
+        return PipelineOutput(mapping(entries, written.place))
+    if isinstance(written, str):
         written = Attributes(path=written)
     elif isinstance(written, Mapping):
         written = Attributes(**written)

@@ -123,8 +123,10 @@ class Step(Attributes):
         return make
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A setting; what the step does not say itself, its component does."""
+        """A setting; what the step does not say itself, its component does. A version is text."""
         there = self._component.entries.get(name) if self._component else None
+        if name == "version" and name not in self._values and isinstance(there, Scalar):
+            return there.text  # 1.10 is no number
         if name not in self._values and there is not None:
             if isinstance(there, Mapping):
                 # Written to, it replaces the component's as a whole: so all of it is there.

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+from windrow.ml.absent import refusing_all
 
-def __getattr__(name: str) -> object:
-    """Raises, with what to do instead."""
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise ImportError(
-        f"windrow.ml.sweep has no {name}: steps that search hyperparameters are not carried out. Take these imports "
-        "and the calls of .sweep() out, and give the step the values itself; or make a parallel step whose items are "
-        "the values to try.",
-        name=__name__,
-    )
+__getattr__ = refusing_all(
+    __name__,
+    "steps that search hyperparameters are not carried out. Take these imports and the calls of .sweep() out, and "
+    "give the step the values itself; or make a parallel step whose items are the values to try.",
+)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from windrow.ml.absent import refuse_absent
 from windrow.ml.entities.assets import Asset, Data, Model
 from windrow.ml.entities.compute import AmlCompute, Compute
 from windrow.ml.entities.environment import BuildContext, Environment
 from windrow.ml.entities.identity import ManagedIdentityConfiguration, UserIdentityConfiguration
+from windrow.ml.entities.job import Job
 from windrow.ml.entities.resources import (
     JobResourceConfiguration,
     PipelineJobSettings,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from windrow.ml.command_step import command as CommandComponent
     from windrow.ml.parallel import parallel_run_function as ParallelComponent
     from windrow.ml.pipeline_job import PipelineJob
+    from windrow.ml.pipeline_step import PipelineStep as PipelineComponent
     from windrow.ml.steps import Step
 
     Command = Component = Parallel = Step
@@ -40,6 +43,7 @@ __all__ = [
     "Compute",
     "Data",
     "Environment",
+    "Job",
     "JobResourceConfiguration",
     "JobService",
     "JupyterLabJobService",
@@ -47,6 +51,7 @@ __all__ = [
     "Model",
     "Parallel",
     "ParallelComponent",
+    "PipelineComponent",
     "PipelineJob",
     "PipelineJobSettings",
     "ResourceConfiguration",
@@ -61,6 +66,7 @@ __all__ = [
 _LAZY = {
     "CommandComponent": ("windrow.ml.command_step", "command"),
     "ParallelComponent": ("windrow.ml.parallel", "parallel_run_function"),
+    "PipelineComponent": ("windrow.ml.pipeline_step", "PipelineStep"),
     "PipelineJob": ("windrow.ml.pipeline_job", "PipelineJob"),
     "Step": ("windrow.ml.steps", "Step"),
 }
@@ -73,6 +79,7 @@ def __getattr__(name: str) -> object:
     if name in _STEPS:
         name = "Step"
     if name not in _LAZY:
+        refuse_absent(__name__, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.errors import JobFailed, UsageError
-from windrow.ml.operations.submitted import SubmittedJob, SubmittedStep
+from windrow.ml.operations.submitted import SubmittedJob, SubmittedStep, status_of
+from windrow.ml.operations.validation import Validation
 from windrow.ml.pipeline_job import PipelineJob
 from windrow.ml.steps import Step
 
@@ -63,21 +64,28 @@ class JobOperations:
 
         Its warnings are Python's. Raises windrow.spec.JobFileError with all that is wrong with it, RequestRefused.
         """
-        if isinstance(job, Step):
-            job = PipelineJob(jobs={job.default_key: job}, display_name=job.get("display_name") or job.default_key)
-        if not isinstance(job, PipelineJob):
-            raise UsageError(
-                f"jobs.create_or_update takes a pipeline job or a step, not {type(job).__name__}: call the function "
-                "under @pipeline, or load_job."
-            )
+        job = _pipeline_of(job, "create_or_update")
         given = {"experiment_name": experiment_name, "description": description, "tags": tags, "compute": compute}
         for key, value in given.items():
             if value is not None:
                 job[key] = value
-        return SubmittedJob(self.submit(job))
+        return SubmittedJob(self.submit(job), self._connection)
 
-    def validate(self, job: Loadable) -> LoadedJob:
-        """Check a job without submitting it. Raises windrow.spec.JobFileError with all that is wrong with it."""
+    def validate(self, job: Any, *, raise_on_failure: bool = False, **more: Any) -> Validation:
+        """Check a job without submitting it; what is wrong is told by what it returns.
+
+        With `raise_on_failure` raises windrow.spec.JobFileError with all of that.
+        """
+        from windrow.spec import JobFileError
+
+        try:
+            return Validation(self._load(_pipeline_of(job, "validate")))
+        except JobFileError as error:
+            if raise_on_failure:
+                raise
+            return Validation(None, error.problems)
+
+    def _load(self, job: Loadable) -> LoadedJob:
         return job.load(
             embedded=self._connection.would_be_embedded,
             datastores=self._connection.known_datastores(),
@@ -88,7 +96,7 @@ class JobOperations:
     def submit(self, job: Loadable) -> Job:
         """As `create_or_update`; returns `windrow.Job`."""
         client = self._connection.client()
-        loaded = self.validate(job)
+        loaded = self._load(job)
         for warning in loaded.warnings:
             warnings.warn(str(warning), JobWarning, stacklevel=3)
         session = self._connection.session
@@ -100,7 +108,7 @@ class JobOperations:
 
     def get(self, name: str) -> SubmittedJob:
         """A job as it stands. Raises windrow.errors.NotFound."""
-        return SubmittedJob(self._connection.client().get(name))
+        return SubmittedJob(self._connection.client().get(name), self._connection)
 
     def list(
         self, *, max_results: int | None = None, parent_job_name: str | None = None, **more: Any
@@ -109,29 +117,30 @@ class JobOperations:
         client = self._connection.client()
         if parent_job_name is not None:
             job = client.get(parent_job_name)
-            yield from (SubmittedStep(job, index) for index in range(len(job.steps)))
+            yield from (SubmittedStep(job, index, self._connection) for index in range(len(job.steps)))
             return
         for number, job in enumerate(client.list_jobs()):
             if max_results is not None and number >= max_results:
                 return
-            yield SubmittedJob(job)
+            yield SubmittedJob(job, self._connection)
 
-    def stream(self, name: str) -> None:
-        """Follow a job to its end, with a line for each change. Raises JobFailed if it does not end well."""
+    def stream(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Follow a job to its end, with a line for each change. Raises JobFailed if it does not end well, and
+        DeadlinePassed."""
         client = self._connection.client()
         print(f"RunId: {name}")
         if waits := client.why_no_work(name):
             print(waits)
         shown = ""
         job = None
-        for job in client.progress(name):
+        for job in client.progress(name, timeout_s=timeout_s):
             line = _progress(job)
             if line != shown:
                 shown = line
                 print(line)
                 sys.stdout.flush()
         job = client.get(name)
-        print(f"\nExecution Summary\n=================\nRunId: {name}\nStatus: {job.state.label}")
+        print(f"\nExecution Summary\n=================\nRunId: {name}\nStatus: {status_of(job)}")
         for step in job.steps:
             for out in step.outputs:
                 if out.ready or job.state.succeeded:
@@ -142,7 +151,7 @@ class JobOperations:
 
     def cancel(self, name: str) -> SubmittedJob:
         """Ask for a job's end."""
-        return SubmittedJob(self._connection.client().cancel(name))
+        return SubmittedJob(self._connection.client().cancel(name), self._connection)
 
     def begin_cancel(self, name: str, **more: Any) -> Cancelling:
         """As `cancel`; `result()` waits for its end."""
@@ -208,7 +217,7 @@ class Cancelling:
 
     def result(self, timeout: float | None = None) -> SubmittedJob:
         """The job when it has ended. Raises DeadlinePassed after `timeout` seconds."""
-        return SubmittedJob(self._connection.client().wait(self._name, timeout_s=timeout))
+        return SubmittedJob(self._connection.client().wait(self._name, timeout_s=timeout), self._connection)
 
     def wait(self, timeout: float | None = None) -> None:
         """As `result`."""
@@ -220,7 +229,19 @@ class Cancelling:
 
     def status(self) -> str:
         """As a job's `status`."""
-        return str(SubmittedJob(self._connection.client().get(self._name)).status)
+        return status_of(self._connection.client().get(self._name))
+
+
+def _pipeline_of(job: Any, method: str) -> PipelineJob:
+    """A step is a pipeline of one."""
+    if isinstance(job, Step):
+        return PipelineJob(jobs={job.default_key: job}, display_name=job.get("display_name") or job.default_key)
+    if not isinstance(job, PipelineJob):
+        raise UsageError(
+            f"jobs.{method} takes a pipeline job or a step, not {type(job).__name__}: call the function under "
+            "@pipeline, or load_job."
+        )
+    return job
 
 
 def _progress(job: Job) -> str:
@@ -229,4 +250,4 @@ def _progress(job: Job) -> str:
     steps = ", ".join(f"{step.name} {step.state}" for step in job.steps)
     failed = f", {job.items.failed:,} items failed" if job.items.failed else ""
     taken_over = f", {batches.taken_over:,} more taken over" if batches.taken_over else ""
-    return f"{job.state.label}: processed {done:,} of {total:,} mini batches{taken_over}{failed} ({steps})"
+    return f"{status_of(job)}: processed {done:,} of {total:,} mini batches{taken_over}{failed} ({steps})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -56,18 +57,22 @@ class ComponentOperations:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Component] = {}
 
-    def create_or_update(self, component: Component, *, version: str | None = None, **more: Any) -> Component:
+    def create_or_update(self, component: Component, *, version: str | int | None = None, **more: Any) -> Component:
         """Keep a component under its name and version ("1" where it says none), or a function under @pipeline."""
-        if isinstance(component, Step):
-            name = str(component.get("name") or component.default_key)
-            version = version or component.get("version")
-        else:
-            name = component.__name__
-        self._known[name, str(version or "1")] = component
+        if not isinstance(component, Step):
+            self._known[component.__name__, str(version or "1")] = component
+            return component
+        own = component.get("version")
+        version = str(version or own or "1")
+        if own not in (None, version):
+            component = copy.deepcopy(component)  # the given one may be kept under its own version
+        component["version"] = version
+        self._known[str(component.get("name") or component.default_key), version] = component
         return component
 
-    def get(self, name: str, version: str | None = None, label: str | None = None) -> Component:
+    def get(self, name: str, version: str | int | None = None, label: str | None = None) -> Component:
         """One that was kept, the last without a version. Raises NotFound."""
+        version = None if version is None else str(version)
         fitting = [made for (n, v), made in self._known.items() if n == name and version in (None, v)]
         if not fitting:
             raise NotFound(

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import html
-from typing import Any
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from windrow.job import Job, JobState
+from windrow.ml.data import Input, Output, Ports
+from windrow.ml.entities import Job as JobEntity
+from windrow.ml.entities import JobService, PipelineJobSettings
+
+if TYPE_CHECKING:
+    from windrow.job import Step
+    from windrow.ml.connection import MasterConnection
 
 STATUS = {
     JobState.QUEUED: "Queued",
@@ -20,16 +30,75 @@ STATUS = {
 """States by Azure's names; failures that the thresholds let pass do not make a job fail there either."""
 
 
-class SubmittedJob:
+def status_of(job: Job) -> str:
+    """Where a job stands, by Azure's names; `NotResponding` for a state that only a newer master knows."""
+    return STATUS.get(job.state, "NotResponding")
+
+
+class CreationContext(NamedTuple):
+    """When a job was submitted. Windrow does not keep by whom, nor are jobs changed: the rest is None."""
+
+    created_at: datetime | None
+    created_by: None = None
+    created_by_type: None = None
+    last_modified_at: None = None
+    last_modified_by: None = None
+    last_modified_by_type: None = None
+
+
+class _Submitted(JobEntity):
+    """What a submitted job and its steps have in common. What the job's own message does not tell is asked for when
+    it is looked at, once."""
+
+    def __init__(self, job: Job, connection: MasterConnection) -> None:
+        self._job = job
+        self._connection = connection
+
+    @property
+    def creation_context(self) -> CreationContext:
+        """When the job was submitted: `creation_context.created_at`."""
+        return CreationContext(self._job.create_time)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """None: Windrow keeps no properties, as the job's warnings say."""
+        return {}
+
+    @property
+    def studio_url(self) -> str:
+        """There is no page: it is the command that shows the job."""
+        return f"windrow job show {self._job.job_id}{self._connection.place_options()}"
+
+    @property
+    def services(self) -> dict[str, JobService]:
+        """`Studio`, whose endpoint is the command that shows the job; scripts are no services."""
+        return {"Studio": JobService(type="Studio", endpoint=self.studio_url)}
+
+    @cached_property
+    def _document(self) -> Mapping[str, Any]:
+        """The effective job. Raises NotFound, MasterUnreachable."""
+        return self._connection.client().document(self._job.job_id)
+
+    def _entry(self, step: str) -> Mapping[str, Any]:
+        """What the effective job says of a step."""
+        return next((entry for entry in self._document["steps"] if entry["name"] == step), {})
+
+    def _outputs_of(self, step: Step) -> dict[str, Output]:
+        """The step's outputs. Where the job file names no place, the master does when the step begins."""
+        places = {out.name: out.path for out in step.outputs}
+        declared = self._entry(step.name).get("outputs", {})
+        return {name: _output(entry, places.get(name)) for name, entry in declared.items()}
+
+
+class SubmittedJob(_Submitted):
     """A job at the moment when it was asked for. `windrow_job` is all that is known of it."""
 
-    def __init__(self, job: Job) -> None:
-        """`job`: as `windrow.Client` gives it."""
+    type = "pipeline"
+
+    def __init__(self, job: Job, connection: MasterConnection) -> None:
+        """`job`: as `windrow.Client` gives it; `connection`: to its master."""
+        super().__init__(job, connection)
         self.windrow_job = job
-        self.type = "pipeline"
-        self.studio_url = ""
-        """There is none: `windrow job show` is where to look."""
-        self.services: dict[str, Any] = {}
 
     @property
     def name(self) -> str:
@@ -54,7 +123,7 @@ class SubmittedJob:
     @property
     def status(self) -> str:
         """By Azure's names."""
-        return STATUS.get(self.windrow_job.state, "NotResponding")
+        return status_of(self.windrow_job)
 
     @property
     def error(self) -> str:
@@ -62,9 +131,51 @@ class SubmittedJob:
         return self.windrow_job.message
 
     @property
-    def outputs(self) -> dict[str, str]:
-        """Where the outputs of its steps are on the master's machine, as `step.output`."""
-        return {f"{step.name}.{out.name}": out.path for step in self.windrow_job.steps for out in step.outputs}
+    def description(self) -> str:
+        """As the job file has it, else empty."""
+        return str(self._document["description"])
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """By name."""
+        return dict(self._document["tags"])
+
+    @property
+    def settings(self) -> PipelineJobSettings:
+        """`continue_on_step_failure`, and `default_compute` where there is one for all steps."""
+        carries_on = self._document.get("continue_on_step_failure", False)
+        return PipelineJobSettings(default_compute=self.compute, continue_on_step_failure=carries_on)
+
+    @property
+    def compute(self) -> str | None:
+        """The pool of all its steps; None where they have none, or several: each step tells its own."""
+        pools = {step.get("compute", "") for step in self._document["steps"]}
+        return str(pools.pop()) or None if len(pools) == 1 else None
+
+    @property
+    def inputs(self) -> Ports:
+        """Empty: a master keeps what each step reads, `jobs[step].inputs`, with the pipeline's inputs put in."""
+        return _ports("input", f"job {self.name}", {})
+
+    @property
+    def outputs(self) -> Ports:
+        """By the names that `jobs.download` takes: the pipeline's, else `step.output`. Each has its `path` on the
+        master's machine, once its step has begun."""
+        named = {(bound["step"], bound["output"]): name for name, bound in self._document["outputs"].items()}
+        made = {
+            named.get((step.name, name), f"{step.name}.{name}"): out
+            for step in self.windrow_job.steps
+            for name, out in self._outputs_of(step).items()
+        }
+        return _ports("output", f"job {self.name}", made)
+
+    @property
+    def jobs(self) -> dict[str, SubmittedStep]:
+        """Its steps by name."""
+        return {
+            step.name: SubmittedStep(self.windrow_job, index, self._connection, self._document)
+            for index, step in enumerate(self.windrow_job.steps)
+        }
 
     def __repr__(self) -> str:
         """Its name and state."""
@@ -77,20 +188,83 @@ class SubmittedJob:
         return f"<table><tr><th>Experiment</th><th>Name</th><th>Status</th></tr><tr>{cells}</tr></table>"
 
 
-class SubmittedStep:
+class SubmittedStep(_Submitted):
     """A step of a submitted job."""
 
-    def __init__(self, job: Job, index: int) -> None:
-        """`index`: of the step."""
+    def __init__(
+        self, job: Job, index: int, connection: MasterConnection, document: Mapping[str, Any] | None = None
+    ) -> None:
+        """`index`: of the step; `document`: the effective job, where it is known."""
+        super().__init__(job, connection)
+        if document is not None:
+            self._document = document
         step = job.steps[index]
         self.windrow_step = step
         self.name = f"{job.job_id}/{step.name}"
         self.display_name = step.name
+        self.type = "command" if step.is_command else "parallel"
+        self.experiment_name = job.experiment_name
+        self.error = step.message if step.state == "failed" else ""
         self.status = {"waiting": "NotStarted", "concatenating": "Finalizing", "cancelled": "Canceled"}.get(
             step.state, step.state.title()
         )
-        self.outputs = {out.name: out.path for out in step.outputs}
+
+    @property
+    def description(self) -> str:
+        """Empty: those of steps are not kept."""
+        return ""
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """None: those of steps are not kept, as the job's warnings say."""
+        return {}
+
+    @property
+    def compute(self) -> str | None:
+        """The pool that it runs in, if it names one."""
+        return self._entry(self.windrow_step.name).get("compute") or None
+
+    @property
+    def inputs(self) -> Ports:
+        """By name: literals as the script gets them, data with their `path`."""
+        entries = self._entry(self.windrow_step.name).get("inputs", {})
+        return _ports("input", f"step {self.name}", {name: _input(entry) for name, entry in entries.items()})
+
+    @property
+    def outputs(self) -> Ports:
+        """By name. Each has its `path` on the master's machine, once the step has begun."""
+        return _ports("output", f"step {self.name}", self._outputs_of(self.windrow_step))
 
     def __repr__(self) -> str:
         """Its name and state."""
         return f"SubmittedStep(name={self.name!r}, status={self.status!r})"
+
+
+def _ports(what: str, owner: str, members: Mapping[str, Any]) -> Ports:
+    def refuse(name: str, value: Any) -> NoReturn:
+        raise AttributeError(
+            f"{owner} was submitted: its {what} {name!r} cannot be set any more. Set it in the pipeline job, and "
+            "submit that one."
+        )
+
+    return Ports(what, owner, dict(members), make=refuse)
+
+
+def _input(entry: Mapping[str, Any]) -> Any:
+    if entry["kind"] == "literal":
+        return entry["value"]
+    if entry["kind"] == "output":
+        path = f"${{{{parent.jobs.{entry['step']}.outputs.{entry['output']}}}}}"
+    else:
+        path = entry["path"]
+    return Input(type=entry["type"], mode=entry["mode"], path=path)
+
+
+def _output(entry: Mapping[str, Any], path: str | None) -> Output:
+    return Output(
+        type=entry["type"],
+        mode=entry["mode"],
+        path=path or entry.get("path"),
+        name=entry.get("asset_name"),
+        version=entry.get("asset_version"),
+    )

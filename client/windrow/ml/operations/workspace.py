@@ -9,23 +9,20 @@ from windrow.errors import NotFound
 from windrow.ml.attributes import Attributes
 
 if TYPE_CHECKING:
-    from windrow.ml.client import MLClient
     from windrow.ml.connection import MasterConnection
 
 
 class WorkspaceOperations:
     """`MLClient.workspaces`: there is one, the master."""
 
-    def __init__(self, owner: MLClient) -> None:
-        """`owner`: whose names it has."""
-        self._owner = owner
+    def __init__(self, name: str, resource_group: str) -> None:
+        """Its names."""
+        self._name = name
+        self._resource_group = resource_group
 
     def get(self, name: str | None = None, **more: Any) -> Attributes:
         """Its names."""
-        owner = self._owner
-        return Attributes(
-            name=name or owner.workspace_name, location="local", resource_group=owner.resource_group_name or "windrow"
-        )
+        return Attributes(name=name or self._name, location="local", resource_group=self._resource_group or "windrow")
 
     def list(self, **more: Any) -> Iterator[Attributes]:
         """The one."""

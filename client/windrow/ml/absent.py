@@ -1,0 +1,129 @@
+"""Names of `azure.ai.ml` that have no counterpart here: importing one says so, and what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_SPARK = (
+    "steps of type spark are not carried out; do the work in a command or parallel step with pandas, pyarrow "
+    "or DuckDB, or beforehand, and give steps that read its outputs a path."
+)
+_ENDPOINTS = (
+    "endpoints and deployments are not there. Submit the pipeline or the parallel step that scores, as a job, each "
+    "time there is data for it."
+)
+_CODE_CONFIGURATION = (
+    "it belongs to deployments, which are not there. A parallel step names its script itself: "
+    "RunFunction(code=..., entry_script=...)."
+)
+_SCHEDULES = "schedules are not there. Let cron, or another timer, run: windrow job create FILE"
+_WORKSPACES = (
+    "the workspace is a master, which is started by itself (docs/deploy.md). MLClient(master=ADDRESS) names it, and "
+    "client.workspaces.get() tells its names."
+)
+_DATASTORES = (
+    "datastores are named where the master is started (--datastore NAME=PLACE), or for jobs on this machine: "
+    "MLClient(datastores={NAME: PLACE}). client.datastores lists them."
+)
+_CREDENTIALS = "agents read stores with credentials of their own (docs/deploy.md). Take it out."
+_MACHINES = (
+    "Windrow makes no machines: agents join a pool by their own start (docs/operations.md). A step names a pool by "
+    "compute=NAME."
+)
+_COMMAND_JOB = (
+    "write the job as a step, command(...) of windrow.ml: client.jobs.create_or_update takes it as it is. To ask "
+    "whether an object is a job, there is windrow.ml.entities.Job."
+)
+_PARALLEL_JOB = (
+    "write the job as a step, parallel_run_function(...) of windrow.ml.parallel: client.jobs.create_or_update takes it "
+    "as it is. To ask whether an object is a job, there is windrow.ml.entities.Job."
+)
+_REGISTRIES = (
+    "registries are not there. Data and models are registered with the master (client.data, client.models); components "
+    "are shared as files, for load_component."
+)
+_LOADED = "Only jobs, components, data, models and environments are read from files"
+
+_ABSENT: dict[str, tuple[str, ...]] = {
+    _SPARK: ("spark", "entities.Spark", "entities.SparkComponent", "entities.SparkJob"),
+    _ENDPOINTS: (
+        "entities.BatchDeployment",
+        "entities.BatchEndpoint",
+        "entities.BatchRetrySettings",
+        "entities.KubernetesOnlineDeployment",
+        "entities.KubernetesOnlineEndpoint",
+        "entities.ManagedOnlineDeployment",
+        "entities.ManagedOnlineEndpoint",
+        "entities.ModelBatchDeployment",
+        "entities.ModelBatchDeploymentSettings",
+        "entities.OnlineRequestSettings",
+        "entities.PipelineComponentBatchDeployment",
+        "entities.ProbeSettings",
+    ),
+    _CODE_CONFIGURATION: ("entities.CodeConfiguration",),
+    _SCHEDULES: (
+        "entities.CronTrigger",
+        "entities.JobSchedule",
+        "entities.RecurrencePattern",
+        "entities.RecurrenceTrigger",
+        "entities.Schedule",
+    ),
+    _WORKSPACES: ("entities.Hub", "entities.Project", "entities.Workspace", "entities.WorkspaceConnection"),
+    _DATASTORES: (
+        "entities.AzureBlobDatastore",
+        "entities.AzureDataLakeGen1Datastore",
+        "entities.AzureDataLakeGen2Datastore",
+        "entities.AzureFileDatastore",
+        "entities.Datastore",
+        "entities.OneLakeDatastore",
+    ),
+    _CREDENTIALS: (
+        "entities.AccountKeyConfiguration",
+        "entities.CertificateConfiguration",
+        "entities.NoneCredentialConfiguration",
+        "entities.SasTokenConfiguration",
+        "entities.ServicePrincipalConfiguration",
+    ),
+    _MACHINES: (
+        "entities.ComputeInstance",
+        "entities.KubernetesCompute",
+        "entities.SynapseSparkCompute",
+        "entities.VirtualMachineCompute",
+    ),
+    _COMMAND_JOB: ("entities.CommandJob",),
+    _PARALLEL_JOB: ("entities.ParallelJob", "parallel.ParallelJob"),
+    _REGISTRIES: ("entities.Registry", "entities.RegistryRegionDetails"),
+    f"{_LOADED}; {_ENDPOINTS}": (
+        "load_batch_deployment",
+        "load_batch_endpoint",
+        "load_online_deployment",
+        "load_online_endpoint",
+    ),
+    f"{_LOADED}; {_SCHEDULES}": ("load_schedule",),
+    f"{_LOADED}; {_WORKSPACES}": ("load_workspace", "load_connection"),
+    f"{_LOADED}; {_DATASTORES}": ("load_datastore",),
+    f"{_LOADED}; {_MACHINES}": ("load_compute",),
+    f"{_LOADED}; {_REGISTRIES}": ("load_registry",),
+}
+"""By reason, the names below `windrow.ml`."""
+
+_REASONS = {f"windrow.ml.{name}": reason for reason, names in _ABSENT.items() for name in names}
+
+
+def refusing_all(module: str, instead: str) -> Callable[[str], object]:
+    """The `__getattr__` of a module none of whose other names are here. `instead`: why, and what to do."""
+
+    def getattr_(name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ImportError(f"{module} has no {name}: {instead}", name=module)
+
+    return getattr_
+
+
+def refuse_absent(module: str, name: str) -> None:
+    """Raises ImportError where `name` of a module is one of these: `from module import` keeps its words, and not
+    those of an AttributeError."""
+    reason = _REASONS.get(f"{module}.{name}")
+    if reason:
+        raise ImportError(f"{module} has no {name}: {reason}", name=module)

@@ -1,0 +1,38 @@
+"""What came of checking a job, in the form in which notebooks look at it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from windrow.spec import LoadedJob
+    from windrow.spec.problems import Problem
+
+
+class Validation:
+    """Whether a job is valid. `loaded` is the job as read, None if it is not; `problems` is what is wrong with it."""
+
+    def __init__(self, loaded: LoadedJob | None, problems: Sequence[Problem] = ()) -> None:
+        """`problems`: none where the job was read."""
+        self.loaded = loaded
+        self.problems = tuple(problems)
+
+    @property
+    def passed(self) -> bool:
+        """The job can be submitted."""
+        return self.loaded is not None
+
+    @property
+    def error_messages(self) -> dict[str, str]:
+        """What is wrong, by the key where it stands; all of it, where that is several things."""
+        messages: dict[str, str] = {}
+        for problem in self.problems:
+            earlier = messages.get(problem.key)
+            messages[problem.key] = f"{earlier}; {problem.message}" if earlier else problem.message
+        return messages
+
+    def __repr__(self) -> str:
+        """All problems with their places, for a notebook's cell."""
+        return "\n".join(["Validation: failed", *map(str, self.problems)] if self.problems else ["Validation: passed"])
