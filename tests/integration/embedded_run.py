@@ -12,12 +12,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import status_of
 
 WINDROW = str(Path(sys.executable).with_name("windrow"))
 DEADLINE_S = 90.0
+T = TypeVar("T")
 
 JOB = """\
 type: pipeline
@@ -42,12 +44,13 @@ jobs:
 """
 
 
-def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Wait until a condition holds; fail with `what` when it does not in time."""
+def wait_until(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
+    """Wait until a condition holds and return what it gave; fail with `what` when it does not in time."""
     end = time.monotonic() + deadline_s
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
         time.sleep(0.01)
+    return found
 
 
 class EmbeddedRun:
@@ -112,8 +115,8 @@ class EmbeddedRun:
         """SIGKILL one process of each role, at once."""
         victims: list[int] = []
         for role in roles:
-            wait_until(lambda role=role: bool(self.pids(role)), f"a live {role}")  # type: ignore[misc]
-            victims.append(self.pids(role)[0])
+            # What is seen is taken: a worker left by an agent killed before may be gone at another look.
+            victims.append(wait_until(lambda role=role: self.pids(role), f"a live {role}")[0])  # type: ignore[misc]
         for pid in victims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
