@@ -87,12 +87,15 @@ class Laptop:
 
 
 class Relay:
-    """A way to the master that ends after so many bytes: broken, or (`silent`) without anybody hearing of it."""
+    """A way to the master that ends after so many bytes, and when taken again, after so many more: broken, or
+    (`silent`) without anybody hearing of it."""
 
     def __init__(self, address: str, after: list[int], *, silent: bool = False) -> None:
         host, _, port = address.rpartition(":")
         self._to = (host, int(port))
-        self._after = after
+        self._after = iter(after)
+        self._left = next(self._after)
+        self._counting = threading.Lock()
         self._silent = silent
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets = [self._listener]
@@ -112,16 +115,24 @@ class Relay:
                 near, _ = self._listener.accept()
                 far = socket.create_connection(self._to)
                 self._sockets += [near, far]
-                left = self._after.pop(0) if self._after else 1 << 60
-                threading.Thread(target=self._pass_on, args=(near, far, left), daemon=True).start()
-                threading.Thread(target=self._pass_on, args=(far, near, 1 << 60), daemon=True).start()
+                threading.Thread(target=self._pass_on, args=(near, far), daemon=True).start()
+                threading.Thread(target=self._pass_on, args=(far, near, False), daemon=True).start()
 
-    def _pass_on(self, source: socket.socket, target: socket.socket, left: int) -> None:
+    def _breaks(self, count: int) -> bool:
+        """Whether the way ends at these bytes. Counted over all connections: a client that looks for a master of
+        another test, which had this port before, must not take the place of the upload."""
+        with self._counting:
+            self._left -= count
+            if self._left >= 0:
+                return False
+            self._left = next(self._after, 1 << 60)
+            self.breaks += 1
+            return True
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, counts: bool = True) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                left -= len(data)
-                if left < 0:
-                    self.breaks += 1
+                if counts and self._breaks(len(data)):
                     if self._silent:
                         return
                     break

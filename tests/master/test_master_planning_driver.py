@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import psutil
 from windrow_master.core.commands import FailStep, PlanGroup
 from windrow_master.core.ids import StepId
 from windrow_master.core.mini_batches import PLAN_RECORD
-from windrow_master.shell.planning_driver import PlanningDriver
+from windrow_master.shell.planning_driver import STARTS_MAX, PlanningDriver
 
 
 @contextmanager
@@ -30,14 +30,14 @@ def no_descriptors_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-KILLS = 7
-GROUPS_KILLED = KILLS * 3
-FILES = 8000
+KILLS = STARTS_MAX + 3
+FILES = 20_000
+"""More than so many planners have handed over, with all that is still on its way from them, when they are killed."""
 
 
-def run_with_kills(tmp_path: Path, kill_at: Callable[[int], bool]) -> list[Any]:
-    """What a driver submits whose planners are killed at groups of these numbers, the last one of a plan or a
-    failure."""
+def run_with_kills(tmp_path: Path) -> tuple[list[Any], int]:
+    """What a driver submits whose first planners are each killed at their first group, the last one of a plan or a
+    failure; and how many were killed."""
     data, step = tmp_path / "data", tmp_path / "step"
     data.mkdir()
     step.mkdir()
@@ -58,6 +58,7 @@ def run_with_kills(tmp_path: Path, kill_at: Callable[[int], bool]) -> list[Any]:
         "earlier": None,
     }
     submitted: list[Any] = []
+    killed: set[int] = set()
 
     async def run() -> None:
         stored: list[bytes | None] = [None]
@@ -66,9 +67,11 @@ def run_with_kills(tmp_path: Path, kill_at: Callable[[int], bool]) -> list[Any]:
             submitted.append(command)
             if isinstance(command, FailStep):
                 return True
-            if not command.done and kill_at(len(submitted)):
-                for child in psutil.Process().children():
-                    child.kill()
+            for child in psutil.Process().children():
+                with suppress(psutil.NoSuchProcess):
+                    if len(killed) < KILLS and child.status() != psutil.STATUS_ZOMBIE:
+                        child.kill()
+                        killed.add(child.pid)
             assert command.start == stored[0]
             stored[0] = command.end
             return True
@@ -80,13 +83,14 @@ def run_with_kills(tmp_path: Path, kill_at: Callable[[int], bool]) -> list[Any]:
         await driver.stop()
 
     asyncio.run(run())
-    return submitted
+    return submitted, len(killed)
 
 
 def test_planners_that_are_killed_again_and_again_get_to_the_end(tmp_path: Path) -> None:
     """As long as each gets further."""
-    submitted = run_with_kills(tmp_path, lambda number: number % 3 == 1 and number < GROUPS_KILLED)
-    assert all(isinstance(one, PlanGroup) for one in submitted) and len(submitted) > GROUPS_KILLED
+    submitted, killed = run_with_kills(tmp_path)
+    assert killed == KILLS
+    assert all(isinstance(one, PlanGroup) for one in submitted)
     assert sum(len(one.records) for one in submitted) == FILES * PLAN_RECORD.size
 
 
