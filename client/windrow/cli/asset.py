@@ -160,14 +160,15 @@ def _named(word: str, text: str, version: str | None) -> tuple[str, str | None]:
 
     Raises UsageError for what names none, and for two versions.
     """
-    from windrow.spec.names import ASSET_NAME, is_asset_version
+    from windrow.spec.names import split_asset_reference
 
-    reference = text.removeprefix("azureml:")
-    name, sign, said = reference.partition("@") if "@" in reference else reference.partition(":")
-    if not ASSET_NAME.fullmatch(name) or (sign == ":" and not is_asset_version(said)):
+    try:
+        found = split_asset_reference(text.removeprefix("azureml:"))
+    except ValueError as error:
+        raise UsageError(f'"{text}" {error}') from None
+    if found is None:
         raise UsageError(f'"{text}" names no {word}. Write NAME, NAME:VERSION or NAME@latest.')
-    if sign == "@" and said != "latest":
-        raise UsageError(f'"{text}" names a label that is not known; the only one is {name}@latest.')
+    name, sign, said = found
     if sign and version is not None and version != said:
         raise UsageError(f'"{text}" and --version {version} name different versions. Keep one of them.')
     return name, said if sign == ":" else version

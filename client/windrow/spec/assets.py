@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple, TypeAlias
 
-from windrow.spec.names import ASSET_NAME, is_asset_version
+from windrow.spec.names import split_asset_reference
 from windrow.spec.nodes import Scalar, shown
 from windrow.spec.problems import did_you_mean
 from windrow.spec.reading import Context
@@ -52,19 +52,19 @@ OpenLookup: TypeAlias = Callable[[], AssetLookup]
 
 def find_asset(node: Scalar, reference: str, data_type: str | None, key: str, context: Context) -> FoundAsset | None:
     """What `<name>:<version>` or `<name>@latest` means; None, with an error, where it means nothing."""
-    name, sign, version = reference.partition("@") if "@" in reference else reference.partition(":")
-    if not ASSET_NAME.fullmatch(name) or (sign == ":" and not is_asset_version(version)):
+    try:
+        said = split_asset_reference(reference)
+    except ValueError as error:
+        context.problems.error(node, key, f"{shown(node)} {error}")
+        return None
+    if said is None:
         context.problems.error(
             node,
             key,
             f"{shown(node)} names no asset; write azureml:<name>:<version>, or azureml:<name>@latest.",
         )
         return None
-    if sign == "@" and version != "latest":
-        context.problems.error(
-            node, key, f"{shown(node)} names a label that is not known; the only one is {name}@latest."
-        )
-        return None
+    name, sign, version = said
     lookup = context.asset_lookup()
     if lookup is None:
         context.problems.error(

@@ -22,6 +22,17 @@ def is_asset_version(text: str) -> bool:
     return _ASSET_VERSION.fullmatch(text) is not None and text != "latest"
 
 
+def split_asset_reference(reference: str) -> tuple[str, str, str] | None:
+    """What `<name>:<version>` or `<name>@latest`, without `azureml:`, says: the name, `:` or `@`, and what follows it;
+    both "" after a name alone. None, where that can be no asset. Raises ValueError for another label than `latest`."""
+    name, sign, said = reference.partition("@") if "@" in reference else reference.partition(":")
+    if not ASSET_NAME.fullmatch(name) or (sign == ":" and not is_asset_version(said)):
+        return None
+    if sign == "@" and said != "latest":
+        raise ValueError(f"names a label that is not known; the only one is {name}@latest.")
+    return name, sign, said
+
+
 def is_file_name(name: str) -> bool:
     """Whether a name can be that of one file in a folder."""
     return (

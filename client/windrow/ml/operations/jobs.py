@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.errors import JobFailed, UsageError
+from windrow.ml.operations.logs import fetch_log
 from windrow.ml.operations.submitted import SubmittedJob, SubmittedStep, status_of
 from windrow.ml.operations.validation import Validation
 from windrow.ml.pipeline_job import PipelineJob
@@ -176,13 +177,8 @@ class JobOperations:
             return
         if all:
             client.download(name, folder / "named-outputs")
-        logs = folder / "artifacts" / "logs"
         for file in client.logs(name):
-            target = logs / file.path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("wb") as place:
-                for chunk in client.read_log(name, file.path):
-                    place.write(chunk)
+            fetch_log(client, name, file.path, folder / "artifacts" / "logs" / file.path)
 
     def archive(self, name: str) -> None:
         """The job stays in the list: Windrow keeps no archive. A warning says so."""

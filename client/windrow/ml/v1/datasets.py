@@ -16,13 +16,14 @@ from typing import Any, Self
 
 import yaml
 
-from windrow.errors import NotFound, UsageError
+from windrow.errors import UsageError
 from windrow.ml.places import calling_place
 from windrow.ml.v1.absent import Refusing
 from windrow.ml.v1.column_types import DataType
 from windrow.ml.v1.local_files import copy_files, local_files
 from windrow.ml.v1.named import NamedInput, Output
 from windrow.ml.v1.stores import DataPath, DataReference, Datastore
+from windrow.ml.v1.versions import find_version
 from windrow.spec.problems import did_you_mean, listed
 
 _PATTERN = re.compile(r"[*?\[]")
@@ -38,7 +39,7 @@ class _Dataset(Refusing):
         self.description = ""
         self.tags: dict[str, str] = {}
         self.version = 1
-        self._earlier: Any = None
+        self.earlier: Any = None
         """The version before it of its name."""
         self.place = calling_place()
 
@@ -76,7 +77,7 @@ class _Dataset(Refusing):
         self.tags = dict(tags or {})
         if known is not None and known is not self:
             self.version = known.version if same else known.version + 1
-            self._earlier = known._earlier if same else known
+            self.earlier = known.earlier if same else known
         workspace.datasets[name] = self
         return self
 
@@ -317,14 +318,7 @@ class Dataset:
         known = workspace.datasets.get(name)
         newest = version in (None, "latest")
         if known is not None:
-            count = known.version
-            while known is not None and not newest and str(known.version) != str(version):
-                known = known._earlier
-            if known is None:
-                raise NotFound(
-                    f"The dataset {name} has no version {version} in this workspace object, but 1 to {count}."
-                )
-            return known
+            return find_version(f"dataset {name}", known, None if newest else version)
         return FileDataset([f"azureml:{name}@latest" if newest else f"azureml:{name}:{version}"])
 
 

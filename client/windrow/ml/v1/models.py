@@ -8,6 +8,7 @@ from typing import Any
 from windrow.errors import NotFound
 from windrow.ml.places import calling_place
 from windrow.ml.v1.named import NamedInput
+from windrow.ml.v1.versions import find_version
 
 
 class Model:
@@ -24,17 +25,13 @@ class Model:
     ) -> None:
         """One that was registered with this workspace object, the newest or that of a version (Raises NotFound), or a
         new one at `path`."""
-        self.version, self._earlier = 1, None
+        self.version, self.earlier = 1, None
         if path is None:
             known = workspace.models.get(name) if workspace is not None else None
             if known is None:
                 raise NotFound(f"This workspace object has no model {name!r}; Model.register keeps one in it.")
-            count = known.version
-            while known is not None and version is not None and str(known.version) != str(version):
-                known = known._earlier
-            if known is None:
-                raise NotFound(f"The model {name} has no version {version} in this workspace object, but 1 to {count}.")
-            path, self.version, self._earlier = known.path, known.version, known._earlier
+            known = find_version(f"model {name}", known, version)
+            path, self.version, self.earlier = known.path, known.version, known.earlier
         self.path = path
         self.name = name
         self.place = calling_place()
@@ -48,7 +45,7 @@ class Model:
             raise NotFound(f"Model {model_name}: there is nothing at {os.path.abspath(model_path)}.")
         known = workspace.models.get(model_name)
         made = Model(None, model_name, os.path.abspath(model_path), **more)
-        made.version, made._earlier = (known.version + 1 if known else 1), known
+        made.version, made.earlier = (known.version + 1 if known else 1), known
         workspace.models[model_name] = made
         return made
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import os
-import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import NotFound
+from windrow.ml.operations.logs import fetch_log
 from windrow.spec.problems import did_you_mean
 
 if TYPE_CHECKING:
@@ -118,9 +119,4 @@ class RunFiles:
 
     def _fetch(self, path: str, place: str) -> None:
         client, job_id, _ = self._owner()
-        os.makedirs(os.path.dirname(os.path.abspath(place)), exist_ok=True)
-        partial = f"{place}.{os.getpid()}.partial"
-        with open(partial, "wb") as file:
-            for chunk in client.read_log(job_id, path):
-                file.write(chunk)
-        shutil.move(partial, place)
+        fetch_log(client, job_id, path, Path(place))
