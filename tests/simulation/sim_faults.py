@@ -1,48 +1,24 @@
-"""Planted faults: each a small patch of the core, the tables or the simulated writer that some rule must find.
-
-A fault is a context manager; everything is put back at its end. They stand for mistakes that are easily made: when one
-of them is no longer found, a checker or the chaos has gone blind.
-"""
+"""Planted faults (`FAULTS`): here those of outcomes, rows, leases and retries; those of the fleet beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import sim_fleet_faults  # noqa: F401  (it registers its faults)
 from sim_disk import Disk, Segment
+from sim_planting import FAULTS, fault, handler, outcome_of
 from sim_run import Simulation
 from sim_tables import MemoryTables
 from sim_writer import SimSegments, SimWriter
-from windrow_master.core import attempts, budgets, commands, core, nodes, plans, recovery, scheduling, steps, ticks
-from windrow_master.core import effects as fx
+from windrow_master.core import attempts, commands, nodes, plans, recovery, scheduling, steps, ticks
 from windrow_master.core.commands import Moment
-from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.leases import Lease
-from windrow_master.core.records import Dirty, NodeRow, OutcomeRow
 from windrow_master.core.state import CoreState, Node, Step
-from windrow_master.core.states import Cause, MiniBatchState, NodeState, StepState, Verdict
+from windrow_master.core.states import MiniBatchState, StepState, Verdict
 
-Fault = Callable[[], AbstractContextManager[Any]]
-FAULTS: dict[str, Fault] = {}
-
-
-def fault(plant: Callable[[], Iterator[None]]) -> Fault:
-    """Register a fault under its name."""
-    made = contextmanager(plant)
-    FAULTS[plant.__name__] = made
-    return made
-
-
-def handler(command: type, replacement: Callable[..., Any]) -> AbstractContextManager[Any]:
-    """Another handler for a command."""
-    return patch.dict(core.HANDLERS, {command: replacement})
-
-
-def outcome_of(step_id: int, mini_batch: int, lease_id: int) -> OutcomeRow:
-    """A success that nobody asked the core about."""
-    return OutcomeRow(StepId(step_id), mini_batch, MiniBatchState.SUCCEEDED, 1, 1, 1, LeaseId(lease_id), -1, 0, 0.0)
+__all__ = ["FAULTS"]
 
 
 @fault
@@ -60,17 +36,6 @@ def commit_before_sync() -> Iterator[None]:
         return commit
 
     with patch.object(SimWriter, "sync_then_commit", wrong):
-        yield
-
-
-@fault
-def no_node_incarnation_check() -> Iterator[None]:
-    """A late message of a dead incarnation counts as the living one's."""
-
-    def find(state: CoreState, node_id: Any, node_incarnation: str) -> Any:
-        return state.nodes.get(node_id) or commands.Refused("NODE_UNKNOWN", "")
-
-    with patch.object(nodes, "_find", find):
         yield
 
 
@@ -136,32 +101,6 @@ def two_completions_both_accepted() -> Iterator[None]:
 
 
 @fault
-def lost_assignment_never_noticed() -> Iterator[None]:
-    """What a hello does not name is thought to be under way for ever, and views are never compared."""
-
-    def open_work(state: CoreState, command: commands.OpenWork, now: Moment) -> Any:
-        with patch.object(nodes, "lose_leases", lambda *args, **more: None):
-            return nodes.on_open_work(state, command, now)
-
-    with handler(commands.OpenWork, open_work), patch.object(nodes, "DIGEST_MISMATCHES_MAX", 1 << 60):
-        yield
-
-
-@fault
-def views_compared_without_count() -> Iterator[None]:
-    """Heartbeats compare the exclusive or of the lease ids alone; neighbouring ids cancel out."""
-
-    def heartbeat(state: CoreState, command: commands.HeartbeatNode, now: Moment) -> Any:
-        node = state.nodes.get(command.node_id)
-        count = len(node.lease_ids) if node is not None else 0
-        same = commands.HeartbeatNode(command.node_id, command.node_incarnation, count, command.lease_digest)
-        return nodes.on_heartbeat_node(state, same, now)
-
-    with handler(commands.HeartbeatNode, heartbeat):
-        yield
-
-
-@fault
 def planner_group_applied_twice() -> Iterator[None]:
     """Handing over a group does not compare its checkpoint with the stored one."""
 
@@ -196,42 +135,6 @@ def requeued_but_not_dropped() -> Iterator[None]:
 
     original = CoreState.drop_lease
     with patch.object(CoreState, "drop_lease", drop):
-        yield
-
-
-@fault
-def node_loss_charged_to_retries() -> Iterator[None]:
-    """A lost node uses up max_retries."""
-
-    def count(step: Step, mini_batch: int, lease_id: int, cause: Cause) -> int:
-        return original(step, mini_batch, lease_id, Cause.EXCEPTION if cause == Cause.NODE_LOST else cause)
-
-    def left(step: Step, failures: int, cause: Cause) -> bool:
-        return budget(step, failures, Cause.EXCEPTION if cause == Cause.NODE_LOST else cause)
-
-    original, budget = budgets.count_failure, budgets.budget_left
-    with (
-        patch.object(attempts, "count_failure", count),
-        patch.object(recovery, "count_failure", count),
-        patch.object(attempts, "budget_left", left),
-    ):
-        yield
-
-
-@fault
-def hello_forgets_to_requeue() -> Iterator[None]:
-    """What a hello does not name is dropped, but its mini-batch does not go back to the queue."""
-
-    def lose(state: CoreState, node: Node, lease_ids: list[Any], now: Moment, *, lost: bool) -> None:
-        if lost:
-            original(state, node, lease_ids, now, lost=lost)
-            return
-        for lease_id in lease_ids:
-            lease = state.leases[lease_id]
-            state.drop_lease(lease, state.steps[lease.step_id])
-
-    original = attempts.lose_leases
-    with patch.object(nodes, "lose_leases", lose):
         yield
 
 
@@ -284,62 +187,6 @@ def late_result_counts_too() -> Iterator[None]:
 
 
 @fault
-def lost_node_not_stored() -> Iterator[None]:
-    """The row of a node that was given up stays behind."""
-
-    def take(self: CoreState) -> Dirty:
-        dirty = original(self)
-        dirty.nodes_removed.clear()
-        return dirty
-
-    original = CoreState.take_dirty
-    with patch.object(CoreState, "take_dirty", take):
-        yield
-
-
-@fault
-def cordon_not_looked_at() -> Iterator[None]:
-    """A cordoned node is handed work like any other."""
-
-    def pick(state: CoreState, now: Moment) -> None:
-        cordoned = [node for node in state.nodes.values() if node.cordoned]
-        for node in cordoned:
-            node.cordoned = False
-        original(state, now)
-        for node in cordoned:
-            node.cordoned = True
-
-    original = scheduling.pick
-    with patch.object(scheduling, "pick", pick):
-        yield
-
-
-@fault
-def cordon_leaves_with_the_node() -> Iterator[None]:
-    """A cordon is forgotten when its node is lost."""
-
-    def lose(state: CoreState, node: Node, message: str, now: Moment) -> None:
-        node.cordoned = False
-        original(state, node, message, now)
-
-    original = nodes.lose_node
-    with patch.object(nodes, "lose_node", lose), patch.object(ticks, "lose_node", lose):
-        yield
-
-
-@fault
-def drain_forgotten_at_a_restart() -> Iterator[None]:
-    """A node that is asked to drain gets work from the next master."""
-
-    def load(row: NodeRow) -> Node:
-        return original(row._replace(state=NodeState.DISCONNECTED, cordoned=0))
-
-    original = recovery._node
-    with patch.object(recovery, "_node", load):
-        yield
-
-
-@fault
 def counters_left_behind() -> Iterator[None]:
     """Outcomes are committed, the step's row with its counters is not."""
     with patch.object(CoreState, "touch_step", lambda self, step: None):
@@ -350,27 +197,6 @@ def counters_left_behind() -> Iterator[None]:
 def restart_forgets_tries() -> Iterator[None]:
     """Failed attempts of open mini-batches are not counted after a restart."""
     with patch.object(recovery, "count_failure", lambda step, mini_batch, lease_id, cause: 0):
-        yield
-
-
-@fault
-def silent_node_kept_for_ever() -> Iterator[None]:
-    """A node that is silent is never given up."""
-    with patch.object(nodes, "_hear", lambda state, node, now: setattr(node, "expires_s", float("inf"))):
-        yield
-
-
-@fault
-def released_leases_stay_away() -> Iterator[None]:
-    """What an agent gives back is dropped, not queued again."""
-
-    def release(state: CoreState, command: commands.ReleaseLeases, now: Moment) -> None:
-        for number in command.lease_ids:
-            lease = state.leases.get(number)  # type: ignore[call-overload]
-            if lease is not None and lease.node_id == command.node_id:
-                state.drop_lease(lease, state.steps[lease.step_id])
-
-    with handler(commands.ReleaseLeases, release):
         yield
 
 
@@ -398,22 +224,6 @@ def leased_twice() -> Iterator[None]:
 
     original = scheduling._grant
     with patch.object(scheduling, "_grant", grant):
-        yield
-
-
-@fault
-def step_ends_only_where_this_stream_offered_it() -> Iterator[None]:
-    """An agent that came back on a new stream, and was offered nothing on it, does not hear of its step's end."""
-    original = steps._end_step
-
-    def end(state: CoreState, step: Step, ending: StepState, now: Moment) -> None:
-        offered = {node.node_id for node in state.nodes.values() if step.step_id in node.offered}
-        original(state, step, ending, now)
-        state.effects[:] = [
-            effect for effect in state.effects if not isinstance(effect, fx.EndStep) or effect.node_id in offered
-        ]
-
-    with patch.object(steps, "_end_step", end):
         yield
 
 

@@ -9,23 +9,20 @@ from zlib import crc32
 
 from sim_agent import Agent
 from sim_checkers import Broken, Checkers
-from sim_config import Config, JobPlan, draw_config
+from sim_client import Client
+from sim_config import Config, draw_config
 from sim_disk import Disk
 from sim_master import SimMaster
-from sim_network import call
 from sim_tables import MemoryTables, MiniBatchRow, SegmentRange
-from sim_view import document_of, settings_of
-from sim_world import Process, World
+from sim_view import settings_of
+from sim_world import World
 from windrow.rpc.v1 import work_pb2
 from windrow_master.core import commands
 from windrow_master.core.commands import HeldLease, TakenOver
-from windrow_master.core.counters import Counters
 from windrow_master.core.ids import NodeId
-from windrow_master.core.records import StepRow
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import Cause, JobState, MiniBatchState, StepState
-from windrow_master.store.reopening import ReopenedJob, Reopening
+from windrow_master.core.states import Cause, JobState, MiniBatchState
 
 
 class SimulationFailed(AssertionError):
@@ -65,7 +62,7 @@ class Simulation:
         self._prefixes: set[int] = set()
         self._agents: dict[NodeId, Agent] = {}
         self._numbers: dict[NodeId, int] = {}
-        self._client = Process(self.world)
+        self._client = Client(self)
         self._jobs = {job.job_id: job for job in self.config.jobs}
 
     # The input and the script
@@ -87,7 +84,7 @@ class Simulation:
         if row is None or not self.is_whole(row):
             return None
         if self.world.chance(self.config.taking_over_kills):
-            self.world.after(self.world.rng.random(), self._end_master)
+            self.world.after(self.world.rng.random(), self.end_master)
         place = row.range or SegmentRange("", 0, 0, 0)
         return TakenOver(mini_batch, row.items_counted, row.row_count, *place)
 
@@ -157,7 +154,7 @@ class Simulation:
         self._pauses.clear()
         self.master = SimMaster(self)
 
-    def _end_master(self) -> None:
+    def end_master(self) -> None:
         """The master dies, or hangs for so long that another takes its place."""
         master, self.master, rng = self.master, None, self.world.rng
         if master is None:
@@ -228,70 +225,6 @@ class Simulation:
     def _any_agent(self) -> Agent:
         return self.world.rng.choice(list(self._agents.values()))
 
-    # The client
-
-    def _ask(self, command: Any, done: Any) -> None:
-        """Ask until there is an answer."""
-        config = self.config
-        call(self._client, self.master, config.latency_s, config.loss, command, lambda reply: None,
-             lambda: self._client.after(0.3, lambda: None if done() else self._ask(command, done)))  # fmt: skip
-
-    def _submit(self, job: JobPlan) -> None:
-        if job.since and self._stored_state(job.since) not in ENDED_JOBS:
-            self._client.after(0.5, lambda: self._submit(job))
-            return
-        goes_on = job.continue_on_step_failure
-        document = document_of(job.settings, continue_on_step_failure=goes_on)
-        command = commands.SubmitJob(
-            job.job_id, f"request-{job.job_id}", document, "digest", job.settings, continue_on_step_failure=goes_on
-        )
-        self._ask(command, lambda: self._stored_state(job.job_id) is not None)
-
-    def _cancel(self, job: JobPlan) -> None:
-        state = self._stored_state(job.job_id)
-        if state is None:
-            self._client.after(0.5, lambda: self._cancel(job))
-        elif state not in ENDED_JOBS:
-            self._ask(commands.CancelJob(job.job_id), lambda: self._stored_state(job.job_id) in ENDED_JOBS)
-
-    def _retry(self, job: JobPlan) -> None:
-        """Again, when it has ended otherwise than well, for as long as somebody cares. The store opens it again at
-        once; the master may die before it takes it over."""
-        if self._stored_state(job.job_id) == JobState.COMPLETED:
-            return
-        if self.master is not None and self._stored_state(job.job_id) in ENDED_JOBS:
-            master = self.master
-            master.submit(commands.Settle(), lambda _: self._reopen(job) if master is self.master else None)
-        if job.retries:
-            self._client.after(self.world.around(0.3), lambda: self._retry(job))
-
-    def _reopen(self, job: JobPlan) -> None:
-        if job.retries and self.master is not None and self._stored_state(job.job_id) in ENDED_JOBS:
-            tables, rng = self.disk.tables, self.world.rng
-            stored = next(row for row in tables.jobs.values() if row.job_id == job.job_id)
-            steps = {
-                row.step_id: Reopening.KEPT if self._is_done(row) else rng.choice([Reopening.RESUMED, Reopening.ANEW])
-                for row in tables.steps.values()
-                if row.job_key == stored.job_key
-            }
-            job.retries -= 1
-            wanted = ReopenedJob(stored.job_key, stored.generation, stored.document, stored.run_digest, steps)
-            snapshot = tables.reopen(wanted)
-            self.world.trace("job retried", job.job_id, stored.generation + 1)
-            self.checkers.adopting += 1
-            if self.world.faulty and rng.random() < 0.3:
-                self._end_master()
-            else:
-                self.master.submit(commands.AdoptJob(snapshot, settings_of(stored.document)))
-
-    def _is_done(self, step: StepRow) -> bool:
-        counters = Counters.from_json(step.counters)
-        return step.state == StepState.COMPLETED and not counters.failed and not counters.items_failed
-
-    def _stored_state(self, job_id: str) -> JobState | None:
-        found = (JobState(job.state) for job in self.disk.tables.jobs.values() if job.job_id == job_id)
-        return next(found, None)
-
     # The history
 
     def _every(self, rate: float, fault: Any) -> None:
@@ -361,11 +294,11 @@ class Simulation:
             world.after(2.1, self._schedule_faults)
             world.after(config.faults_until_s, self._uncordon_all)
             for job in config.jobs:
-                world.after(job.submit_s, lambda job=job: self._submit(job))  # type: ignore[misc]
+                world.after(job.submit_s, lambda job=job: self._client.submit(job))  # type: ignore[misc]
                 if job.cancel_s is not None:
-                    world.after(job.submit_s + job.cancel_s, lambda job=job: self._cancel(job))  # type: ignore[misc]
+                    world.after(job.submit_s + job.cancel_s, lambda job=job: self._client.cancel(job))  # type: ignore[misc]
                 if job.retries:
-                    world.after(job.submit_s, lambda job=job: self._retry(job))  # type: ignore[misc]
+                    world.after(job.submit_s, lambda job=job: self._client.retry(job))  # type: ignore[misc]
             ends_by_s = world.faults_until_s + config.ends_by_s
             ended = world.run(self._done, ends_by_s)
             if not ended:
@@ -397,7 +330,7 @@ class Simulation:
         self._every(config.drains, self._drain)
         self._every(config.cordons, self._cordon)
         self._every(config.removals, self._remove)
-        self._every(config.master_kills, self._end_master)
+        self._every(config.master_kills, self.end_master)
         self._every(config.master_pauses, self._pause_master)
         self._every(config.planner_kills, lambda: self.master.kill_planners() if self.master else None)
 
