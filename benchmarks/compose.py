@@ -44,6 +44,7 @@ class Cluster:
             "WINDROW_DATA": str(self.data),
             "WINDROW_PORT": str(port),
             "WINDROW_SLOTS": "2",
+            "WINDROW_AGENTS": str(self._agents),
         }
         self.up_s = 0.0
         """From `up` to the registration of the last agent."""
@@ -51,7 +52,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         begun = time.time()
         try:
-            self.compose("up", "-d", "--no-build", "--scale", f"agent={self._agents}")
+            self.compose("up", "-d", "--no-build")
             exported = self.compose("run", "--rm", "-T", "client", "context", "export")
             self.client = windrow.Client(access=access_from_json(exported[exported.index("{") :]), patience_s=60)
             wait_until("all agents are ready", self.all_ready)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 UNMOUNT_S = 90.0
-FIRST = ("containers", "packaging", "compatibility")
+FIRST = ("containers", "interpreters", "packaging", "compatibility")
 """Folders whose tests wait for containers, downloads and builds: they begin first, beside the others."""
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,15 +25,22 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits long begins first."""
+    """What waits long begins first; else the order is random (pytest-randomly, which comes before)."""
 
     def place(item: pytest.Item) -> int:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
         return FIRST.index(folder) if folder in FIRST else len(FIRST)
 
     items.sort(key=place)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Where something failed, how to have the same order of tests again."""
+    seed = config.getoption("randomly_seed", None)
+    if seed is not None and (terminalreporter.stats.get("failed") or terminalreporter.stats.get("error")):
+        terminalreporter.write_line(f"The order of the tests was random; the same again: make test SEED={seed}")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -26,15 +27,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-from windrow.journal import log, say
+from windrow.health_file import HealthFile
+from windrow.journal import Condition, log, say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import artifact_service_pb2
 
 from windrow_agent.code_cache import CodeCache, CodeUnavailable
 from windrow_agent.config import AgentConfig
-from windrow_agent.dispatch import TICK_S, Dispatcher
-from windrow_agent.health import HealthSocket
+from windrow_agent.dispatch import BUSY_S, Dispatcher
 from windrow_agent.node import kernel, resources
 from windrow_agent.node.identity import Identity
 from windrow_agent.node.monitor import Monitor
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from windrow_agent.environments.provider import Environments
 
 _SETTLE_S = 0.01
+_LONGEST_PAUSE_S = 60.0
 _LAST_LOGS_S = 2.0
 
 
@@ -101,7 +103,8 @@ class Agent:
             self.drain,
         )
         self.logs = LogPushes(self.dispatcher, self.session.link)
-        self.health = HealthSocket(folder, lambda: self.session.connected)
+        if config.served:
+            self.session.health = HealthFile(folder)
         self._drain = asyncio.Event()
         self._now = asyncio.Event()
 
@@ -111,13 +114,13 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
         kernel.become_subreaper()
-        if self.config.served:
-            await self.health.open()
         tasks = [
             asyncio.create_task(self.session.run()),
             asyncio.create_task(self._tick()),
             asyncio.create_task(self.logs.run()),
-            asyncio.create_task(Monitor(self.dispatcher.steps.values, self.config.folder).run()),
+            asyncio.create_task(
+                Monitor(self.dispatcher.steps.values, self.config.folder, self.dispatcher.at_work.wait).run()
+            ),
         ]
         ending = asyncio.create_task(self._until_drained())
         at_once = asyncio.create_task(self._now.wait())
@@ -131,11 +134,12 @@ class Agent:
         finally:
             for task in (*tasks, ending, at_once):
                 task.cancel()
-            await self.health.close()
             self.uploads.cancel()
             await asyncio.gather(*tasks, ending, at_once, return_exceptions=True)
             self.dispatcher.kill_all()
             self.outbox.close()
+            if self.session.health is not None:
+                self.session.health.remove()
             say(logging.INFO, "agent ended")
 
     def drain(self) -> None:
@@ -189,15 +193,32 @@ class Agent:
 
     async def _tick(self) -> None:
         lost = False
+        tick_fails = Condition(logging.ERROR, "workers are not looked after", "workers are looked after again")
+        loop = asyncio.get_running_loop()
+        stirred = asyncio.Event()
+
+        def stir() -> None:
+            # While anything is held, the next tick is near enough.
+            if due_s - loop.time() > BUSY_S:
+                stirred.set()
+
+        self.dispatcher.stirred = stir
         while True:
-            await asyncio.sleep(TICK_S)
+            due_s = loop.time() + min(self.dispatcher.plan_tick(), self._until_given_up())
+            stirred.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stirred.wait(), max(0.0, due_s - loop.time()))
+                continue
             try:
                 self.dispatcher.tick()
-            except Exception:
+                tick_fails.is_over()
+            except Exception as error:
                 # Looking after workers must go on whatever one of them has brought about.
-                log.exception("a tick of the agent failed")
+                if not tick_fails.times:
+                    log.exception("a tick of the agent failed: please report this")
+                tick_fails.goes_on(why=repr(error))
             silent_s = time.monotonic() - self.session.last_contact
-            if self.config.on_master_lost == "stop" and silent_s > self.session.lease_ttl_s:
+            if self.config.on_master_lost == "stop" and silent_s > self.session.silence_max_s:
                 if not lost:
                     say(
                         logging.WARNING,
@@ -211,6 +232,14 @@ class Agent:
             if self.config.give_up_after_s is not None and silent_s > self.config.give_up_after_s:
                 say(logging.ERROR, f"no master was reachable for {silent_s:.0f} s: the agent ends")
                 self._now.set()
+
+    def _until_given_up(self) -> float:
+        """Seconds until this agent ends because no master is there."""
+        after_s = self.config.give_up_after_s
+        if after_s is None:
+            return _LONGEST_PAUSE_S
+        # As soon as it is past that moment.
+        return max(0.01, min(_LONGEST_PAUSE_S, self.session.last_contact + after_s - time.monotonic() + 0.01))
 
     def _admitted(self, response: rpc.RegisterResponse) -> None:
         self.pool.inline_rows_bytes_max = response.inline_rows_bytes_max or self.pool.inline_rows_bytes_max
@@ -237,6 +266,7 @@ class Agent:
 
     async def _download(self, digest: str, partial: Path) -> None:
         """Gets the rest of an archive; goes on where it broke off, for as long as the master may come back."""
+        waits = Condition(logging.WARNING, "code is not downloaded yet", "code is downloaded", from_times=3)
         while True:
             link = await self.session.link()
             try:
@@ -245,16 +275,17 @@ class Agent:
                     async with link.guard():
                         async for response in link.artifacts.DownloadArtifact(request, metadata=link.metadata):
                             file.write(response.chunk)
+                waits.is_over(digest=digest)
                 return
             except LinkLost as lost:
-                say(logging.INFO, "code not downloaded yet", digest=digest, why=str(lost))
+                waits.goes_on(digest=digest, why=str(lost))
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
                 if failure.reason == errors.ARTIFACT_MISSING:
                     raise CodeUnavailable(f"The master has no code archive {digest}. Submit the job again") from error
-                say(
-                    logging.WARNING, "code not downloaded", digest=digest, why=f"{failure.code.name}: {failure.message}"
-                )
+                if failure.reason == errors.DIGEST_MISMATCH:
+                    raise CodeUnavailable(failure.message) from error
+                waits.goes_on(digest=digest, why=f"{failure.code.name}: {failure.message}")
             await asyncio.sleep(0.2)
 
 

@@ -22,6 +22,7 @@ _CAUSES: dict[str, work.Cause.ValueType] = {
     "bad_return": work.CAUSE_BAD_RETURN,
     "load_failed": work.CAUSE_LOAD_FAILED,
     "input_changed": work.CAUSE_INPUT_CHANGED,
+    "input_misread": work.CAUSE_INPUT_MISREAD,
     "init_failed": work.CAUSE_INIT_FAILED,
     "node_fault": work.CAUSE_NODE_FAULT,
 }
@@ -32,6 +33,7 @@ _PHASES: dict[work.Cause.ValueType, node.WorkerPhase.ValueType] = {
     work.CAUSE_BAD_RETURN: node.WORKER_PHASE_RETURNING,
     work.CAUSE_LOAD_FAILED: node.WORKER_PHASE_LOADING,
     work.CAUSE_INPUT_CHANGED: node.WORKER_PHASE_LOADING,
+    work.CAUSE_INPUT_MISREAD: node.WORKER_PHASE_LOADING,
 }
 """Where a worker meets what it can tell of itself."""
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windrow.journal import say
+from windrow.journal import Repeated, say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
@@ -30,14 +31,20 @@ from windrow_agent.session.upward import Upward
 from windrow_agent.steps import BadStep, Lineage, Step, StepState
 from windrow_agent.supervision import Supervisor
 from windrow_agent.telling import Teller
+from windrow_agent.workers.deadlines import due_ns as worker_due_ns
 
 if TYPE_CHECKING:
     from windrow_agent.environments.provider import Environments
 
-TICK_S = 0.05
+URGENT_S, BUSY_S, QUIET_S = 0.05, 0.2, 1.0
+"""From one tick to the next: while something has to be done again and again; while anything is held; else."""
 _TICK_LATE_NS = 2_000_000_000
-_SLOW_TICKS = 4
-_LOG_TICKS = 40
+_JUST_AFTER_NS = 1_000_000
+_SLOW_NS = 150_000_000
+_SLOWER_NS = 1_000_000_000
+_LOG_NS = 2_000_000_000
+_SHORT_RUN_S = 0.005
+"""Workers that take mini-batches this short run dry between two ticks."""
 _LAST_LOOKS = 3
 """At the end: the kernel's list of children may miss one while others die."""
 
@@ -72,11 +79,16 @@ class Dispatcher:
         self._outfitter = Outfitter(make_environments)
         self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched)
         self.teller = Teller(self.ledger, self.steps, pool, upward, self._fetcher)
-        self._last_tick_ns = now_ns()
+        self.at_work = asyncio.Event()
+        """Set while there are steps, or logs of steps, on this node; cleared when the logs are pushed."""
+        self.stirred: Callable[[], None] = lambda: None
+        """Called when the next tick may have to come sooner than was planned."""
+        self._planned_ns = now_ns()
         self._stalled_ns = 0
-        self._ticks = 0
+        self._slow_ns = self._slower_ns = self._log_ns = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._lineages: dict[int, Lineage] = {}
+        self._repeated = Repeated()
 
     # What the master says.
 
@@ -96,16 +108,17 @@ class Dispatcher:
             self._flow.revoke(response.revoked_lease_ids)
             for worker in list(self._pool.workers.values()):
                 self._supervisor.kill_revoked(worker, worker.look())
-        if response.recalled_lease_ids:
-            self._flow.recall(response.recalled_lease_ids)
+        for recall in response.recalls:
+            self._flow.recall(recall.step_id, recall.count)
         for step_id in response.ended_step_ids:
             if (step := self.steps.get(step_id)) is not None:
                 step.asked_to_end = True
                 self._end_step(step)
             else:
                 self.endings.ask(step_id)
-        if response.revoked_lease_ids or response.recalled_lease_ids or response.ended_step_ids:
+        if response.revoked_lease_ids or response.recalls or response.ended_step_ids:
             self._flow.pump_all()
+        self.stirred()
 
     def _take_assignments(self, group: work.StepAssignments) -> Step | None:
         """The step, if it takes them."""
@@ -133,6 +146,7 @@ class Dispatcher:
                     a.recipe,
                     a.attempt,
                     a.exclusive,
+                    step.spec.identity,
                 )
                 for a in group.assignments
             ),
@@ -149,7 +163,14 @@ class Dispatcher:
 
     def _not_fetched(self, step: Step, lease: Lease, completion: work.Completion) -> None:
         """What a mini-batch needs cannot be had."""
-        say(logging.WARNING, "not fetched", step=step.step_id, lease=lease.lease_id, why=completion.message)
+        self._repeated.say(
+            step.step_id,
+            logging.WARNING,
+            "not fetched",
+            step=step.step_id,
+            lease=lease.lease_id,
+            why=completion.message,
+        )
         if self.ledger.fail(lease.lease_id):
             self._upward.complete(lease.lease_id, completion.SerializeToString())
 
@@ -199,8 +220,34 @@ class Dispatcher:
             return
         self._outfitter.begin(step)
         self.steps[spec.step_id] = step
+        self.at_work.set()
         self.allot()
         self._run_aside(self._prepare(step))
+
+    def held_steps(self) -> list[rpc.HeldStep]:
+        """Every step of which there is anything here, also of those that are over."""
+        steps = [*self.steps.values(), *self.endings.kept()]
+        return [rpc.HeldStep(step_id=step.step_id, identity=step.spec.identity) for step in steps if not step.foreign]
+
+    def forget(self, step_ids: Iterable[int]) -> None:
+        """Drop all there is of steps that the master's state does not know, or knows as something else.
+
+        Under their numbers it may have other steps: nothing of these must go there, neither results nor logs. Leases go
+        with their workers, finished ones with the master's next answer.
+        """
+        for step_id in step_ids:
+            say(
+                logging.WARNING,
+                "the master's state does not have this step: what is here of it is dropped",
+                step=step_id,
+            )
+            self.endings.forget(step_id)
+            self._upward.forget(step_id)
+            if (step := self.steps.pop(step_id, None)) is not None:
+                step.replaced = step.foreign = True
+                self._end_step(step, at_once=True)
+            if (lineage := self._lineages.get(step_id)) is not None:
+                lineage.node_logs.clear()
 
     async def _prepare(self, step: Step) -> None:
         """Fetches the code, the environment and side inputs, then lets the first workers start: nobody waits for an
@@ -291,15 +338,49 @@ class Dispatcher:
                         break
         self.teller.tell_capacities()
 
+    def plan_tick(self) -> float:
+        """How many seconds from now the next tick is due; inf: there is nothing to look after."""
+        now = now_ns()
+        if not self.steps and not self._pool.workers and not self.ledger.unfinished:
+            self._planned_ns = 0
+            return math.inf
+        wait_ns = int((BUSY_S if self.ledger.unfinished else QUIET_S) * 1e9)
+        if self._is_urgent():
+            wait_ns = int(URGENT_S * 1e9)
+        due_ns = now + wait_ns
+        for step in self.steps.values():
+            for worker in step.workers.values():
+                deadline_ns = worker_due_ns(
+                    worker.last_look,
+                    step.limits,
+                    spawned_ns=worker.spawned_ns,
+                    stalled_ns=self._stalled_ns - max(0, worker.stall_mark_ns),
+                )
+                if deadline_ns is not None and deadline_ns > now:
+                    due_ns = min(due_ns, deadline_ns + _JUST_AFTER_NS)
+        self._planned_ns = due_ns
+        return (due_ns - now) / 1e9
+
+    def _is_urgent(self) -> bool:
+        """Whether something has to be tried again soon, and no event will say when."""
+        return (
+            self._upward.outbox.full
+            or self.ledger.exclusive_waiting is not None
+            or any(worker.killed_for or worker.overrun for worker in self._pool.workers.values())
+            or (
+                self.ledger.unfinished > 0
+                and any((step.pace.duration_s or 1.0) < _SHORT_RUN_S for step in self.steps.values())
+            )
+        )
+
     def tick(self) -> None:
         """Looks after everything that no event announces: deadlines, revoked work, idle workers, log sizes."""
         now = now_ns()
-        late = now - self._last_tick_ns - int(TICK_S * 1e9)
+        late = now - self._planned_ns if self._planned_ns else 0
         if late > _TICK_LATE_NS:
             # The machine (or this process) stood still: what ran then must not pay for it.
             self._stalled_ns += late
-        self._last_tick_ns = now
-        self._ticks += 1
+            say(logging.WARNING, "this agent stood still; it counts against no worker", seconds=round(late / 1e9, 1))
         for step in [*self.steps.values()]:
             for worker in list(step.workers.values()):
                 self._supervisor.watch(worker, step, now, self._stalled_ns)
@@ -314,15 +395,19 @@ class Dispatcher:
             for step in self.steps.values():
                 self._flow.pump(step)
                 self._flow.rebalance(step)
-        if self._ticks % _SLOW_TICKS == 0:
+        if now - self._slow_ns >= _SLOW_NS:
+            self._slow_ns = now
             for step in self.steps.values():
                 for log in step.logs:
                     log.file.bound()
-                if self._ticks % _LOG_TICKS == 0:
-                    for worker in step.workers.values():
-                        worker.log.flush()
             self.allot()
+        if now - self._slower_ns >= _SLOWER_NS:
+            self._slower_ns = now
             self._pool.end_orphans()
+        if now - self._log_ns >= _LOG_NS:
+            self._log_ns = now
+            for worker in self._pool.workers.values():
+                worker.log.flush()
 
     # The end.
 
@@ -363,6 +448,15 @@ class Dispatcher:
             self._pool.bury(None, worker)
         for _ in range(_LAST_LOOKS):
             self._pool.end_orphans()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is held, and no step has workers here or is made ready."""
+        return not (
+            self.ledger.count
+            or self._pool.workers
+            or any(step.state is StepState.PREPARING for step in self.steps.values())
+        )
 
     @property
     def workers_alive(self) -> int:

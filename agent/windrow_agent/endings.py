@@ -49,6 +49,17 @@ class Endings:
         if (step := self._dropping.pop(step_id, None)) is not None:
             step.replaced = True
 
+    def kept(self) -> list[Step]:
+        """Steps that are over, and of which there still is something here."""
+        return [*dict.fromkeys([*self.ended, *self._dropping.values()])]
+
+    def forget(self, step_id: int) -> None:
+        """The master's state does not have the step: nothing of it is told, nor are its logs brought there."""
+        for step in self.kept():
+            if step.step_id == step_id:
+                step.foreign = True
+        self.replace(step_id)
+
     async def _drop(self, step: Step) -> None:
         await asyncio.to_thread(step.drop_work)
         if step.replaced:

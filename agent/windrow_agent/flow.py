@@ -6,12 +6,13 @@ All on the event loop's thread; nothing here waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
+from zlib import crc32
 
 from windrow_agent import completions
 from windrow_agent.leases.holding import shares
-from windrow_agent.leases.lease import Lease, Revocation
+from windrow_agent.leases.lease import Lease
 from windrow_agent.leases.ledger import Ledger
 from windrow_agent.pool import Pool
 from windrow_agent.session.upward import Upward
@@ -109,23 +110,28 @@ class Flow:
 
     def revoke(self, lease_ids: Iterable[int]) -> None:
         """Leases to give up; workers on one of them are the supervisor's business."""
-        self._give_up(self.ledger.revoke(lease_ids))
-
-    def recall(self, lease_ids: Sequence[int]) -> None:
-        """Leases to give back unless they have begun."""
-        self._give_up(self.ledger.recall(lease_ids))
-        self._upward.release(self.ledger.release(lease_ids))
-
-    def release_queued(self, step_id: int | None = None) -> None:
-        """Hands back what waits here (of one step, or all)."""
-        self._upward.release(self.ledger.release_queued(step_id))
-
-    def _give_up(self, revocation: Revocation) -> None:
+        revocation = self.ledger.revoke(lease_ids)
         self._upward.release(revocation.released)
         for key in revocation.take_back:
             worker = self._pool.workers.get(key)
             if worker is not None:
                 self.take_back(worker)
+
+    def recall(self, step_id: int, count: int) -> None:
+        """Gives back up to ``count`` leases of a step that have not begun: those that would begin last."""
+        released = self.ledger.release_last(step_id, count)
+        if len(released) < count and (step := self.steps.get(step_id)) is not None:
+            # Those behind the one that a worker is at; last those of workers that still start.
+            live = sorted(step.live, key=lambda worker: not worker.ready)
+            for worker in live:
+                if len(self.ledger.of_worker(worker.key)) > worker.ready:
+                    self.take_back(worker)
+            released += self.ledger.release_last(step_id, count - len(released))
+        self._upward.release(released)
+
+    def release_queued(self, step_id: int | None = None) -> None:
+        """Hands back what waits here (of one step, or all)."""
+        self._upward.release(self.ledger.release_queued(step_id))
 
     def _hand(self, step: Step, worker: WorkerProcess, leases: list[Lease]) -> None:
         """Writes given leases into the worker's channel; what does not fit goes back to the queue."""
@@ -155,7 +161,13 @@ def packet_of(lease: Lease, scratch: Path) -> bytes:
     path = _recipe_path(scratch, lease.lease_id)
     path.write_bytes(recipe)
     return frames.run_packet_with_file(
-        lease.attempt, lease.lease_id, lease.mini_batch_index, lease.item_first, lease.item_count, str(path).encode()
+        lease.attempt,
+        lease.lease_id,
+        lease.mini_batch_index,
+        lease.item_first,
+        lease.item_count,
+        str(path).encode(),
+        crc32(recipe),
     )
 
 

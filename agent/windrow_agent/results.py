@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from windrow.journal import say
+from windrow.journal import Repeated, say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions, worker_errors
@@ -52,6 +52,7 @@ class Results:
         """Of workers that write to a store; it has to be told of their ends."""
         self._not_ready = not_ready
         self._on_change = on_change
+        self._repeated = Repeated()
         staged.mkdir(exist_ok=True)
 
     def take(self, step: Step, worker: WorkerProcess, results: list[Result]) -> None:
@@ -59,8 +60,8 @@ class Results:
         finish = self._ledger.finish
         keep = self._upward.outbox.add
         key, number = worker.key, worker.process_number
-        elapsed_us = 0
         finished = untold = untold_us = 0
+        ran = ran_us = 0
         told = worker.log.tells or (step.pace.duration_s or 1.0) >= TOLD_FROM_S
         for result in results:
             kind = result.type
@@ -68,10 +69,14 @@ class Results:
                 worker.received += 1
                 lease = finish(key, result.lease_id)
                 if lease is None:
-                    say(logging.WARNING, "result without a lease", process=number, lease=result.lease_id)
+                    self._repeated.say(
+                        step.step_id, logging.WARNING, "result without a lease", process=number, lease=result.lease_id
+                    )
                     continue
                 finished += 1
-                elapsed_us += result.elapsed_us
+                if kind == FrameType.DONE:
+                    ran += 1
+                    ran_us += result.elapsed_us
                 if told or kind == FrameType.FAILED:
                     worker.log.add(lease, result, worker_errors.failed_by(result))
                 else:
@@ -108,8 +113,10 @@ class Results:
             step.failures = 0
             step.active_ns = now_ns()
             depth = step.pace.depth
-            if not step.saves_outputs:
-                step.pace.observe(elapsed_us / 1e6, finished)
+            if ran and not step.saves_outputs:
+                # What fails at once says nothing of how long the others take, and a node that is broken is not to get
+                # the more for it.
+                step.pace.observe(ran_us / 1e6, ran)
             if step.pace.depth != depth:
                 self._on_change(step)
 

@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from windrow.journal import say
+from windrow.journal import Repeated, say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions
@@ -48,6 +48,7 @@ class Saving:
         self._hand_in = hand_in
         self._on_free = on_free
         self._on_done = on_done
+        self._repeated = Repeated()
 
     def init_done(self, step: Step, worker: WorkerProcess, folder: OutputFolder) -> None:
         """The worker is ready."""
@@ -115,7 +116,9 @@ class Saving:
             else:
                 await self._saver.save(folder, step.limits.load_s)
         except NotSaved as error:
-            say(logging.WARNING, "not saved", step=step.step_id, lease=lease.lease_id, why=str(error))
+            self._repeated.say(
+                step.step_id, logging.WARNING, "not saved", step=step.step_id, lease=lease.lease_id, why=str(error)
+            )
             done, rows = _failed(done, error.cause, str(error), rows)
         took_us = (time.monotonic_ns() - began_ns) // 1000
         done.elapsed_us += took_us

@@ -131,6 +131,8 @@ class Step:
     """The master wants to hear when it has ended here."""
     replaced: bool = False
     """Another one has come in its place: nobody wants to hear how this one has ended."""
+    foreign: bool = False
+    """The master's state does not have it: not even its logs are wanted."""
     environment: Held | None = None
     """In which its scripts run; None: in the node's own Python."""
     outfitted: bool = True

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from windrow.interpreter import NoInterpreter
-from windrow.journal import say
+from windrow.journal import Repeated, say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions, worker_errors
@@ -71,6 +71,7 @@ class Supervisor:
         self._results = Results(flow, upward, staged, stage, saver, self._not_ready, on_change)
         self._on_change = on_change
         self._oom = OomCounter()
+        self._repeated = Repeated()
         self._loop = asyncio.get_running_loop()
 
     # Start.
@@ -167,7 +168,9 @@ class Supervisor:
         )
         given = self._ledger.of_worker(worker.key)
         if overrun is not None:
-            say(logging.WARNING, "deadline passed", process=worker.process_number, why=overrun.text())
+            self._repeated.say(
+                step.step_id, logging.WARNING, "deadline passed", process=worker.process_number, why=overrun.text()
+            )
             worker.overrun = overrun
             worker.overrun_ns = now
             worker.killed_over = look.lease_id if look.phase in BUSY else 0

@@ -44,6 +44,7 @@ class Teller:
                     step_id=lease.step_id,
                     mini_batch_index=lease.mini_batch_index,
                     generation=lease.generation,
+                    identity=lease.identity,
                 )
                 for lease in self._ledger
             ],

@@ -180,6 +180,7 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
 
         `sets`: overrides, each `path=value`; `name`: wins over the file's. Code goes along unless the master has it,
         and so does data at relative paths, unless the master sees the same folder; `on_upload` is told how far it is.
+        Outputs at relative paths that a served master cannot write to are kept there, and `download` fills the paths.
         `since`: an earlier job whose results are taken over, of items that have not changed (`last`: of this file).
         Raises windrow.spec.JobFileError with all problems of the file, RequestRefused for what the master refuses.
         """
@@ -217,25 +218,30 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
             job = self.load_job(job, sets)
         elif sets:
             raise UsageError("`sets` change a job file while it is loaded; give them to load_job.")
-        data_paths = None
+        data_paths = kept_outputs = None
         if not master.embedded:
-            from windrow.upload import upload_data
+            from windrow.upload import outputs_kept, upload_data
 
+            kept_outputs = outputs_kept(self.connection, job, master.datastores)
             data_paths = upload_data(self.connection, job, master.datastores, on_upload)
-        return self.upload_code(job, data_paths=data_paths, name=name, priority=priority, weight=weight)
+        return self.upload_code(
+            job, data_paths=data_paths, kept_outputs=kept_outputs, name=name, priority=priority, weight=weight
+        )
 
     def upload_code(
         self,
         loaded: LoadedJob,
         *,
         data_paths: dict[tuple[str, str], str] | None = None,
+        kept_outputs: dict[tuple[str, str], str | None] | None = None,
         name: str | None = None,
         priority: int = 0,
         weight: int = 1,
     ) -> EffectiveJob:
         """Pack the code folders of a loaded job, bring them to the master, and make the job that can be submitted.
 
-        `data_paths`: where the data of inputs is, by step and name, if not where the job file says.
+        `data_paths`: where the data of inputs is, by step and name, if not where the job file says; `kept_outputs`: as
+        of `windrow.spec.build_effective`.
         """
         import tempfile
 
@@ -259,7 +265,15 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
                     ) from error
                 digests[code] = packed.digest
                 upload_artifact(self.connection, packed.digest, FileSource(archive))
-        return build_effective(loaded, digests, data_paths=data_paths, name=name, priority=priority, weight=weight)
+        return build_effective(
+            loaded,
+            digests,
+            data_paths=data_paths,
+            kept_outputs=kept_outputs,
+            name=name,
+            priority=priority,
+            weight=weight,
+        )
 
     def submit_effective(self, job: EffectiveJob, *, request_id: str | None = None) -> Job:
         """Submit an effective job whose code the master has. The same `request_id` again returns the first answer."""

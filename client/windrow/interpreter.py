@@ -51,10 +51,13 @@ def check_interpreter(python: str, loaded: LoadedJob | None = None, *, builds: b
         version, missing = _look(python, step, loaded.code_folders[step.name], loaded.libraries[step.name])
         _check_version(python, version)
         if missing:
+            import shlex
+
             raise NoInterpreter(
                 f"Step {step.name} {_what_for(step, missing)}, which needs {' and '.join(missing)} in the Python "
-                f"that runs the script, {python}: not installed there. Install what is missing ({python} -m pip "
-                f"install {' '.join(missing)}), or let scripts run in another Python (--python PATH)"
+                f"that runs the script, {python}: not installed there. Install what is missing "
+                f"({shlex.quote(python)} -m pip install {' '.join(missing)}), or let scripts run in another Python "
+                "(--python PATH)"
             )
     if not steps and python != sys.executable:
         _check_version(python, _look(python)[0])

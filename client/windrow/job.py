@@ -79,6 +79,7 @@ CAUSES = (
     "cancelled",
     "node_killer",
     "output_failed",
+    "input_misread",
 )
 
 

@@ -1,23 +1,28 @@
 """The log of a master or an agent: what happened, and the values that belong to it.
 
 Always: one JSON object a line in a file. Served (`windrow master`, `windrow agent`) also on stderr, where a container's
-log or a service manager picks it up: readable on a terminal, JSON elsewhere, both by structlog. The embedded processes
-of `windrow run` load no structlog: its import alone would be a fifth of the time to the first `run()`; warnings reach
-their stderr in plain words.
+log or a service manager picks it up: readable on a terminal (by structlog), JSON elsewhere. Where nobody reads along,
+structlog is not loaded: its import alone would be a fifth of the time to the first `run()`. Warnings of the embedded
+processes of `windrow run` reach their stderr in plain words.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import sys
 import time
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+REPEATED_EVERY_S = 60.0
+REPEATED_TIMES = 10
 FILE_BYTES_MAX = 16 << 20
+KEPT_LINES_MAX = 200
 
 log = logging.getLogger("windrow")
 
@@ -25,12 +30,13 @@ log = logging.getLogger("windrow")
 class _JsonFile(logging.Handler):
     """Appends to a file that is renamed to `<name>.1` when it has grown too large.
 
-    A full disk loses lines, never the process.
+    A full disk delays lines (the last few; the others are lost), and never harms the process.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
+        self._kept: deque[bytes] = deque(maxlen=KEPT_LINES_MAX)
         self._open()
 
     def _open(self) -> None:
@@ -38,12 +44,27 @@ class _JsonFile(logging.Handler):
         self._size = os.fstat(self._fd).st_size
 
     def emit(self, record: logging.LogRecord) -> None:
+        line = (json.dumps(_fields(record), default=str) + "\n").encode()
         try:
             if self._size > FILE_BYTES_MAX:
                 self._rotate()
-            self._size += os.write(self._fd, (json.dumps(_fields(record), default=str) + "\n").encode())
-        except OSError:
-            pass
+            # What a full disk did not take, such as that it is full, comes first.
+            while self._kept:
+                self._write(self._kept[0])
+                self._kept.popleft()
+            self._write(line)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                self._kept.append(line)
+
+    def _write(self, line: bytes) -> None:
+        """Raises OSError; half a line is taken back."""
+        written = os.write(self._fd, line)
+        if written < len(line):
+            with suppress(OSError):
+                os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._size += written
 
     def _rotate(self) -> None:
         """Raises OSError; what is open then is still this file's own, and the next line tries again."""
@@ -89,10 +110,17 @@ def open_journal(path: Path, role: str, level: str = "INFO", *, served: bool) ->
     log.addHandler(console)
 
 
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(_fields(record), default=str)
+
+
 def _console_formatter(terminal: bool) -> logging.Formatter:
+    if not terminal:
+        return _JsonFormatter()
     import structlog
 
-    renderer = structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
+    renderer = structlog.dev.ConsoleRenderer()
 
     class Formatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
@@ -105,3 +133,65 @@ def say(level: int, event: str, /, **fields: object) -> None:
     """One line of the log: what happened, and the values that belong to it."""
     if log.isEnabledFor(level):
         log.log(level, event, extra={"fields": fields})
+
+
+class Condition:
+    """Something that goes on for a while: said when it begins, and when it is over, with how often and how long.
+
+    What happens a hundred times a second takes two lines of the log. Not for several threads at a time.
+    """
+
+    def __init__(self, level: int, begins: str, over: str, *, from_times: int = 1) -> None:
+        """`begins`, `over`: what is said. `from_times`: what happens less often than this in a row is not worth it."""
+        self._level = level
+        self._begins = begins
+        self._over = over
+        self._from_times = from_times
+        self._since_s = 0.0
+        self.times = 0
+        """How often it has happened since it began; 0: it does not go on."""
+
+    def goes_on(self, **fields: object) -> None:
+        """It happens, or happens again."""
+        if not self.times:
+            self._since_s = time.monotonic()
+        self.times += 1
+        if self.times == self._from_times:
+            say(self._level, self._begins, **fields)
+
+    def is_over(self, **fields: object) -> None:
+        """It does not happen (any more)."""
+        times, self.times = self.times, 0
+        if times >= self._from_times:
+            seconds = round(time.monotonic() - self._since_s, 1)
+            say(logging.INFO, self._over, times=times, seconds=seconds, **fields)
+
+
+class Repeated:
+    """An event that anybody can bring about as often as they like: a few of a kind are said each minute, the others are
+    counted, and their number is said with the next.
+    """
+
+    KINDS_MAX = 256
+
+    def __init__(self, every_s: float = REPEATED_EVERY_S) -> None:
+        self._every_s = every_s
+        self._said: dict[object, tuple[float, int]] = {}
+        """By kind: since when its minute runs, and how many there were in it."""
+
+    def say(self, kind: object, level: int, event: str, /, **fields: object) -> None:
+        """`kind`: what tells such events apart."""
+        now = time.monotonic()
+        since_s, times = self._said.get(kind, (now, 0))
+        left_out = 0
+        if now - since_s >= self._every_s:
+            left_out = max(0, times - REPEATED_TIMES)
+            since_s, times = now, 0
+        if kind not in self._said and len(self._said) >= self.KINDS_MAX:
+            self._said.pop(next(iter(self._said)))
+        self._said[kind] = (since_s, times + 1)
+        if times < REPEATED_TIMES:
+            more: dict[str, object] = {"left_out_before": left_out} if left_out else {}
+            if times + 1 == REPEATED_TIMES:
+                more["next"] = f"others like this are counted, for up to {self._every_s:g} s"
+            say(level, event, **fields, **more)

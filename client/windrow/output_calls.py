@@ -51,15 +51,18 @@ class OutputCalls:
     def download(
         self,
         job_id: str,
-        folder: str | os.PathLike[str],
+        folder: str | os.PathLike[str] | None = None,
         *,
         outputs: Sequence[str] | None = None,
         on_bytes: Callable[[int], None] = lambda count: None,
     ) -> list[Path]:
         """Bring outputs into a folder, each into a subfolder of its name; return the files received.
 
-        A download that was broken off goes on where it stopped. Raises JobFailed, NotFound, TransferFailed.
+        Without a folder, an output for which the job file gives a relative path goes there, beside the job file, where
+        that is on this machine, and replaces what the path held; all others go into a folder of the job's name. A
+        download that was broken off goes on where it stopped. Raises JobFailed, NotFound, TransferFailed.
         """
+        from windrow.fetched import fetch_places, is_one_file
         from windrow.transfer import Download
 
         job = self.get(job_id)
@@ -68,12 +71,15 @@ class OutputCalls:
         names = list(outputs) if outputs else output_names(job, document)
         if not names:
             raise NotFound(f"Job {job_id} has no outputs.", reason=OUTPUT_UNKNOWN)
+        places = fetch_places(document, job_id) if folder is None else {}
         received: list[Path] = []
         for name in names:
             if "/" in name or name.startswith("."):
                 raise NotFound(f"Job {job_id} has no output {name!r}.", reason=OUTPUT_UNKNOWN)
             single = single_name(job, document, name)
-            target = Path(folder) / name
+            target = places.get(name) or Path(job_id if folder is None else folder) / name
+            if name in places and is_one_file(document, name):
+                target, single = target.parent, target.name
             received += Download(
                 self.connection, job_id, job.generation, name, target, single_name=single, on_bytes=on_bytes
             ).run()

@@ -1,5 +1,7 @@
 """Data of the client's own on its way to a served master: what a job file names by a relative path.
 
+Outputs at relative paths are the client's as well: the master keeps them, unless it can write to the same folder.
+
 Where the master sees the same folder under the same path (one machine, a share, a volume), nothing is uploaded. Else
 the data goes as an archive, named by its digest, into the master's default datastore: once, however often it is
 submitted, and from where it stopped when it was broken off.
@@ -18,6 +20,7 @@ import grpc
 from windrow.archives import ArchiveError
 from windrow.data_archive import DataArchive
 from windrow.errors import RequestRefused, TransferFailed, UsageError
+from windrow.fetched import path_below
 from windrow.rpc import errors
 from windrow.rpc.connection import Connection, Patience
 from windrow.rpc.v1 import artifact_service_pb2 as pb
@@ -60,7 +63,6 @@ def upload_data(
     `datastores`: the master's. Raises WindrowError; JobFileError for a table that names files elsewhere.
     """
     master = _Uploads(connection, datastores, on_upload)
-    _refuse_own_outputs(master, loaded)
     if loaded.own_inputs:
         _refuse_before_uploads(master, loaded)
     placed: dict[tuple[str, bool], str] = {}
@@ -87,9 +89,7 @@ def upload_path(
 
 def refuse_before_uploads(connection: Connection, loaded: LoadedJob, datastores: dict[str, str]) -> None:
     """Refuse what a master would refuse of a job's places, without uploading anything. Raises WindrowError."""
-    master = _Uploads(connection, datastores, lambda moment: None)
-    _refuse_own_outputs(master, loaded)
-    _refuse_before_uploads(master, loaded)
+    _refuse_before_uploads(_Uploads(connection, datastores, lambda moment: None), loaded)
 
 
 def to_be_uploaded(connection: Connection, loaded: LoadedJob, datastores: dict[str, str]) -> set[tuple[str, str]]:
@@ -100,23 +100,26 @@ def to_be_uploaded(connection: Connection, loaded: LoadedJob, datastores: dict[s
     return {key for key, given in own.items() if not master.sees(given.path)}
 
 
-def _refuse_own_outputs(master: _Uploads, loaded: LoadedJob) -> None:
-    """A path on the client is no place to write to, unless the master sees it as well. Raises UsageError."""
+def outputs_kept(
+    connection: Connection, loaded: LoadedJob, datastores: dict[str, str]
+) -> dict[tuple[str, str], str | None]:
+    """The outputs at relative paths that the master keeps, since it does not see this machine's folder: by step and
+    name, each with the path below the folder of the job file that a download fills. None: it leads out of that folder.
+
+    Raises WindrowError.
+    """
+    master = _Uploads(connection, datastores, lambda moment: None)
+    kept: dict[tuple[str, str], str | None] = {}
     for step in loaded.job.steps:
         for name, output in step.outputs.items():
-            key = loaded.own_outputs.get((step.name, name))
-            if key is None or output.path is None:
+            if (step.name, name) not in loaded.own_outputs or output.path is None:
                 continue
             nearest = Path(output.path)
             while not nearest.exists():
                 nearest = nearest.parent
             if not master.sees(str(nearest)):
-                raise UsageError(
-                    f"{key}: the relative path means {output.path} on this machine, where the master at "
-                    f"{master.address} cannot write. Leave the path out, and fetch the output when the job has ended "
-                    f"with `windrow job download`; or give an absolute path in a datastore of the master "
-                    f"({master.datastores})."
-                )
+                kept[step.name, name] = path_below(output.path, loaded.job.job_file)
+    return kept
 
 
 def _refuse_before_uploads(master: _Uploads, loaded: LoadedJob) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from windrow.errors import UsageError
 
@@ -32,6 +36,68 @@ def become_user(name: str) -> None:
             f"Start it as root, or as that user."
         ) from error
     os.environ["HOME"] = home
+
+
+def look_as(name: str, look: Callable[[], list[str]]) -> list[str]:
+    """What `look` answers as that user. This process stays who it is: a child becomes the user.
+
+    Only for a process with one thread. `look` imports nothing: that user perhaps cannot. Raises UsageError when this
+    process may not become that user.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            become_user(name)
+            os.write(writer, json.dumps(look()).encode())
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with open(reader, "rb") as answers:
+        answer = answers.read()
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
+        # It tells why, and does no harm: whoever cannot become that user stays who it is.
+        become_user(name)
+        raise UsageError(f"--user {name}: what that user can read could not be found out.")
+    found: list[str] = json.loads(answer)
+    return found
+
+
+def unreadable(needed: Mapping[str, Sequence[str]]) -> list[str]:
+    """What keeps this process from reading what it needs (existing paths, by what they are): a sentence for each."""
+    kept: dict[str, list[str]] = {}
+    for what, paths in needed.items():
+        for found in filter(None, map(obstacle, paths)):
+            kept.setdefault(found, []).append(what)
+    return [
+        f"User {os.geteuid()}, as whom this agent runs, cannot read {', '.join(dict.fromkeys(listed))}: "
+        f"{_closed(found)}."
+        for found, listed in kept.items()
+    ]
+
+
+def obstacle(path: str) -> str:
+    """The first part of an existing path, or of the one that it links to, that keeps this process from reading it.
+
+    "" when nothing does.
+    """
+    target = os.path.realpath(path)
+    for way in (path, target):
+        for end, letter in enumerate(way):
+            if letter == "/" and end and not os.access(way[:end], os.X_OK):
+                return way[:end]
+    return "" if os.access(target, os.R_OK | (os.X_OK if Path(target).is_dir() else 0)) else target
+
+
+def _closed(path: str) -> str:
+    try:
+        entry = Path(path).stat()
+    except OSError as error:
+        return f"{path} cannot be looked at ({error.strerror})"
+    kind = "folder" if stat.S_ISDIR(entry.st_mode) else "file"
+    return f"the {kind} {path} has mode {stat.S_IMODE(entry.st_mode):04o} and belongs to user {entry.st_uid}"
 
 
 def _find(name: str) -> tuple[int, int, str]:

@@ -87,7 +87,9 @@ def main() -> None:
     try:
         run(*docker_compose, "build", "--quiet")
         began = time.monotonic()
-        run(*docker_compose, "up", "-d", "--scale", f"agent={AGENTS}")
+        show("export", f"WINDROW_AGENTS={AGENTS}")
+        os.environ["WINDROW_AGENTS"] = str(AGENTS)
+        run(*docker_compose, "up", "-d")
         export = [*docker_compose, "run", "--rm", "-T", "client", "context", "export"]
         show(*export, "|", "windrow", "context", "add", "demo", "-")
         exported = subprocess.check_output(export, cwd=ROOT, stderr=subprocess.DEVNULL)

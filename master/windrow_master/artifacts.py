@@ -1,12 +1,18 @@
-"""Content-addressed archives on the master's disk: received in pieces, verified, then durable under their digest."""
+"""Content-addressed archives on the master's disk: received in pieces, verified, then durable under their digest.
+
+Whoever uses one verifies it first (`verified`): one that is damaged is removed, so that the next upload mends it.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import time
 from pathlib import Path
+
+from windrow.journal import say
 
 from windrow_master.folders import sync_folder
 
@@ -32,23 +38,46 @@ class ArtifactFolder:
     def __init__(self, folder: Path) -> None:
         """Uploads that nobody has gone on with for PARTIAL_KEPT_S are removed."""
         self._folder = folder
+        self._finished: dict[str, tuple[int, ...]] = {}
+        """Of those that this process has verified as they came: the marks of their files then."""
         folder.mkdir(parents=True, exist_ok=True)
         for partial in folder.glob("*.partial"):
             if time.time() - partial.stat().st_mtime > PARTIAL_KEPT_S:
                 partial.unlink(missing_ok=True)
 
     def path(self, digest: str) -> Path | None:
-        """Where a complete artifact is; None when there is none."""
+        """Where a complete artifact is; None when there is none. What is in it is not looked at."""
         if not DIGEST.fullmatch(digest):
             return None
         path = self._folder / digest
         return path if path.exists() else None
+
+    def verified(self, digest: str, *, unless_just_here: bool = False) -> Path | None:
+        """Where a complete artifact is, all of it read and compared; None when there is none.
+
+        `unless_just_here`: one that has come while this process lives, and was not touched since, is not read once
+        more: what is about to be unpacked may be large. Raises ArtifactError: it is damaged, and removed. Raises
+        OSError.
+        """
+        path = self.path(digest)
+        if path is None or (unless_just_here and self._finished.get(digest) == _marks(path)):
+            return path
+        if sha256_of(path) == digest:
+            return path
+        path.unlink(missing_ok=True)
+        say(logging.ERROR, "state is damaged", where=str(path), what="an archive fails its checksum; it was removed")
+        raise ArtifactError(
+            "DIGEST_MISMATCH",
+            f"{path} was damaged: it is not what its digest names. It was removed. Check that disk, and submit the job "
+            "again: that uploads it anew.",
+        )
 
     def drop(self, digest: str) -> None:
         """Remove a complete artifact, if it is there."""
         path = self.path(digest)
         if path is not None:
             path.unlink(missing_ok=True)
+        self._finished.pop(digest, None)
 
     def length(self, digest: str) -> tuple[int, bool]:
         """(bytes received, whether that is all)."""
@@ -90,12 +119,9 @@ class ArtifactFolder:
     def finish(self, digest: str, length: int) -> None:
         """Verify a whole upload and make it durable under its digest. Raises ArtifactError; then it is gone."""
         partial = self._partial(digest)
-        hasher = hashlib.sha256()
         with partial.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                hasher.update(chunk)
-            size = file.tell()
-            if size != length or hasher.hexdigest() != digest:
+            found, size = hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
+            if size != length or found != digest:
                 partial.unlink()
                 raise ArtifactError(
                     "DIGEST_MISMATCH",
@@ -104,8 +130,21 @@ class ArtifactFolder:
             os.fsync(file.fileno())
         partial.rename(self._folder / digest)
         sync_folder(self._folder)
+        self._finished[digest] = _marks(self._folder / digest)
 
     def _partial(self, digest: str) -> Path:
         if not DIGEST.fullmatch(digest):
             raise ArtifactError("DIGEST_INVALID", f"{digest[:80]!r} is no sha256 digest (64 hexadecimal digits).")
         return self._folder / f"{digest}.partial"
+
+
+def _marks(path: Path) -> tuple[int, ...]:
+    """Others once somebody has written to a file."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's content, hexadecimal. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

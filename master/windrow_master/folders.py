@@ -1,6 +1,6 @@
 """Folders whose names are on the disk: what lies in them is lost with them when the machine loses power.
 
-And small files that are there whole or not at all, and what tells a disk without room from a broken one.
+And what tells a disk without room from a broken one.
 """
 
 from __future__ import annotations
@@ -43,17 +43,3 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def write_durable(path: Path, text: str) -> None:
-    """Write a small file, whole or not at all; on return its content is on the disk. One call for a path at a time.
-
-    Raises OSError.
-    """
-    # Hidden, and of this name: nobody who lists a folder of logs is to see it, and ask for it when it is gone.
-    partial = path.with_name(f".{path.name}.windrow-partial")
-    with partial.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

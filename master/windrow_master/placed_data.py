@@ -22,6 +22,7 @@ from windrow.archives import DATA_LIMITS, ArchiveError, OtherKind, data_preamble
 from windrow.rpc import errors
 
 from windrow_master.artifacts import DIGEST, ArtifactError, ArtifactFolder
+from windrow_master.checked_records import RecordWriter
 from windrow_master.crash_points import reach
 from windrow_master.folders import FULL_ERRORS, make_durable, sync_folder
 from windrow_master.upload_lists import UploadedFile, list_path, write_file
@@ -79,7 +80,10 @@ class PlacedData:
                 "This master takes no data: it has no datastore named default. Start it with --datastore default=PATH "
                 "for a folder that all nodes see, or name data by its absolute path in a datastore.",
             )
-        archive = self._artifacts.path(digest)
+        archive = None
+        with contextlib.suppress(ArtifactError):
+            # One that is damaged is gone: the client brings it anew.
+            archive = self._artifacts.verified(digest, unless_just_here=True)
         if archive is None:
             raise ArtifactError(
                 errors.ARTIFACT_MISSING,
@@ -179,7 +183,8 @@ class PlacedData:
         unfinished = place.with_suffix(".new")
         try:
             with unfinished.open("wb") as out:
-                yield lambda name, sha256, status: write_file(out, UploadedFile(name, sha256, status.st_ctime_ns))
+                records = RecordWriter(out)
+                yield lambda name, sha256, status: write_file(records, UploadedFile(name, sha256, status.st_ctime_ns))
                 out.flush()
                 os.fdatasync(out.fileno())
             unfinished.replace(place)

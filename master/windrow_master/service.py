@@ -11,9 +11,10 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
+from windrow.health_file import TOLD_EVERY_S, HealthFile
 from windrow.journal import say
 from windrow.rpc.v1 import (
     agent_service_pb2_grpc,
@@ -25,7 +26,6 @@ from windrow.rpc.v1 import (
 from windrow_master.artifacts import ArtifactFolder
 from windrow_master.assets import Assets
 from windrow_master.config import MasterConfig
-from windrow_master.core.commands import Tick
 from windrow_master.core.core import Core
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.jobs import Jobs
@@ -39,6 +39,7 @@ from windrow_master.rpc.asset_service import AssetService
 from windrow_master.rpc.authorization import Authorization
 from windrow_master.rpc.job_service import JobService
 from windrow_master.rpc.refusal_log import RefusalLog
+from windrow_master.rpc.standing_still import StandingStill, TellDamage
 from windrow_master.rpc.tls import server_credentials
 from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.committer import Committer
@@ -53,12 +54,17 @@ from windrow_master.shell.starting import Starter
 from windrow_master.shell.submission import Submissions, settings_of
 from windrow_master.shell.writer import Writer, moment
 from windrow_master.step_paths import step_folder
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.store.errors import DatabaseDamaged, StateDamaged
+from windrow_master.store.sqlite import DATABASE_FILE, SqliteStore
 from windrow_master.watchers import Watchers
 
+if TYPE_CHECKING:
+    from windrow.rpc.certificates import CertificateWatch
+
 MESSAGE_BYTES_HARD_MAX = 64 << 20
-TICK_S = 0.25
 STOP_GRACE_S = 2.0
+EXIT_DAMAGED = 3
+"""The state is damaged: starting again mends nothing. windrow.embedded.supervisor knows it."""
 EVERYWHERE = ("", "0.0.0.0", "[::]")
 """Hosts to listen on that are no hosts to connect to."""
 
@@ -81,24 +87,45 @@ class MasterService:
         self._config = config
         self._stop = asyncio.Event()
         self._fatal: BaseException | None = None
+        self._bound = ""
+        """The address that was bound, with the port that the system chose."""
 
     async def run(self) -> int:
         """Serve until told to stop; return the exit code."""
-        config = self._config
-        store = SqliteStore.open(config.state)
         try:
-            exit_code = await self._serve(store)
-        finally:
-            store.close()
+            store = SqliteStore.open(self._config.state)
+            try:
+                exit_code = await self._serve(store)
+            finally:
+                store.close()
+            if isinstance(self._fatal, StateDamaged):
+                raise self._fatal
+        except StateDamaged as damage:
+            if damage is not self._fatal:
+                self._tell_damage(damage)
+            if not self._config.embedded:
+                await self._stand_still(damage)
+            exit_code = EXIT_DAMAGED
         say(logging.INFO, "master ended", exit_code=exit_code)
         return exit_code
 
     async def _serve(self, store: SqliteStore) -> int:
         config = self._config
         join_token, client_token = config.join_token(), config.client_token()
+        loop = asyncio.get_running_loop()
         core = Core(store.incarnation, store.lease_prefix, held=config.embedded)
         now = moment()
-        core.load(store.load(), settings_of, now)
+
+        def die_soon(damage: DatabaseDamaged) -> None:
+            loop.call_soon_threadsafe(self._die, damage)
+
+        store.on_damage(die_soon)
+        snapshot = store.load()
+        try:
+            core.load(snapshot, settings_of, now)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            what = f"what it holds of the jobs makes no sense: {type(error).__name__}: {error}"
+            raise DatabaseDamaged(str(config.state / DATABASE_FILE), what) from error
         watchers = Watchers()
         state = core.state
 
@@ -120,7 +147,7 @@ class MasterService:
         reuse = Reuse(store.reader(), config.state, places, readable, config.scripts_run_in)
         open_jobs = OpenJobs(core, config.state, places, readable)
         sorted_rows = SortedRows(config.state, default, embedded=config.embedded)
-        starter = Starter(open_jobs, config.outputs, finisher, earlier, reuse, sorted_rows)
+        starter = Starter(open_jobs, config.outputs, finisher, earlier, reuse, sorted_rows, artifacts)
         carrier = Carrier(core, open_jobs, starter, finisher, reuse, watchers, sorted_rows, reporter)
         writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
@@ -141,9 +168,9 @@ class MasterService:
         agents = AgentService(
             writer, carrier, WorkerLogs(carrier.logs_of, config.job_logs_max), named, embedded=config.embedded
         )
-        guards: list[grpc.aio.ServerInterceptor[Any, Any]] = []
+        guards: list[grpc.aio.ServerInterceptor[Any, Any]] = [TellDamage()]
         if not config.embedded:
-            guards += [Authorization(join_token, client_token, agents.is_credential), RefusalLog()]
+            guards[:0] = [Authorization(join_token, client_token, agents.is_credential), RefusalLog()]
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=guards)
         address = self._bind(server)
         # A host that means "here" on every machine would lead agents astray: they keep to the address they know.
@@ -169,6 +196,7 @@ class MasterService:
         )
         self._add_standard_services(server, writer)
         writer.start()
+        health = None if config.embedded else HealthFile(config.state)
         # What was imported and loaded stays: a collection that walks it each time holds up every answer.
         gc.freeze()
         await server.start()
@@ -178,12 +206,16 @@ class MasterService:
         store.record_address(address)
         say(logging.INFO, "master serves", address=address, incarnation=store.incarnation, pid=os.getpid())
         print(json.dumps({"ready": True, "address": address, "incarnation": store.incarnation}), flush=True)
+        telling = (
+            asyncio.create_task(_tell_health(health, writer, self._certificates())) if health is not None else None
+        )
         self._handle_signals()
-        ticker = asyncio.create_task(self._tick(writer))
         reporter.start(lambda: [job.job_key for job in state.jobs.values() if job.state not in ENDED_JOBS])
         await self._stop.wait()
         say(logging.INFO, "master stops")
-        ticker.cancel()
+        if telling is not None and health is not None:
+            telling.cancel()
+            health.remove()
         await server.stop(STOP_GRACE_S)
         await uploads.close()
         await carrier.close()
@@ -198,7 +230,7 @@ class MasterService:
 
     def _bind(self, server: grpc.aio.Server) -> str:
         """Bind the listening address. Raises OSError when it is in use, or the TLS file of no use."""
-        listen = self._config.listen
+        listen = self._bound or self._config.listen
         try:
             if self._config.tls_file is not None:
                 port = server.add_secure_port(listen, server_credentials(self._config.tls_file))
@@ -212,7 +244,8 @@ class MasterService:
         if listen.startswith("unix:"):
             return listen
         host = listen.rpartition(":")[0]
-        return f"{host}:{port}"
+        self._bound = f"{host}:{port}"
+        return self._bound
 
     def _add_standard_services(self, server: grpc.aio.Server, writer: Writer) -> None:
         """Health and reflection, where others than our own processes may ask for them."""
@@ -237,24 +270,69 @@ class MasterService:
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         reflection.enable_server_reflection([*names, health_name, reflection.SERVICE_NAME], server)
 
+    def _certificates(self) -> CertificateWatch | None:
+        from windrow.rpc.certificates import CertificateWatch
+
+        tls_file = self._config.tls_file
+        if tls_file is None:
+            return None
+        advice = "Run `windrow setup` again: the master takes the new one up by itself."
+        return CertificateWatch("the certificate of this master", advice, tls_file.read_bytes)
+
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
 
+    async def _stand_still(self, damage: StateDamaged) -> None:
+        """Serve nothing but the reason, until told to end: see rpc.standing_still."""
+        from grpc_health.v1 import health_pb2_grpc
+        from windrow.rpc.health import Health
+
+        config = self._config
+        self._stop = asyncio.Event()
+        guard = Authorization(config.join_token(), config.client_token(), lambda credential: False)
+        server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[guard])
+        address = self._bind(server)
+        health_pb2_grpc.add_HealthServicer_to_server(Health([], lambda: False), server)
+        server.add_generic_rpc_handlers((StandingStill(damage),))
+        self._handle_signals()
+        await server.start()
+        health = HealthFile(config.state)
+        health.tell(serving=False)
+        say(logging.ERROR, "the master stands still, and answers every call with the reason", address=address)
+        print(json.dumps({"ready": False, "address": address, "damage": str(damage)}), flush=True)
+        await self._stop.wait()
+        health.remove()
+        await server.stop(STOP_GRACE_S)
+
+    def _tell_damage(self, damage: StateDamaged) -> None:
+        say(logging.ERROR, "the state is damaged", where=damage.where, what=damage.what, message=str(damage))
+        print(f"windrow master: {damage}", file=sys.stderr, flush=True)
+
     def _die(self, error: BaseException) -> None:
-        """Nothing may be acknowledged any more: end, and let the next incarnation recover from what is on disk."""
+        """Nothing may be acknowledged any more: end, and let the next incarnation find out what is on the disk."""
+        if self._fatal is not None:
+            return
+        self._fatal = error
+        self._stop.set()
+        if isinstance(error, StateDamaged):
+            self._tell_damage(error)
+            return
         say(logging.ERROR, "the state cannot be used any more; the master ends, start it again", error=repr(error))
         print(
-            f"windrow master: the state in {self._config.state} cannot be used any more: {error}. "
-            f"The master ends; start it again when the cause is mended. Nothing acknowledged is lost.",
+            f"windrow master: the state in {self._config.state} cannot be used any more: {error}. The master ends. "
+            f"The next start takes up what is on the disk; what was not acknowledged before runs again.",
             file=sys.stderr,
             flush=True,
         )
-        self._fatal = error
-        self._stop.set()
 
-    async def _tick(self, writer: Writer) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            writer.submit(Tick(TICK_S))
+
+async def _tell_health(health: HealthFile, writer: Writer, certificates: CertificateWatch | None) -> None:
+    """On the event loop: one that hangs tells nothing."""
+    while True:
+        # A master whose disk is full answers questions, and takes nothing.
+        health.tell(serving=not writer.refusal)
+        if certificates is not None:
+            certificates.look()
+        await asyncio.sleep(TOLD_EVERY_S)

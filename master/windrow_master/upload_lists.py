@@ -1,7 +1,7 @@
 """Lists of the files of clients' data, beside the master's state: by these it is known what two uploads have in common.
 
-`uploads/<digest>` in the state folder: n x RECORD and the name, in the order of the archive; written when it is
-unpacked, before its folder stands.
+`uploads/<digest>` in the state folder: a record (`checked_records`) a file, RECORD and the name, in the order of the
+archive; written when it is unpacked, before its folder stands.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
-RECORD = struct.Struct("<32sqI")
-"""sha256 of the content, ctime in ns as it was left when it was unpacked, length of the name."""
+from windrow_master.checked_records import RecordWriter, read_records
+
+RECORD = struct.Struct("<32sq")
+"""sha256 of the content, ctime in ns as it was left when it was unpacked. The name follows."""
+RECORD_BYTES_MAX = RECORD.size + (1 << 16)
 _READ_BYTES = 1 << 20
 
 
@@ -30,19 +33,18 @@ def list_path(folder: str | os.PathLike[str], digest: str) -> Path:
     return Path(folder, digest)
 
 
-def write_file(out: BinaryIO, file: UploadedFile) -> None:
+def write_file(out: RecordWriter, file: UploadedFile) -> None:
     """Append one. Raises OSError."""
-    out.write(RECORD.pack(file.sha256, file.changed_ns, len(file.name)) + file.name)
+    out.write(RECORD.pack(file.sha256, file.changed_ns) + file.name)
 
 
 def read_list(path: Path) -> Iterator[UploadedFile]:
-    """All of a list; nothing where there is none, or what is left of one that is cut."""
+    """All of a list; nothing where there is none, and of one that is damaged or cut, what stands before that: of files
+    that are not listed, nobody knows that they have not changed.
+    """
     try:
         with path.open("rb", _READ_BYTES) as file:
-            while len(record := file.read(RECORD.size)) == RECORD.size:
-                sha256, changed_ns, length = RECORD.unpack(record)
-                if len(name := file.read(length)) < length:
-                    return
-                yield UploadedFile(name, sha256, changed_ns)
+            for record in read_records(file, RECORD_BYTES_MAX):
+                yield UploadedFile(record[RECORD.size :], *RECORD.unpack_from(record))
     except FileNotFoundError:
         return

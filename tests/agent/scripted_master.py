@@ -18,7 +18,7 @@ from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import agent_service_pb2_grpc, artifact_service_pb2, artifact_service_pb2_grpc
 from windrow.rpc.v1 import work_pb2 as work
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 STEP = 7
 
 
@@ -29,6 +29,7 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
         self.folder = folder
         self.address = f"unix:{folder / 'master.sock'}"
         self.incarnation = 1
+        self.foreign_step_ids: list[int] = []
         self.acknowledge = True
         self.register_error: tuple[grpc.StatusCode, str] | None = None
         self.lease_ttl_s = 10.0
@@ -175,13 +176,13 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
     async def _identify(self, context: Any) -> None:
         credential = dict(context.invocation_metadata()).get("windrow-credential")
         if self.unknown:
-            self.unknown = False
             await errors.abort(context, grpc.StatusCode.NOT_FOUND, errors.NODE_UNKNOWN, "unknown node")
         if credential not in self._credentials:
             await errors.abort(context, grpc.StatusCode.UNAUTHENTICATED, errors.CREDENTIAL_INVALID, "no credential")
 
     async def Register(self, request: rpc.RegisterRequest, context: Any) -> rpc.RegisterResponse:
         self.registrations.append(request)
+        self.unknown = False
         self.authorizations.append(dict(context.invocation_metadata()).get("authorization", ""))
         await self._note()
         if self.register_error is not None:
@@ -192,6 +193,7 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
             node_credential=credential,
             master_incarnation=self.incarnation,
             master_addresses=[self.address],
+            foreign_step_ids=self.foreign_step_ids,
             message_bytes_max=1 << 20,
             inline_rows_bytes_max=256 << 10,
         )

@@ -128,6 +128,11 @@ def test_groups_of_files_keep_the_name_that_tells_their_key() -> None:
     assert local_reader(reader)["partition"] == {"keys": ["k"], "formats": ["/{k}/*"], "listed": True}
 
 
+def fetch_processes() -> list[psutil.Process]:
+    """Those of this process; it may have other children, of other tests."""
+    return [child for child in psutil.Process().children() if "windrow_agent.fetching" in child.cmdline()]
+
+
 @pytest.mark.parametrize("restarts", [True, False])
 def test_a_side_input_whose_process_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool) -> None:
     """The next one brings it, whole; where none can be started (no memory, say), that is told."""
@@ -138,11 +143,11 @@ def test_a_side_input_whose_process_dies(tmp_path: Path, monkeypatch: pytest.Mon
         fetcher = Fetcher(1 << 20, lambda *_: None, lambda *_: None)
         bringing = asyncio.create_task(fetcher.bring(step, "data", str(tmp_path / "data"), writable=False))
         try:
-            await eventually(psutil.Process().children)
+            await eventually(fetch_processes)
             (step.fetched / "input-data").mkdir(parents=True)  # what the killed one has left
             if not restarts:
                 monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
-            psutil.Process().children()[0].kill()
+            fetch_processes()[0].kill()
             return await asyncio.wait_for(bringing, DEADLINE_S)
         finally:
             fetcher.close()

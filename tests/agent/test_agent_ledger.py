@@ -137,12 +137,13 @@ class LedgerMachine(RuleBasedStateMachine):
         for worker in revocation.take_back:
             self.take_back(worker)
 
-    @rule(lease_id=ids)
-    def recall(self, lease_id: int) -> None:
-        revocation = self.ledger.recall([lease_id])
-        for worker in revocation.take_back:
-            self.take_back(worker)
-        for released in revocation.released + self.ledger.release([lease_id]):
+    @rule(step_id=st.sampled_from([1, 2]), count=st.integers(0, 4))
+    def recall(self, step_id: int, count: int) -> None:
+        waiting = (LeaseState.FETCHING, LeaseState.QUEUED)
+        before = [lease.lease_id for lease in self.ledger if lease.step_id == step_id and lease.state in waiting]
+        gone = self.ledger.release_last(step_id, count)
+        assert len(gone) == min(count, len(before)) and set(gone) <= set(before)
+        for released in gone:
             self._end(released, "released")
 
     @rule(lease_id=consumes(ids))

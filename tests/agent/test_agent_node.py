@@ -207,7 +207,7 @@ def test_steps_are_looked_at_apart(tmp_path: Path) -> None:
         return [float(percent) for percent in found if percent]
 
     async def look() -> None:
-        looking = asyncio.create_task(Monitor(lambda: steps, tmp_path).run())
+        looking = asyncio.create_task(Monitor(lambda: steps, tmp_path, lambda: asyncio.sleep(0)).run())
         await eventually(lambda: len(told(files[1])) >= 3)
         looking.cancel()
 

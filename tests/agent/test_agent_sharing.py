@@ -11,7 +11,7 @@ from windrow_agent.leases.holding import DEPTH_MAX, Pace, depth_for, shares, wor
 
 @pytest.mark.parametrize(
     ("duration_s", "depth"),
-    [(None, 2), (5e-6, DEPTH_MAX), (1e-3, DEPTH_MAX), (0.01, 16), (0.05, 4), (0.5, 2), (1.0, 1), (60.0, 1)],
+    [(None, 1), (5e-6, DEPTH_MAX), (1e-3, DEPTH_MAX), (0.01, 16), (0.05, 4), (0.5, 2), (1.0, 1), (60.0, 1)],
 )
 def test_depth_follows_the_duration(duration_s: float | None, depth: int) -> None:
     assert depth_for(duration_s) == depth

@@ -121,7 +121,9 @@ async def test_what_keeps_a_node_from_serving_a_step_has_a_number_of_its_own(rig
 async def test_code_that_is_gone_from_the_node_is_not_blamed_on_the_interpreter(rig: Rig) -> None:
     await rig.serve(DYING, slots=1)
     await rig.master.until(lambda: rig.master.capacities.get(STEP))
-    await rig.master.until(lambda: rig.master.heartbeats and rig.master.heartbeats[-1].workers)
+    await rig.master.until(
+        lambda: any(worker.phase == node.WORKER_PHASE_IDLE for beat in rig.master.heartbeats for worker in beat.workers)
+    )
     (code,) = (rig.root / "agent").glob("steps/*/code")
     shutil.rmtree(code)
     rig.master.assign(1, recipe=b"deadly")

@@ -38,12 +38,20 @@ async def test_mini_batches_come_back_with_their_rows(rig: Rig) -> None:
 
 @scenario
 async def test_workers_start_before_any_work_and_capacity_grows_with_pace(rig: Rig) -> None:
-    await rig.serve("def run(mini_batch):\n    return mini_batch\n")
+    await rig.serve(
+        "def run(mini_batch):\n"
+        "    if int(mini_batch[0]) <= 300:\n"
+        "        raise ValueError('broken')\n"
+        "    return mini_batch\n"
+    )
     await rig.master.until(lambda: rig.master.capacities.get(STEP))
     assert rig.master.capacities[STEP].workers == 2
-    assert rig.master.capacities[STEP].leases_max == 4
+    assert rig.master.capacities[STEP].leases_max == 2, "one a slot until it is known how long they take"
     await rig.master.until(lambda: rig.master.heartbeats and len(rig.master.heartbeats[-1].workers) == 2)
-    ids = rig.master.assign(500)
+    ids = rig.master.assign(300, recipe=b"%d")
+    await rig.master.until(lambda: rig.master.done(ids))
+    assert rig.master.capacities[STEP].leases_max == 2, "what fails at once says nothing of the others"
+    ids = rig.master.assign(200, recipe=b"%d")
     await rig.master.until(lambda: rig.master.done(ids))
     await rig.master.until(lambda: rig.master.capacities[STEP].leases_max >= 100)
 
@@ -170,7 +178,9 @@ async def test_recalled_leases_come_back_unless_they_run(rig: Rig) -> None:
     await rig.master.until(lambda: rig.master.capacities.get(STEP))
     ids = rig.master.assign(6)
     await rig.master.until(lambda: any(b.workers and b.workers[0].lease_id == ids[0] for b in rig.master.heartbeats))
-    rig.master.send(rpc.WorkResponse(recalled_lease_ids=ids))
+    rig.master.send(rpc.WorkResponse(recalls=[rpc.StepRecall(step_id=STEP, count=2)]))
+    await rig.master.until(lambda: set(rig.master.released) == set(ids[4:]))  # those that would begin last
+    rig.master.send(rpc.WorkResponse(recalls=[rpc.StepRecall(step_id=STEP, count=100)]))
     await rig.master.until(lambda: set(rig.master.released) == set(ids[1:]))
     gate.touch()
     await rig.master.until(lambda: rig.master.done(ids[:1]))

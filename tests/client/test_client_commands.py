@@ -15,7 +15,7 @@ import pytest
 import windrow
 from client_workspace import Workspace, end, wait_until
 from windrow.cli.completion import node_names
-from windrow.errors import JobFailed, NotFound, RequestRefused, UsageError
+from windrow.errors import JobFailed, NotFound, RequestRefused
 
 CONTENTS = ["a", "b", "raise", "c"]
 
@@ -228,14 +228,6 @@ def test_a_path_outside_the_datastores_is_refused_by_the_master(fleet: Fleet, tm
         ):
             with pytest.raises(RequestRefused, match="outside the datastores"):
                 client.submit(outside.job_file, sets=sets)
-
-
-def test_an_output_at_a_relative_path_that_the_master_does_not_see_is_refused(fleet: Fleet, tmp_path: Path) -> None:
-    outside = Workspace(_fresh(tmp_path / "outside"))
-    outside.write(["a"])
-    with windrow.Client(fleet.address) as client, pytest.raises(UsageError, match=r"Leave the path out.*job download"):
-        client.submit(outside.job_file)
-    assert not (fleet.workspace.folder / "uploads").exists(), "data was uploaded for a job that cannot be"
 
 
 def test_no_master_at_the_address_is_exit_code_5(workspace: Workspace) -> None:

@@ -41,7 +41,7 @@ def test_this_machine_is_fit_and_nothing_is_left_behind(workspace: Workspace) ->
     found = examined(workspace)
     assert sorted(path.name for path in workspace.folder.iterdir()) == ["code", "data"]
     assert {finding["level"] for finding in found.values()} <= {OK, WARN}
-    assert found["Scripts", "python"]["seen"].split(", ")[1].startswith(find_interpreter(None, os.environ))
+    assert f", {find_interpreter(None, os.environ)}" in found["Scripts", "python"]["seen"]
     assert found["State folder", "flock"]["level"] == OK
     assert found["State folder", "sync"]["seen"].startswith("a sync takes ")
     assert str(len(os.sched_getaffinity(0))) in found["Machine", "processors"]["seen"]
@@ -72,6 +72,7 @@ def test_a_network_file_system_and_slow_syncs_are_told(monkeypatch: pytest.Monke
         "schema_known": 3,
         "locked": False,
         "trials": {"flock": False, "shared_map": True, "sync_ms": [30.0, 40.0, 50.0]},
+        "damage": "",
         "trouble": "",
     }
     monkeypatch.setattr(state, "ask", lambda *arguments: seen)

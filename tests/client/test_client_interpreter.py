@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -58,7 +59,8 @@ def test_what_is_no_python_is_refused(
 
 
 def test_what_else_an_interpreter_prints_is_passed_over(tmp_path: Path) -> None:
-    check_interpreter(str(executable(tmp_path / "py", f'#!/bin/sh\necho hello\nexec {sys.executable} "$@"\n')))
+    own = shlex.quote(sys.executable)
+    check_interpreter(str(executable(tmp_path / "py", f'#!/bin/sh\necho hello\nexec {own} "$@"\n')))
 
 
 def test_one_that_is_too_old_is_told_by_its_version(tmp_path: Path) -> None:

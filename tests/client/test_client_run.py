@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -231,7 +232,7 @@ def test_a_closed_pipe_is_no_traceback(workspace: Workspace) -> None:
     workspace.write([str(number) for number in range(30)])
     import subprocess
 
-    line = f"{sys.executable} -c '{MAIN}' run job.yml -o json | head -1"
+    line = f"{shlex.quote(sys.executable)} -c '{MAIN}' run job.yml -o json | head -1"
     done = subprocess.run(
         ["sh", "-c", line],
         cwd=workspace.folder,

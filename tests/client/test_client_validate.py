@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ def test_packages_that_the_scripts_python_lacks_are_warnings_also_of_modules_bes
         ("code/beside.py", 2),
         ("code/score.py", 2),
     ]
-    assert f"{sys.executable} -m pip install no_such_package" in warnings[0]["message"]
+    assert f"{shlex.quote(sys.executable)} -m pip install no_such_package" in warnings[0]["message"]
 
 
 def test_the_script_is_read_and_never_run(workspace: Workspace) -> None:

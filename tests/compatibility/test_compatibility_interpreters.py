@@ -5,6 +5,7 @@ Issue: a script must never meet our gRPC, protobuf, numpy or pandas, nor be kept
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -245,7 +246,7 @@ OLD_INTERPRETERS = {"pretended": "", **too_old_interpreters()}
 def test_a_python_that_is_too_old_is_told_from_one_that_is_broken(job: CompatibilityJob, python: str) -> None:
     if not python:
         pretend = "import sys; sys.version_info = (3, 6, 0); sys.argv = sys.argv[1:]; exec(open(sys.argv[0]).read())"
-        wrapper = job.write("python3.6", f'#!/bin/sh\nexec {sys.executable} -c "{pretend}" "$@"\n')
+        wrapper = job.write("python3.6", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{pretend}" "$@"\n')
         wrapper.chmod(0o755)
         python = str(wrapper)
     job.write("code/score.py", WHO)

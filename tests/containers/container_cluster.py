@@ -69,7 +69,7 @@ class Cluster:
         self.port = free_port()
         # Not root of this machine: whoever runs the tests owns the data, or 1000 does.
         self.user = str(os.getuid() or 1000)
-        self._environment = {
+        self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("WINDROW_", "COMPOSE_"))},
             "WINDROW_DATA": str(self.data),
             "WINDROW_WORK": str(self.work),
@@ -82,8 +82,6 @@ class Cluster:
         }
         self.scale = 0
         """So many agents there should be."""
-        self._volumes: set[str] = set()
-        """Those without a name, of all agents that there ever were."""
 
     def compose(
         self, *arguments: str, check: bool = True, timeout_s: float = 300.0, stdin: str | None = None
@@ -93,7 +91,7 @@ class Cluster:
         command = [*compose_command(), "-p", self.project, *files, "--project-directory", str(REPOSITORY), *arguments]
         done = subprocess.run(
             command,
-            env=self._environment,
+            env=self.environment,
             input=stdin if stdin is not None else "",
             capture_output=True,
             text=True,
@@ -110,18 +108,13 @@ class Cluster:
     def up(self, agents: int, *options: str) -> None:
         """Bring the cluster to so many agents, and wait until all of them are ready."""
         self.scale = agents
-        self.compose("up", "-d", "--no-build", *options, "--scale", f"agent={agents}")
-        for container in self.agents:
-            mounts = json.loads(docker("inspect", "-f", "{{json .Mounts}}", container))
-            self._volumes |= {mount["Name"] for mount in mounts if re.fullmatch("[0-9a-f]{64}", mount.get("Name", ""))}
+        self.environment["WINDROW_AGENTS"] = str(agents)
+        self.compose("up", "-d", "--no-build", *options)
         self.wait_ready(agents)
 
     def down(self, *, volumes: bool = False) -> None:
         """Take it down; with its volumes, everything is gone."""
         self.compose("down", "--remove-orphans", "-t", "15", *(("-v",) if volumes else ()))
-        if volumes:
-            # Agents that were scaled away or replaced leave theirs behind.
-            docker("volume", "rm", "-f", *sorted(self._volumes), check=False)
 
     def wait_ready(self, agents: int) -> None:
         """Wait until exactly so many nodes are there, all ready, each with a container of its own that runs."""
@@ -160,7 +153,7 @@ class Cluster:
     def on_host(self, folder: Path, *arguments: str) -> str:
         """The windrow command on this machine, in a folder, by the one documented way: a context in use."""
         contexts = self.folder / "contexts.json"
-        environment = {**self._environment, "WINDROW_CONTEXTS": str(contexts), "HOME": str(self.folder)}
+        environment = {**self.environment, "WINDROW_CONTEXTS": str(contexts), "HOME": str(self.folder)}
         for name in ("WINDROW_MASTER", "WINDROW_STATE"):
             environment.pop(name, None)
 

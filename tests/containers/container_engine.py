@@ -70,8 +70,9 @@ def build_images() -> None:
             if os.geteuid() != 0:
                 raise EngineMissing(f"{BASE_IMAGE} cannot be pulled, and docker/base-image needs root") from error
             _run([str(REPOSITORY / "docker" / "base-image"), BASE_IMAGE])
-    for target in ("master", "agent"):
-        _run(["docker", "build", "-q", "-f", "docker/Dockerfile", "--target", target, "-t", f"windrow-{target}", "."])
+    for role in ("master", "agent"):
+        built = ("docker", "build", "-q", "-f", "docker/Dockerfile", "--build-arg", f"ROLE={role}")
+        _run([*built, "-t", f"windrow-{role}", "."])
 
 
 def _run(command: list[str]) -> None:

@@ -138,8 +138,8 @@ def test_the_client_container_submits_follows_and_fetches(cluster: Cluster) -> N
     assert "Completed: 100 items in 100 mini-batches" in told
     with cluster.client() as client:
         job_id = next(client.list_jobs()).job_id
-    cluster.windrow("job", "download", job_id, "--to", "/data/fetched")
-    assert len((cluster.data / "fetched" / "rows" / "parallel_run_step.txt").read_text().splitlines()) == 100
+    cluster.windrow("job", "download", job_id, "--to", "fetched")
+    assert len((cluster.work / "fetched" / "rows" / "parallel_run_step.txt").read_text().splitlines()) == 100
     assert job_id in cluster.windrow("job", "list")
 
 

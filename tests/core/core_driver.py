@@ -27,15 +27,18 @@ from windrow_master.store.reopening import ReopenedJob, Reopening
 WALL_S = 1_700_000_000.0
 
 
-def checkpoint(count: int, done: bool, position: int = 0) -> bytes:
-    """A planner's checkpoint."""
-    return json.dumps({"mini_batches": count, "done": done, "position": position}, sort_keys=True).encode()
+def checkpoint(count: int, done: bool, position: int = 0, items: int | None = None) -> bytes:
+    """A planner's checkpoint. `items` None: one a mini-batch."""
+    items = count if items is None else items
+    found = {"mini_batches": count, "items": items, "done": done, "position": position}
+    return json.dumps(found, sort_keys=True).encode()
 
 
 def records(first: int, item_counts: list[int]) -> bytes:
     """A planner's packed records; items are numbered by tens of thousands."""
     return b"".join(
-        PLAN_RECORD.pack((first + at) * 10_000, items, (first + at) * 10, 10) for at, items in enumerate(item_counts)
+        PLAN_RECORD.pack((first + at) * 10_000, items, (first + at) * 10, 10, first + at)
+        for at, items in enumerate(item_counts)
     )
 
 
@@ -69,6 +72,7 @@ class CoreDriver:
     def __post_init__(self) -> None:
         self._streams = itertools.count(1)
         self.core = Core(self.tables.next_incarnation(), 7, self.timing)
+        self.tables.lease_prefixes.add(7)
 
     @property
     def now(self) -> Moment:
@@ -137,10 +141,10 @@ class CoreDriver:
     def plan(self, step_id: int, item_counts: list[int], done: bool = True, ranks: Sequence[int] = ()) -> bool:
         """Hand over a group of mini-batches behind those that are there."""
         step = self.step(step_id)
-        first = len(step.mini_batches)
+        first, items = len(step.mini_batches), sum(step.mini_batches.item_counts) + sum(item_counts)
         taken = self.do(
             commands.PlanGroup(
-                StepId(step_id), step.checkpoint, checkpoint(first + len(item_counts), done), first,
+                StepId(step_id), step.checkpoint, checkpoint(first + len(item_counts), done, items=items), first,
                 records(first, item_counts), done, b"{}", ranks=b"".join(map(RANK.pack, ranks)),
             )
         )  # fmt: skip
@@ -268,7 +272,18 @@ class CoreDriver:
 
     def as_held(self, *leases: Lease) -> tuple[HeldLease, ...]:
         """As a hello names them."""
-        return tuple(HeldLease(at.lease_id, at.step_id, at.mini_batch, at.generation) for at in leases)
+        state = self.core.state
+        found = ((at, state.steps.get(at.step_id)) for at in leases)
+        return tuple(
+            HeldLease(
+                at.lease_id,
+                at.step_id,
+                at.mini_batch,
+                at.generation,
+                state.identity_of(step) if step is not None else 1,
+            )
+            for at, step in found
+        )
 
     def complete(self, name: str, *results: Any) -> dict[Verdict, list[int]]:
         """Complete attempts; return the verdicts."""
@@ -296,6 +311,7 @@ class CoreDriver:
         """The master dies and starts again over the same tables."""
         incarnation = self.tables.next_incarnation()
         self.core = Core(incarnation, 7 + incarnation, self.timing)
+        self.tables.lease_prefixes.add(7 + incarnation)
         self.core.load(self.tables.load(), settings_of, self.now)
         invariants.check(self.core.state)
         self.group()

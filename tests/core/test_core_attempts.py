@@ -17,6 +17,7 @@ BUDGETED = {
     Cause.CRASH: ("crashes", 3),
     Cause.OOM: ("ooms", 3),
     Cause.INPUT_CHANGED: (None, 1),
+    Cause.INPUT_MISREAD: (None, 1),
 }
 FREE = (Cause.NODE_FAULT, Cause.PREEMPTED, Cause.CANCELLED, Cause.INIT_FAILED)
 COUNTERS = ("charged", "crashes", "ooms", "node_losses")
@@ -295,7 +296,7 @@ def test_verdicts_of_ended_and_unknown_steps() -> None:
     one, two = driver.held()
     driver.do(commands.CancelJob("job"))
     assert driver.complete("n1", completion(one.lease_id)) == {Verdict.JOB_ENDED: [one.lease_id]}
-    driver.open(held=(*driver.as_held(two), commands.HeldLease(two.lease_id + 1, StepId(77), 0, 1)))  # type: ignore[arg-type]
+    driver.open(held=(*driver.as_held(two), commands.HeldLease(two.lease_id + 1, StepId(77), 0, 1, 1)))  # type: ignore[arg-type]
     assert driver.complete("n1", completion(two.lease_id), completion(two.lease_id + 1)) == {
         Verdict.JOB_ENDED: [two.lease_id],
         Verdict.UNKNOWN: [two.lease_id + 1],

@@ -32,8 +32,8 @@ def test_a_cordoned_node_is_handed_nothing_new_and_finishes_what_it_holds() -> N
     driver.join(leases_max=2)
     held = driver.held()
     assert cordon(driver).state == NodeState.READY
-    (recalled,) = driver.sent(fx.RevokeLeases)
-    assert (recalled.lease_ids, recalled.started_too) == ([lease.lease_id for lease in held], False)
+    (recalled,) = driver.sent(fx.RecallLeases)
+    assert (recalled.node_id, recalled.step_id, recalled.leases_max) == ("n1", 1, len(held))
     driver.do(commands.ReleaseLeases(N1, [held[1].lease_id]))
     driver.complete("n1", completion(held[0].lease_id))
     driver.capacity("n1", 5)
@@ -89,8 +89,8 @@ def test_what_a_cordoned_node_names_when_it_connects_again_it_keeps() -> None:
     driver.restart()
     driver.register()
     driver.open(held=driver.as_held(lease))
-    (recalled,) = driver.sent(fx.RevokeLeases)
-    assert (recalled.lease_ids, recalled.started_too) == ([lease.lease_id], False), "should it not have begun"
+    (recalled,) = driver.sent(fx.RecallLeases)
+    assert (recalled.node_id, recalled.leases_max) == ("n1", 1), "should it not have begun"
     driver.capacity("n1", 5)
     assert [at.lease_id for at in driver.held()] == [lease.lease_id]
     driver.finish_all()
@@ -179,15 +179,15 @@ def test_lost_and_removed_within_one_group_leaves_no_row() -> None:
     assert not driver.tables.nodes
 
 
-def test_no_node_is_quarantined_for_the_sake_of_a_cordoned_one() -> None:
+def test_no_node_is_set_aside_for_the_sake_of_a_cordoned_one() -> None:
     driver = CoreDriver()
-    driver.running([1] * 40, max_retries=0)
+    step = driver.running([1] * 40, max_retries=0)
     driver.join("n1", 20)
     driver.join("n2", 0)
     cordon(driver, "n2")
     for lease in driver.held("n1")[:12]:
         driver.fail("n1", lease, Cause.CRASH)
-    assert driver.node("n1").state == NodeState.READY
+    assert not step.standings[N1].asides and step.standings[N1].doubted_s is None
 
 
 # Whether a step may still be served

@@ -170,7 +170,8 @@ def test_a_faulty_node_beside_one_that_works_is_set_aside_and_fails_nothing() ->
         node_faults(driver, 20, "n2")
         driver.complete("n2", completion(driver.held("n2")[0].lease_id))
     assert step.state == StepState.RUNNING
-    assert any("n1: 10 attempts in a row failed here" in event.message for event in driver.tables.events)
+    asides = [event.message for event in driver.tables.events if event.kind == "node_set_aside"]
+    assert asides and all("n1: Set aside for step 'step' of job: " in message for message in asides)
 
 
 @pytest.mark.parametrize("going", ["leaves", "is cordoned, beside one of another pool"])

@@ -6,8 +6,8 @@ from core_driver import CoreDriver, checkpoint, completion, records
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from test_core_ticks import assert_quiet_until_due
 from windrow_master.core import commands
-from windrow_master.core.commands import HeldLease
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.settings import StepSettings
@@ -69,7 +69,8 @@ class CoreMachine(RuleBasedStateMachine):
         planned = step.planned
         self.groups += 1
         group = commands.PlanGroup(
-            step.step_id, step.checkpoint, checkpoint(first + len(counts), done, self.groups), first,
+            step.step_id, step.checkpoint,
+            checkpoint(first + len(counts), done, self.groups, sum(step.mini_batches.item_counts) + sum(counts)), first,
             records(first, counts), done, b"{}",
         )  # fmt: skip
         replies = self.driver.group(*[group] * (2 if twice else 1))
@@ -90,7 +91,7 @@ class CoreMachine(RuleBasedStateMachine):
         if node is None:
             return
         leases = self.driver.held(name) if honest else self.some_leases(data)
-        held = tuple(HeldLease(at.lease_id, at.step_id, at.mini_batch, at.generation) for at in leases)
+        held = self.driver.as_held(*leases)
         self.driver.open(name, node.node_incarnation, held)
 
     @rule(name=NODES, leases_max=st.integers(0, 5), draining=st.booleans(), data=st.data())
@@ -153,6 +154,11 @@ class CoreMachine(RuleBasedStateMachine):
             self.driver.now_s += gap_s
             self.driver.do(tick)
             assert nodes <= set(state.nodes)
+
+    @rule()
+    def wait_until_due(self) -> None:
+        """Nobody ticks before the moment that `next_due` names, and nothing is missed by that."""
+        assert_quiet_until_due(self.driver.core, self.driver.now)
 
     @rule(name=NODES)
     def drain(self, name: str) -> None:

@@ -21,7 +21,17 @@ def plan(driver: CoreDriver, items: list[int], *over: TakenOver, ranks: bytes = 
     count = len(items)
     accepted: bool = driver.do(
         commands.PlanGroup(
-            StepId(1), None, checkpoint(count, done), 0, records(0, items), done, b"{}", (), ranks, over, b"head"
+            StepId(1),
+            None,
+            checkpoint(count, done, items=sum(items)),
+            0,
+            records(0, items),
+            done,
+            b"{}",
+            (),
+            ranks,
+            over,
+            b"head",
         )
     )
     return accepted

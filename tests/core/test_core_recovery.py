@@ -121,7 +121,7 @@ def test_a_lease_of_this_master_that_it_never_gave_is_not_adopted() -> None:
     driver.running([1, 1])
     driver.register()
     future = driver.core.state.lease_prefix << 32 | 1
-    driver.open(held=(HeldLease(future, StepId(1), 0, 1),))  # type: ignore[arg-type]
+    driver.open(held=(HeldLease(future, StepId(1), 0, 1, driver.core.state.identity_of(driver.step())),))  # type: ignore[arg-type]
     assert not driver.core.state.leases
     driver.capacity("n1", 2)
     assert len(driver.held()) == 2

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from core_driver import CoreDriver, completion
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.ready import ReadyQueue
+from windrow_master.core.scheduling import _even_shares
+from windrow_master.core.standing import Past
 from windrow_master.core.states import Cause
 
 
@@ -80,14 +83,27 @@ def test_an_idle_node_gets_half_of_what_another_holds_beyond_its_workers() -> No
     driver.running([1] * 9)
     driver.join("n1", 100)
     driver.join("n2", 100)
-    (recall,) = driver.sent(fx.RevokeLeases)
-    mine = [lease.lease_id for lease in driver.held("n1")]
-    assert not recall.started_too and recall.node_id == "n1" and recall.lease_ids == mine[-4:]
+    (recall,) = driver.sent(fx.RecallLeases)
+    assert (recall.node_id, recall.step_id, recall.leases_max) == ("n1", 1, 4)
     driver.capacity("n2", 100)
-    (second,) = driver.sent(fx.RevokeLeases)
-    assert set(second.lease_ids).isdisjoint(recall.lease_ids), "nothing is asked for twice on one stream"
-    driver.do(commands.ReleaseLeases(NodeId("n1"), recall.lease_ids))
-    assert len(driver.held("n2")) >= 2 and len(driver.held("n1")) + len(driver.held("n2")) == 9
+    assert not driver.sent(fx.RecallLeases), "it has been asked, and has not answered yet"
+    last = driver.held("n1")[-4:]
+    driver.do(commands.ReleaseLeases(NodeId("n1"), [lease.lease_id for lease in last]))
+    assert [len(driver.held(name)) for name in ("n1", "n2")] == [5, 4]
+
+
+def test_a_node_that_gives_nothing_back_is_asked_again_and_keeps_no_other_from_being_asked() -> None:
+    driver = CoreDriver()
+    driver.running([1] * 8)
+    driver.join("n1", 4)
+    driver.join("n2", 4)
+    driver.join("n3", 4)
+    assert {at.node_id for at in driver.sent(fx.RecallLeases)} == {"n1"}, "one has enough for the one free slot"
+    asked = []
+    for _ in range(8):
+        driver.tick_alive(0.25, "n1", "n2", "n3")
+        asked.append({at.node_id for at in driver.sent(fx.RecallLeases)})
+    assert {"n1", "n2"} <= set().union(*asked)
 
 
 def test_what_was_asked_back_on_a_broken_stream_is_asked_back_again() -> None:
@@ -95,9 +111,90 @@ def test_what_was_asked_back_on_a_broken_stream_is_asked_back_again() -> None:
     driver.running([1] * 3)
     driver.join("n1", 100)
     driver.join("n2", 100)
-    (recall,) = driver.sent(fx.RevokeLeases)
+    (recall,) = driver.sent(fx.RecallLeases)
     driver.open("n1", held=driver.as_held(*driver.held("n1")))
-    assert [effect.lease_ids for effect in driver.sent(fx.RevokeLeases)] == [recall.lease_ids]
+    assert [effect.leases_max for effect in driver.sent(fx.RecallLeases)] == [recall.leases_max]
+
+
+def slots(driver: CoreDriver, name: str, slots: int, depth: int = 1) -> None:
+    """A node joins, or tells anew, that it has so many workers, each of which wants so many leases."""
+    if driver.known(name) is None:
+        driver.register(name)
+        driver.open(name)
+    driver.capacity(name, slots * depth, slots)
+
+
+@pytest.mark.parametrize("joined", [(5, 5, 5), (2, 9, 4), (15, 1, 1)])
+def test_no_node_has_two_for_a_slot_while_another_has_a_free_one(joined: tuple[int, ...]) -> None:
+    driver = CoreDriver()
+    driver.submit()
+    names = [f"n{at}" for at in range(len(joined))]
+    for name in names:
+        driver.register(name)
+        driver.open(name)
+    driver.plan(1, [1] * sum(joined), done=False)
+    step = driver.step()
+    group = [
+        commands.SetCapacity(NodeId(name), driver.node(name).stream, ((step.step_id, count * 4, count),))
+        for name, count in zip(names, joined, strict=True)
+    ]
+    driver.group(*group)
+    assert tuple(len(driver.held(name)) for name in names) == joined
+    driver.plan(1, [1] * 2 * sum(joined))
+    assert tuple(len(driver.held(name)) for name in names) == tuple(3 * count for count in joined)
+
+
+def test_nodes_that_join_later_get_what_the_first_cannot_run() -> None:
+    """As with data in storage: the first asks for all, to be fetched ahead."""
+    driver = CoreDriver()
+    driver.running([1] * 15)
+    slots(driver, "n1", 5, depth=3)
+    assert len(driver.held("n1")) == 15
+    for name in ("n2", "n3"):
+        slots(driver, name, 5, depth=3)
+        while recalls := driver.sent(fx.RecallLeases):
+            # Each runs what it has slots for, and gives back of the rest.
+            driver.group(
+                *(
+                    commands.ReleaseLeases(
+                        at.node_id, [lease.lease_id for lease in driver.held(at.node_id)[5:][-at.leases_max :]]
+                    )
+                    for at in recalls
+                )
+            )
+    assert [len(driver.held(name)) for name in ("n1", "n2", "n3")] == [5, 5, 5]
+
+
+def test_what_waits_before_a_worker_that_loads_its_script_goes_where_one_is_ready() -> None:
+    driver = CoreDriver()
+    step = driver.running([1] * 4)
+    slots(driver, "n1", 2)
+    slots(driver, "n2", 2)
+    driver.beat("n1", ready_steps=(step.step_id,))
+    assert not driver.sent(fx.RecallLeases), "it has no free slot"
+    driver.complete("n1", *(completion(lease.lease_id) for lease in driver.held("n1")))
+    (recall,) = driver.sent(fx.RecallLeases)
+    assert (recall.node_id, recall.leases_max) == ("n2", 2)
+    driver.do(commands.ReleaseLeases(NodeId("n2"), [lease.lease_id for lease in driver.held("n2")]))
+    assert [len(driver.held(name)) for name in ("n1", "n2")] == [2, 0], "not back to where they would wait"
+    assert not driver.sent(fx.RecallLeases)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(1, 60)), min_size=1, max_size=6),
+    st.integers(1, 300),
+)
+def test_shares_are_as_even_as_room_allows(places: list[tuple[int, int, int]], count: int) -> None:
+    count = min(count, sum(room for _, _, room in places) - 1)
+    assume(count > 0)
+    shares = _even_shares(places, count)
+    assert sum(shares) == count and all(0 <= share <= at[2] for share, at in zip(shares, places, strict=True))
+    loads = [(at[0] + share) / at[1] for share, at in zip(shares, places, strict=True)]
+    for share, at in zip(shares, places, strict=True):
+        for load, other, others in zip(loads, places, shares, strict=True):
+            # What anybody got last, nobody else who has room was emptier for.
+            if share and others < other[2]:
+                assert (at[0] + share - 1) / at[1] <= load + 1e-9
 
 
 @given(
@@ -107,6 +204,8 @@ def test_what_was_asked_back_on_a_broken_stream_is_asked_back_again() -> None:
             st.tuples(st.just("ranked"), st.lists(st.integers(0, 3), max_size=9)),
             st.tuples(st.just("take"), st.integers(0, 12)),
             st.tuples(st.just("back"), st.booleans()),
+            st.tuples(st.just("failed"), st.sampled_from(["n1", "n2"])),
+            st.tuples(st.just("retry"), st.integers(0, 3)),
             st.tuples(st.just("remove"), st.integers(0, 60)),
             st.tuples(st.just("wait"), st.integers(0, 3)),
         ),
@@ -117,6 +216,7 @@ def test_the_ready_queue_is_a_set_with_an_order(operations: list[tuple[str, Any]
     queue, inside, taken, now, planned = ReadyQueue(), set[int](), list[int](), 0.0, 0
     rank: dict[int, int] = {}
     came_back: set[int] = set()
+    retries: dict[int, str] = {}
 
     def order(index: int) -> tuple[bool, int, int]:
         # What came back, then those with ranks, the highest first, then the others.
@@ -136,7 +236,7 @@ def test_the_ready_queue_is_a_set_with_an_order(operations: list[tuple[str, Any]
             planned += len(number)
         elif kind == "take":
             ready = sorted((at for at in inside if due.get(at, 0.0) <= now), key=order)
-            assert queue.ready_count(now) == len(ready)
+            assert queue.ready_count(now) == len(ready) + len(retries)
             got = queue.take(number, now)
             assert got == ready[:number]
             inside.difference_update(got)
@@ -144,17 +244,31 @@ def test_the_ready_queue_is_a_set_with_an_order(operations: list[tuple[str, Any]
         elif kind == "back" and taken:
             index = taken.pop()
             due[index] = now + 2.0 if number else 0.0
-            queue.put_back(index, due[index])
+            queue.put_back(index, now, not_before=due[index])
             came_back.add(index)
             inside.add(index)
+        elif kind == "failed" and taken:
+            index = taken.pop()
+            queue.put_back(index, now, Past((NodeId(number),)))
+            retries[index] = number
+        elif kind == "retry":
+            for past in list(queue.retries):
+                failed = [at for at, name in retries.items() if (name,) == past.nodes]
+                got = queue.take_retries(past, number)
+                assert got == failed[:number], "the longest waiting first"
+                taken.extend(got)
+                for index in got:
+                    del retries[index]
         elif kind == "remove":
-            assert queue.remove(number) == (number in inside)
-            if number in inside:
+            assert queue.remove(number) == (number in inside or number in retries)
+            if retries.pop(number, None):
+                taken.append(number)
+            elif number in inside:
                 inside.discard(number)
                 taken.append(number)
-        else:
+        elif kind == "wait":
             now += number
-        assert len(queue) == len(inside)
+        assert len(queue) == len(inside) + len(retries) and queue.retry_count == len(retries)
 
 
 def test_the_largest_run_first_also_after_a_restart() -> None:
@@ -164,7 +278,8 @@ def test_the_largest_run_first_also_after_a_restart() -> None:
     assert driver.plan(1, [4, 2], ranks=[4, 2])
     driver.join("n1", 2)
     assert [lease.mini_batch for lease in driver.held("n1")] == [1, 3]
-    driver.complete("n1", *(completion(lease.lease_id, items=5, results=5) for lease in driver.held("n1")))
+    results = zip(driver.held("n1"), (5, 4), strict=True)
+    driver.complete("n1", *(completion(lease.lease_id, items=items) for lease, items in results))
     assert [lease.mini_batch for lease in driver.held("n1")] == [2, 4]
     driver.restart()
     driver.register("n1", "b", "a")

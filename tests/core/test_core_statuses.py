@@ -38,6 +38,7 @@ NAMES: dict[Cause, tuple[dict[Phase, str], str]] = {
     Cause.ROWS_LOST: ({Phase.UNKNOWN: "ROWS_LOST"}, "SystemError"),
     Cause.CANCELLED: ({Phase.UNKNOWN: "CANCELLED"}, ""),
     Cause.NODE_KILLER: ({Phase.UNKNOWN: "NODE_KILLER"}, "SystemError"),
+    Cause.INPUT_MISREAD: ({Phase.LOADING: "LOAD_EXCEPTION"}, "SystemError"),
     Cause.OUTPUT_FAILED: ({Phase.RETURNING: "RETURN_EXCEPTION"}, "DependencyError"),
 }
 

@@ -220,6 +220,18 @@ def test_a_file_of_a_table_that_changes_fails_its_mini_batches_at_once_and_no_ot
     assert run.output.read_text() == "0 5\n" * 10
 
 
+def test_a_part_that_is_not_read_as_it_was_divided_fails_the_job_whatever_it_allows(make: Make) -> None:
+    raised = "from windrow_worker.loaded import InputMisread\n" + LOADER.format("raise InputMisread('was cut wrongly')")
+    run = injected(make, Injection(Cause.INPUT_MISREAD, "LOAD_EXCEPTION", "was cut wrongly", at_top=raised))
+    code, text = run.run()
+    assert code == 1, text
+    assert "1 mini-batch could not be read as the input was divided" in text and "was cut wrongly" in text
+    step = shown(run)
+    assert (step["state"], step["error_category"]) == ("failed", "SystemError")
+    assert (step["failed_attempts"], step["retries"]) == ({"input_misread": 1}, 0)
+    assert not run.output.exists()
+
+
 def test_rows_that_are_lost_before_they_are_gathered_run_again(make: Make) -> None:
     run = make(
         "import glob, os, time\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -213,7 +214,7 @@ def test_what_a_master_began_and_the_next_one_ended_is_reused(run: ReuseRun) -> 
 def test_another_python_is_run_in(run: ReuseRun) -> None:
     run.again()
     other = run.folder / "python"
-    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     other.chmod(0o755)
     assert run.again("--python", str(other)) == "pxxxx"
     assert "in the same Python" in run.why("score")
@@ -222,7 +223,7 @@ def test_another_python_is_run_in(run: ReuseRun) -> None:
 
 def test_what_was_begun_in_one_python_and_ended_in_another_is_not_reused(run: ReuseRun) -> None:
     other = run.folder / "python"
-    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     other.chmod(0o755)
     run.gate.touch()
     run.start("--python", str(other))

@@ -45,6 +45,7 @@ class SecureMaster:
             process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env={**os.environ}
             )
+        self.process = process
         assert process.stdout is not None
         with process.stdout:
             try:

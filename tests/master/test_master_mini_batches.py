@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 
 import grpc
@@ -15,6 +16,7 @@ from windrow_master.core import commands
 from windrow_master.core.commands import PlanGroup
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
+from windrow_master.core.mini_batches import PLAN_RECORD
 from windrow_master.core.records import AttemptRow, Dirty, ItemOutcomeRow, JobRow, OutcomeRow, PlannedRows, StepRow
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
 from windrow_master.step_paths import step_folder
@@ -40,8 +42,7 @@ def store_job(bench: MasterBench) -> None:
     folder = step_folder(bench.state, "ended", FIRST)
     folder.mkdir(parents=True)
     (folder / "recipes").write_bytes(b"xxxx" + recipe)
-    record = (4).to_bytes(8, "little") + len(recipe).to_bytes(4, "little")
-    records = b"".join((3 * at).to_bytes(8, "little") + (3).to_bytes(4, "little") + record for at in range(6))
+    records = b"".join(PLAN_RECORD.pack(3 * at, 3, 4, len(recipe), zlib.crc32(recipe)) for at in range(6))
 
     def attempt(number: int, mini_batch: int, cause: Cause, step_id: StepId = FIRST) -> AttemptRow:
         state = AttemptState.FAILED if cause else AttemptState.SUCCEEDED
@@ -58,7 +59,7 @@ def store_job(bench: MasterBench) -> None:
         Dirty(
             jobs=[job],
             steps=steps,
-            planned=[PlannedRows(FIRST, 0, 1, records), PlannedRows(SECOND, 0, 1, records[:48])],
+            planned=[PlannedRows(FIRST, 0, 1, records), PlannedRows(SECOND, 0, 1, records[: 2 * PLAN_RECORD.size])],
             outcomes=[
                 outcome(0, MiniBatchState.SUCCEEDED, 1, 3),
                 outcome(1, MiniBatchState.SUCCEEDED, 3, 3),
@@ -186,10 +187,15 @@ def test_what_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
     drive(tmp_path, scenario)
 
 
-def test_a_recipe_that_is_lost_hides_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped"])
+def test_a_recipe_that_is_lost_hides_nothing_else(tmp_path: Path, damage: str) -> None:
     async def scenario(bench: MasterBench) -> None:
         store_job(bench)
-        (step_folder(bench.state, "ended", FIRST) / "recipes").unlink()
+        recipes = step_folder(bench.state, "ended", FIRST) / "recipes"
+        content = recipes.read_bytes()
+        recipes.unlink()
+        if damage != "gone":
+            recipes.write_bytes(content[:-1] + (b"" if damage == "cut" else bytes([content[-1] ^ 1])))
         request = pb.GetMiniBatchRequest(job_id="ended", step_name="one", mini_batch_index=3)
         found = await bench.jobs.GetMiniBatch(request)
         assert len(found.attempts) == 2
@@ -206,7 +212,7 @@ def test_leases_are_told_at_once_though_they_are_not_stored(tmp_path: Path) -> N
         job_id = await bench.submitted()
         core = bench.core
         step_id = next(iter(core.state.steps))
-        record = b"".join((at).to_bytes(8, "little") + (1).to_bytes(4, "little") + bytes(12) for at in range(5))
+        record = b"".join(PLAN_RECORD.pack(at, 1, 0, 0, 0) for at in range(5))
         await bench.writer.submit(commands.StartStep(step_id, b"{}"))
         reader = json.dumps({"kind": "none"}).encode()
         checkpoint = json.dumps({"mini_batches": 5, "items": 5, "done": True}).encode()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from served_tls import DEADLINE_S, SecureMaster, joining
 from windrow import Client
 from windrow.contexts import Access
 from windrow.errors import MasterUnreachable, MasterUntrusted
+from windrow.journal import REPEATED_TIMES
 from windrow.rpc import errors
 from windrow.rpc.v1 import (
     agent_service_pb2,
@@ -43,11 +46,11 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureMaster]:
         yield serving
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def credential(master: SecureMaster) -> str:
-    """Of a node that has registered."""
+    """Of a node that has just registered: one that is silent is lost after seconds."""
     with master.channel() as channel:
-        request = agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="1")
+        request = agent_service_pb2.RegisterRequest(node_id=f"n{secrets.token_hex(4)}", node_incarnation="1")
         agents = agent_service_pb2_grpc.AgentServiceStub(channel)
         return agents.Register(request, metadata=joining(master), timeout=CALL_S).node_credential
 
@@ -172,6 +175,33 @@ def test_what_a_job_may_not_is_in_the_log(master: SecureMaster) -> None:
     assert "a request was refused" in added[0] and "The job document is not valid" in added[0]
     assert "a request was dropped" in added[1]
     assert all("JobService/SubmitJob" in line and "ipv4:127.0.0.1" in line for line in added)
+
+
+def test_an_upload_from_a_laptop_is_nothing_to_warn_of(tmp_path: Path) -> None:
+    """A client asks whether the master sees its folder; where it does not, the folder is uploaded."""
+    # A master of its own: what was refused often is only counted.
+    with SecureMaster(tmp_path).serving() as master:
+        length = len(master.log())
+        with master.channel(master.token("client-token")) as channel, pytest.raises(grpc.RpcError) as caught:
+            artifact_service_pb2_grpc.ArtifactServiceStub(channel).StatData(
+                artifact_service_pb2.StatDataRequest(path=b"/home/ann/data"), timeout=CALL_S
+            )
+        assert errors.read_failure(caught.value).reason == errors.PATH_OUTSIDE
+        (line,) = map(json.loads, master.log()[length:].splitlines())
+    assert line["level"] == "info" and "/home/ann/data" in line["reason"]
+
+
+def test_a_stranger_cannot_fill_the_log(master: SecureMaster) -> None:
+    length = len(master.log())
+    with master.channel("wrong") as channel:
+        jobs = job_service_pb2_grpc.JobServiceStub(channel)
+        for _ in range(100):
+            with pytest.raises(grpc.RpcError):
+                jobs.ListJobs(job_service_pb2.ListJobsRequest(), timeout=CALL_S)
+    # The last words of the test before may still come.
+    lines = [json.loads(line) for line in master.log()[length:].splitlines() if "ListJobs" in line]
+    assert 1 <= len(lines) <= REPEATED_TIMES and all(line["event"] == "a call was refused" for line in lines)
+    assert "are counted" in lines[-1]["next"]
 
 
 def test_no_secret_is_in_the_log_or_on_a_command_line(master: SecureMaster) -> None:

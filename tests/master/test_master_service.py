@@ -84,7 +84,7 @@ class CarrierBench:
         self.submitted: list[Any] = []
         self.fatal: list[BaseException] = []
         jobs, sorted_rows = OpenJobs(core, folder, Datastores({}), None), SortedRows(folder, None, embedded=True)
-        self.starter = Starter(jobs, folder, finisher, None, None, sorted_rows)  # type: ignore[arg-type]
+        self.starter = Starter(jobs, folder, finisher, None, None, sorted_rows, None)  # type: ignore[arg-type]
         self.carrier = Carrier(core, jobs, self.starter, finisher, None, Watchers(), sorted_rows)  # type: ignore[arg-type]
         self.carrier.attach(self.submitted.append, self.fatal.append)  # type: ignore[arg-type]
 

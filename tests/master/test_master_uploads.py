@@ -20,7 +20,9 @@ from windrow.data_archive import DataArchive
 from windrow.rpc.errors import read_failure
 from windrow.rpc.v1 import artifact_service_pb2 as pb
 from windrow_master.artifacts import ArtifactFolder
+from windrow_master.checked_records import RecordWriter
 from windrow_master.placed_data import PlacedData, _locked
+from windrow_master.upload_lists import UploadedFile, read_list, write_file
 
 Build = Callable[[tarfile.TarFile], None]
 
@@ -329,3 +331,69 @@ def test_leftovers_are_removed_but_for_those_of_a_live_master(tmp_path: Path) ->
     with _locked(live):
         data.remove_leftovers()
     assert sorted(path.name for path in uploads.iterdir()) == [live.name, "2" * 64]
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_an_archive_that_was_damaged_is_told_removed_and_comes_anew(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        content = b"the code of a job" * 1000
+        digest = await upload(bench, content)
+        path = bench.artifacts.path(digest)
+        assert path is not None
+        flip(path)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async for _ in bench.uploads.DownloadArtifact(pb.DownloadArtifactRequest(digest=digest)):
+                raise AssertionError("a damaged byte was sent")
+        failure = read_failure(caught.value)
+        assert (failure.code, failure.reason) == (grpc.StatusCode.DATA_LOSS, "DIGEST_MISMATCH")
+        assert str(path) in failure.message and "submit the job again" in failure.message
+        assert not path.exists()
+        for damage in (flip, lambda path: path.write_bytes(content[:-1])):
+            await upload(bench, content)
+            damage(path)
+            has = await bench.uploads.GetArtifact(pb.GetArtifactRequest(digest=digest))
+            assert (has.length, has.complete) == (0, False)
+        await upload(bench, content)
+        flip(path)
+        await upload(bench, content)
+        assert path.read_bytes() == content
+
+    drive(tmp_path, scenario)
+
+
+def test_data_is_never_unpacked_from_an_archive_that_was_damaged(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        content = tar_of(member("a", b"x" * 5000))
+        digest = await upload(bench, content)
+        path = bench.artifacts.path(digest)
+        assert path is not None
+        flip(path)
+        assert (await refused(bench, digest))[1] == "ARTIFACT_MISSING"
+        await upload(bench, content)
+        assert (await placed(bench, digest) / "a").read_bytes() == b"x" * 5000
+
+    drive(tmp_path, scenario)
+
+
+def test_a_damaged_list_of_an_upload_says_less_and_nothing_wrong(tmp_path: Path) -> None:
+    files = [UploadedFile(b"name%d" % number, bytes([number]) * 32, number) for number in range(5)]
+    path = tmp_path / "list"
+    with path.open("wb") as out:
+        records = RecordWriter(out)
+        for file in files:
+            write_file(records, file)
+    whole = path.read_bytes()
+    assert list(read_list(path)) == files
+    damaged = [whole[:at] + bytes([byte ^ 1 << at % 8]) + whole[at + 1 :] for at, byte in enumerate(whole)]
+    damaged += [whole[:length] for length in range(len(whole))] + [whole + b"\0" * 100, bytes(len(whole))]
+    record = len(whole) // 5
+    damaged.append(whole[:record] + whole[2 * record :])
+    for content in damaged:
+        path.write_bytes(content)
+        found = list(read_list(path))
+        assert found == files[: len(found)]

@@ -239,8 +239,12 @@ def test_results_that_raise_pause_their_own_job_and_no_other(monkeypatch: pytest
         await submit(commands.OpenWork(node, "i", 1, (), ()))
         for number, name in enumerate("ab", 1):
             await submit(submit_job(name))
-            plan = PLAN_RECORD.pack(0, 1, 0, 1)
-            await submit(commands.PlanGroup(StepId(number), None, b'{"done": true}', 0, plan, True, b"{}"))
+            plan = PLAN_RECORD.pack(0, 1, 0, 1, 0)
+            await submit(
+                commands.PlanGroup(
+                    StepId(number), None, b'{"mini_batches": 1, "items": 1, "done": true}', 0, plan, True, b"{}"
+                )
+            )
         await submit(commands.SetCapacity(node, 1, ((StepId(1), 1, 1), (StepId(2), 1, 1))))
         good, bad = sorted(state.leases.values(), key=lambda lease: -lease.step_id)
         results = [Completion(lease_id=lease.lease_id, item_count=1, result_count=1) for lease in (good, bad)]

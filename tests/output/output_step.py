@@ -41,7 +41,7 @@ class CommittedStep:
     def plan(self, count: int) -> None:
         job = JobRow(JobKey(1), "job-1", "", JobState.RUNNING, 1, 1, "", 0, 1, None, "", b"{}", "", b"[]", 0.0, None)
         step = StepRow(STEP, JobKey(1), 0, "s", StepState.RUNNING, "", b"{}", None, None, b"{}", None, None, None)
-        records = b"".join(struct.pack("<QIQI", number, 1, 0, 0) for number in range(count))
+        records = b"".join(struct.pack("<QIQII", number, 1, 0, 0, 0) for number in range(count))
         self.store.commit(Dirty(jobs=[job], steps=[step], planned=[PlannedRows(STEP, 0, 1, records)]), [], [])
 
     def commit(self, rows_of: dict[int, bytes], staged: dict[int, str] | None = None) -> None:

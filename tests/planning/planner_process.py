@@ -7,12 +7,13 @@ import os
 import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 HEAD = struct.Struct("<II")
-RECORD = struct.Struct("<QIQI")
+RECORD = struct.Struct("<QIQII")
 
 
 class MiniBatch(NamedTuple):
@@ -22,6 +23,7 @@ class MiniBatch(NamedTuple):
     item_count: int
     recipe_offset: int
     recipe_length: int
+    recipe_crc32: int
     rank: int | None = None
     before: int = -1
     """Of the earlier job, the mini-batch that it is."""
@@ -156,6 +158,7 @@ def plan(
     assert error is not None or last["done"]
     recipes = (step / "recipes").read_bytes() if (step / "recipes").exists() else b""
     taken = [recipes[one.recipe_offset : one.recipe_offset + one.recipe_length] for one in found.mini_batches]
+    assert [zlib.crc32(recipe) for recipe in taken] == [one.recipe_crc32 for one in found.mini_batches]
     return found._replace(recipes=taken, reader=reader or {}, error=error)
 
 

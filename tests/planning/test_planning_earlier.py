@@ -7,6 +7,7 @@ import os
 import shutil
 import struct
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from windrow.data_archive import DataArchive
 from windrow_master.artifacts import ArtifactFolder
 from windrow_master.placed_data import PlacedData
 
-INDEX = struct.Struct("<QIQI")
+INDEX = struct.Struct("<QIQII")
 
 
 def write(folder: Path, **files: str) -> None:
@@ -27,13 +28,23 @@ def write(folder: Path, **files: str) -> None:
 
 def earlier_of(step: Path, found: Plan, *, failed: tuple[int, ...] = (), began: float | None = None) -> dict[str, Any]:
     """What a planner is told of a step that ended: all of its mini-batches have a result but for some."""
-    with (step / "index").open("wb") as file:
-        for number, one in enumerate(found.mini_batches):
-            if number not in failed:
-                file.write(INDEX.pack(number, one.item_count, one.recipe_offset, one.recipe_length))
+    recipes = (step / "recipes").read_bytes()
+    index = b"".join(
+        INDEX.pack(
+            number,
+            one.item_count,
+            one.recipe_offset,
+            one.recipe_length,
+            zlib.crc32(recipes[one.recipe_offset :][: one.recipe_length]),
+        )
+        for number, one in enumerate(found.mini_batches)
+        if number not in failed
+    )
+    (step / "index").write_bytes(index)
     return {
         "job": "before",
         "index": str(step / "index"),
+        "index_crc32": zlib.crc32(index),
         "recipes": str(step / "recipes"),
         "places": str(step / "places"),
         "reader": json.dumps(found.reader),

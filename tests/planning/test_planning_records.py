@@ -45,7 +45,7 @@ class TestRank:
     @pytest.mark.parametrize("count", [1, GROUP_MAX, 2 * GROUP_MAX + 1])
     def test_so_many_mini_batches_of_nothing(self, count: int) -> None:
         groups = list(groups_without_input(count, None))
-        assert b"".join(records for _, records in groups) == RECORD.pack(0, 0, 0, 0) * count
+        assert b"".join(records for _, records in groups) == RECORD.pack(0, 0, 0, 0, 0) * count
         assert [message["count"] * RECORD.size for message, _ in groups] == [len(records) for _, records in groups]
         messages = [message for message, _ in groups]
         assert messages[0]["reader"] == {"kind": "none"} and not any("reader" in one for one in messages[1:])

@@ -240,7 +240,7 @@ def test_groups_that_span_batches_and_planners_killed_between(tmp_path: Path) ->
         assert loaded.partition_key_value == {"k": keys[numbers[0]]}
         seen += numbers
     assert sorted(seen) == list(range(rows))
-    assert sorted(path.name for path in (step / "rows").iterdir()) == ["rows.arrow"]
+    assert sorted(path.name for path in (step / "rows").iterdir()) == ["rows.arrow", "rows.arrow.sums"]
 
 
 def test_sorted_rows_that_were_written_to_are_no_input_any_more(tmp_path: Path) -> None:
@@ -250,6 +250,24 @@ def test_sorted_rows_that_were_written_to_are_no_input_any_more(tmp_path: Path) 
     os.utime(file, ns=(1, 1))
     with pytest.raises(InputChanged, match="written to"):
         make_loader(found.reader).load(found.recipes[0])
+
+
+@pytest.mark.parametrize("place", ["head", "rows", "foot", "sums"])
+def test_a_bit_of_sorted_rows_that_flips_is_told(tmp_path: Path, place: str) -> None:
+    (tmp_path / "a.csv").write_text("k,v\n" + "x,abcdefgh\ny,ijklmnop\n" * 100)
+    found = plan(tmp_path / "step", tmp_path / "a.csv", "mltable", partition_keys=["k"])
+    file = tmp_path / "step/rows/rows.arrow"
+    content, times = bytearray(file.read_bytes()), file.stat()
+    at = {"head": 40, "rows": content.index(b"ijklmnop"), "foot": len(content) - 40, "sums": 0}[place]
+    if place == "sums":
+        file = file.with_name("rows.arrow.sums")
+        content = bytearray(file.read_bytes())
+    content[at] ^= 1
+    file.write_bytes(content)
+    # As where the disk has changed it: nobody has written to it.
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(InputChanged, match=r"rows\.arrow.*is damaged"):
+        make_loader(found.reader).load(found.recipes[1])
 
 
 def test_what_is_cut_from_a_batch_is_what_is_read_alone(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.records import AttemptRow, Dirty, EventRow, JobRow, StepRow
 from windrow_master.core.states import AttemptState, Cause, JobState, StepState
+from windrow_master.reports.node_folders import write_register
 from windrow_master.shell.reporting import MARKER, Reporter
 from windrow_master.store.sqlite import SqliteStore
 
@@ -185,7 +186,7 @@ def test_the_log_to_read_first_is_that_of_the_node_that_failed(
     for folder in logged:
         (logs / "user" / "error" / folder).mkdir(parents=True)
         (logs / "user" / "error" / folder / "process003.txt").touch()
-    (logs / "nodes.json").write_text(json.dumps({"n1": ["aaaa", "bbbb"], "n10": ["cccc"]}))
+    write_register(logs / "nodes.json", {"n1": ["aaaa", "bbbb"], "n10": ["cccc"]})
     counters = Counters(planned=10, succeeded=9, failed=1, items_total=10, items_ok=9, items_failed=1)
     cause = Cause.EXCEPTION if mini_batch >= 0 else Cause.INIT_FAILED
     counters.add_failure(cause, mini_batch, "no", "", "n1", 3)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sim_run import Simulation
 
 HEARTBEAT_S = 0.5
+IDLE_HEARTBEAT_S = 4.0
 FLUSH_S = 0.01
 
 
@@ -53,13 +54,18 @@ class Agent(Process):
         self._held: dict[LeaseId, Held] = {}
         self._steps: dict[StepId, tuple[str, int]] = {}
         self._busy = 0
+        self._paced: set[StepId] = set()
+        """Steps of which one mini-batch has run here: how long they take is known, and how many to hold ahead."""
         self._outbox: list[Held] = []
         self._released: list[LeaseId] = []
         self._flushing = False
         self.draining = False
         self._drain_heard = False
+        self._beats = 0
+        self._sleepy = False
+        """Its last heartbeat has promised the next one for later than usual."""
         self._register()
-        self.after(self.world.rng.random() * HEARTBEAT_S, self._heartbeat)
+        self._beat_after(self.world.rng.random() * HEARTBEAT_S)
 
     # Connection
 
@@ -117,6 +123,12 @@ class Agent(Process):
                 self._connecting = True
                 self.after(0.02 + self.world.around(0.2), self._register)
 
+    def _beat_after(self, delay_s: float) -> None:
+        """The next heartbeat comes then, and not when it was planned before."""
+        self._beats += 1
+        number = self._beats
+        self.after(delay_s, lambda: self._heartbeat() if number == self._beats else None)
+
     def _heartbeat(self) -> None:
         digest = 0
         for lease_id in self._held:
@@ -131,10 +143,13 @@ class Agent(Process):
                 self._drop_stream()
                 self._reconnect()
 
-        command = commands.HeartbeatNode(self.node_id, self.incarnation, len(self._held), digest)
+        self._sleepy = not self._held
+        next_s = IDLE_HEARTBEAT_S if self._sleepy else HEARTBEAT_S
+        ready = tuple(self._steps)
+        command = commands.HeartbeatNode(self.node_id, self.incarnation, len(self._held), digest, ready, next_s)
         config = self.config
         call(self, self.sim.master, config.latency_s, config.loss, command, reply, self._miss)
-        self.after(HEARTBEAT_S, self._heartbeat)
+        self._beat_after(next_s)
 
     def _miss(self) -> None:
         if self._stream is not None and not self._stream.master.alive:
@@ -161,6 +176,11 @@ class Agent(Process):
     def steps(self) -> list[StepId]:
         """What it serves: its workers wait for mini-batches of these."""
         return list(self._steps)
+
+    def waiting(self, step_id: StepId) -> list[tuple[int, int, int]]:
+        """What it holds of a step and has not begun: (step, mini-batch, generation)."""
+        leases = (entry.lease for entry in self._held.values() if entry.phase == Phase.QUEUED)
+        return [(at.step_id, at.mini_batch, at.generation) for at in leases if at.step_id == step_id]
 
     def drain(self) -> None:
         """Leave: take nothing new, hand back what has not started, finish the rest."""
@@ -196,6 +216,8 @@ class Agent(Process):
         self._tell_capacity(step_id)
 
     def _on_assign(self, leases: list[HeldLease]) -> None:
+        if self._sleepy:
+            self._beat_after(0.0)
         for lease in leases:
             entry = self._held[lease.lease_id] = Held(lease)
             if self.draining or lease.step_id not in self._steps:
@@ -208,11 +230,13 @@ class Agent(Process):
             if entry is not None and entry.phase != Phase.FINISHED:
                 self._release(entry)
 
-    def _on_recall(self, lease_ids: list[LeaseId]) -> None:
-        for lease_id in lease_ids:
-            entry = self._held.get(lease_id)
-            if entry is not None and entry.phase == Phase.QUEUED:
-                self._release(entry)
+    def _on_recall(self, what: tuple[StepId, int]) -> None:
+        step_id, leases_max = what
+        queued = [
+            entry for entry in self._held.values() if entry.phase == Phase.QUEUED and entry.lease.step_id == step_id
+        ]
+        for entry in queued[::-1][:leases_max]:
+            self._release(entry)
 
     def _on_end(self, step_id: StepId) -> None:
         self._steps.pop(step_id, None)
@@ -242,7 +266,8 @@ class Agent(Process):
     def _tell_capacity(self, step_id: StepId) -> None:
         stream = self._stream
         if stream is not None:
-            leases_max = 0 if self.draining else self.config.slots * self.config.depth
+            depth = self.config.depth if step_id in self._paced else 1
+            leases_max = 0 if self.draining else self.config.slots * depth
             command = commands.SetCapacity(
                 self.node_id, stream.number, ((step_id, leases_max, self.config.slots),), self.draining
             )
@@ -260,6 +285,8 @@ class Agent(Process):
         self._busy += 1
         job_id, ordinal = self._steps[entry.lease.step_id]
         duration_s = self.world.around(self.config.run_s)
+        if self.sim.is_bad(self.node_id):
+            duration_s /= 20
         if self.sim.kills_node(job_id, ordinal, entry.lease.mini_batch):
             self.after(1.2 + duration_s, lambda: self._take_node_down(entry))
             duration_s += 1.3
@@ -274,7 +301,10 @@ class Agent(Process):
             return  # taken away meanwhile
         self._busy -= 1
         entry.phase = Phase.FINISHED
-        entry.result = self.sim.run(job_id, ordinal, entry.lease)
+        entry.result = self.sim.run(job_id, ordinal, entry.lease, self.node_id)
+        if not entry.result.cause and entry.lease.step_id not in self._paced and entry.lease.step_id in self._steps:
+            self._paced.add(entry.lease.step_id)
+            self._tell_capacity(entry.lease.step_id)
         self._outbox.append(entry)
         self._flush_soon()
         self._start_more()

@@ -15,6 +15,12 @@
 13. Every job ends; the output holds the rows of each mini-batch's one outcome, once, in order.
 14. Every agent hears of every end: in the end none serves anything any more.
 15. What is taken over is the whole, committed result of that mini-batch of an earlier job.
+16. No agent sits for long on a lease that it has not begun while another, where its mini-batch has not failed, has a
+    free slot.
+17. No node is handed more than one lease a slot while another has a free slot.
+18. A mini-batch that failed on a node is not leased to it again while another, where it has not, has a free slot.
+19. A node on which everything fails gets no more than a handful of a step's mini-batches while another does well; one
+    now and then is to see whether it still does.
 """
 
 from __future__ import annotations
@@ -23,6 +29,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from sim_disk import RowsLost
+from sim_placement import Placement
+from sim_planting import Broken
 from sim_tables import FINAL, SegmentRange
 from sim_view import assert_reload_equals_live
 from windrow_master.core import commands
@@ -42,11 +50,9 @@ if TYPE_CHECKING:
 TOLERANCE_S = 0.6
 """Ticks come every quarter of a second; gaps of up to two intervals are not made up for."""
 
+GIVEN_BACK = (Cause.PREEMPTED, Cause.CANCELLED, Cause.NODE_LOST)
+
 SIGNS_OF_LIFE = (commands.RegisterNode, commands.HeartbeatNode, commands.OpenWork)
-
-
-class Broken(AssertionError):
-    """A rule does not hold."""
 
 
 def require(holds: bool, rule: int, what: str) -> None:
@@ -60,6 +66,7 @@ class Checkers:
 
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
+        self.placement = Placement(sim)
         self.leases: dict[int, tuple[int, int, int]] = {}
         """Every lease ever given: (step, mini-batch, generation)."""
         self.failures: dict[tuple[int, int], Counter[Cause]] = {}
@@ -85,7 +92,12 @@ class Checkers:
         state = core.state
         if isinstance(command, commands.Tick):
             self._nodes = {node_id: node.stream for node_id, node in state.nodes.items()}
+            self.placement.on_tick(core)
+        elif isinstance(command, commands.RequeueLostRows):
+            for lost in command.lost:
+                self.placement.forget(command.step_id, lost.mini_batch, command.generation)
         elif isinstance(command, commands.CompleteAttempts):
+            self.placement.on_completed(core, command.node_id, command.results, self.leases)
             for result in command.results:
                 if result.cause and result.lease_id not in self._reported and result.lease_id in self.leases:
                     self._reported.add(result.lease_id)
@@ -140,6 +152,7 @@ class Checkers:
                 for lease in effect.leases:
                     require(lease.lease_id not in self.leases, 1, f"{lease} was given before")
                     self.leases[lease.lease_id] = (lease.step_id, lease.mini_batch, lease.generation)
+        self.placement.on_effects(core, effects)
 
     # Commits
 
@@ -156,6 +169,7 @@ class Checkers:
             require(given is not None and given[:2] == (attempt.step_id, attempt.mini_batch), 4, f"{attempt}, {given}")
         self._note_rows(dirty, ranges)
         tables.commit(incarnation, dirty, ranges)
+        self.placement.on_commit(dirty)
         self._check_taken(dirty)
         for at in ranges:
             try:
@@ -246,7 +260,11 @@ class Checkers:
         """An agent hears the answer to a completion."""
         if verdict == Verdict.ACCEPTED and not self._is_of_the_past(lease_id):
             row = self._sim.disk.tables.attempts.get(lease_id)
-            durable = row is not None and row.state in (AttemptState.SUCCEEDED, AttemptState.FAILED)
+            # What failed on a bad node is kept, and charged to nobody.
+            durable = row is not None and (
+                row.state in (AttemptState.SUCCEEDED, AttemptState.FAILED)
+                or (row.state == AttemptState.ABANDONED and row.cause not in GIVEN_BACK)
+            )
             require(durable, 7, f"lease {lease_id:#x} was accepted, stored is {row}")
 
     def _is_of_the_past(self, lease_id: int) -> bool:

@@ -58,6 +58,10 @@ class Config:
     short: float = 0.0
     poison: float = 0.0
     """Share of mini-batches that fail at every try."""
+    bad_nodes: tuple[str, ...] = ()
+    """Nodes on which every mini-batch fails, at once, until `bad_after_s` after the last other fault."""
+    bad_cause: Cause = Cause.EXCEPTION
+    bad_after_s: float = 0.0
     killers: float = 0.0
     """Share of mini-batches that take their node with them while faults last."""
     stream_breaks: float = 0.0
@@ -125,6 +129,13 @@ def draw_config(rng: Random) -> Config:
     config.removals = rough * rng.choice([0.0, 0.2])
     for job in config.jobs:
         _bound(rng, job)
+    if config.agents > 1 and rng.random() < 0.4:
+        bad = rng.randint(1, max(1, min(3, config.agents // 2)))
+        config.bad_nodes = tuple(f"n{number}" for number in range(bad))
+        config.bad_cause = rng.choice([*RETRIED, Cause.NODE_FAULT])
+        config.bad_after_s = rng.choice([0.0, 100.0])
+        if rng.random() < 0.5:
+            config.poison, config.causes = 0.0, {}
     nights_s = config.faults_until_s
     config.taking_over_kills = rough * rng.choice([0.0, 0.02])
     for _ in range(rng.choice([0, 0, 1, 1, 2]) if not large else 0):

@@ -55,7 +55,8 @@ def no_generation_check() -> Iterator[None]:
         for lease in command.held:
             step = state.steps.get(lease.step_id)
             generation = lease.generation if step is None else state.jobs[step.job_key].generation
-            held.append(lease._replace(generation=generation))
+            identity = lease.identity if step is None else state.identity_of(step)
+            held.append(lease._replace(generation=generation, identity=identity))
         return nodes.on_open_work(state, command._replace(held=tuple(held)), now)
 
     with handler(commands.OpenWork, open_work):
@@ -224,6 +225,22 @@ def leased_twice() -> Iterator[None]:
 
     original = scheduling._grant
     with patch.object(scheduling, "_grant", grant):
+        yield
+
+
+@fault
+def deadlines_of_nodes_forgotten() -> Iterator[None]:
+    """What comes next leaves out when nodes are lost: nobody ticks at that moment."""
+
+    def next_due(state: CoreState, now: Moment) -> float:
+        nodes, state.nodes = state.nodes, {}
+        try:
+            return original(state, now)
+        finally:
+            state.nodes = nodes
+
+    original = ticks.next_due
+    with patch.object(ticks, "next_due", next_due):
         yield
 
 

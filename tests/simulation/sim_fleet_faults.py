@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from sim_planting import fault, handler
-from windrow_master.core import attempts, budgets, commands, nodes, recovery, scheduling, steps, ticks
+from windrow_master.core import attempts, blame, budgets, commands, nodes, recovery, scheduling, steps, ticks
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import Moment
 from windrow_master.core.records import Dirty, NodeRow
@@ -45,8 +45,7 @@ def views_compared_without_count() -> Iterator[None]:
     def heartbeat(state: CoreState, command: commands.HeartbeatNode, now: Moment) -> Any:
         node = state.nodes.get(command.node_id)
         count = len(node.lease_ids) if node is not None else 0
-        same = commands.HeartbeatNode(command.node_id, command.node_incarnation, count, command.lease_digest)
-        return nodes.on_heartbeat_node(state, same, now)
+        return nodes.on_heartbeat_node(state, command._replace(lease_count=count), now)
 
     with handler(commands.HeartbeatNode, heartbeat):
         yield
@@ -178,4 +177,51 @@ def step_ends_only_where_this_stream_offered_it() -> Iterator[None]:
         ]
 
     with patch.object(steps, "_end_step", end):
+        yield
+
+
+@fault
+def retries_go_anywhere() -> Iterator[None]:
+    """Where a mini-batch has failed makes no difference to where it is tried next."""
+    with patch.object(scheduling, "_rank", lambda state, step, node, past: (0, False, False, False)):
+        yield
+
+
+@fault
+def nobody_is_doubted() -> Iterator[None]:
+    """A node on which everything fails gets work as any other does."""
+    with patch.object(blame, "_is_doubted", lambda state, step, node_id: False):
+        yield
+
+
+@fault
+def nothing_is_recalled() -> Iterator[None]:
+    """What a node has not begun stays there, although another has nothing to do."""
+    with patch.object(scheduling, "_recall", lambda state, step, places, now: None):
+        yield
+
+
+@fault
+def first_come_first_served() -> Iterator[None]:
+    """The first node gets all that it wants, the next what is left."""
+
+    def shares(places: list[tuple[int, int, int]], count: int) -> list[int]:
+        given = []
+        for _, _, room in places:
+            given.append(min(room, count))
+            count -= given[-1]
+        return given
+
+    with patch.object(scheduling, "_even_shares", shares):
+        yield
+
+
+@fault
+def set_aside_for_ever() -> Iterator[None]:
+    """A node that was set aside, or is doubted, gets no mini-batch any more, be it the last one there."""
+
+    def limit(state: CoreState, step: Step, node: Node, now: Moment) -> int | None:
+        return 0 if node.node_id in step.doubted else None
+
+    with patch.object(scheduling, "lease_limit", limit):
         yield

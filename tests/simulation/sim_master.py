@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,11 @@ from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.state import Step
 from windrow_master.core.states import StepState
+from windrow_master.shell.ticking import Plan
 
 if TYPE_CHECKING:
     from sim_agent import Agent
     from sim_run import Simulation
-
-TICK_S = 0.25
 
 
 def _for_people(effect: Any) -> None:
@@ -40,6 +40,7 @@ class SimMaster(Process):
         self.sim, self.config = sim, sim.config
         incarnation = sim.disk.tables.next_incarnation()
         self.core = Core(incarnation, sim.next_prefix())
+        sim.disk.tables.lease_prefixes.add(self.core.state.lease_prefix)
         self.core.load(sim.disk.tables.load(), settings_of, self.world.moment)
         self.writer = SimWriter(self, self.core, sim.disk, sim.config, sim.checkers, self._carry_out)
         self.streams: dict[NodeId, Stream] = {}
@@ -48,7 +49,8 @@ class SimMaster(Process):
         self._handlers: dict[type, Callable[[Any], None]] = {
             fx.SendAssignments: self._send_assignments,
             fx.SendStep: self._send_step,
-            fx.RevokeLeases: lambda e: self._tell(e, "recall" if not e.started_too else "revoke", e.lease_ids),
+            fx.RevokeLeases: lambda e: self._tell(e, "revoke", e.lease_ids),
+            fx.RecallLeases: lambda e: self._tell(e, "recall", (e.step_id, e.leases_max)),
             fx.EndStep: lambda e: self._tell(e, "end", e.step_id),
             fx.SendDrain: lambda e: self._tell(e, "drain", None),
             fx.CloseStream: self._close_stream,
@@ -59,12 +61,30 @@ class SimMaster(Process):
             fx.ReportFailures: _for_people,
         }
         self.world.trace("master starts", incarnation)
+        self._plan = Plan(self.core)
+        self._looks_at_s = math.inf
+        self.writer.after_group = self._plan_looks
         self.writer.start()
-        self._tick()
+        self._plan_looks([commands.Tick()])
 
-    def _tick(self) -> None:
-        self.submit(commands.Tick(TICK_S))
-        self.after(TICK_S, self._tick)
+    def _look(self, at_s: float) -> None:
+        """What shell/ticking.py does by the event loop's clock."""
+        if at_s != self._looks_at_s:
+            return  # an earlier look came in its place
+        self._looks_at_s = math.inf
+        tick = self._plan.take(self.world.moment)
+        if tick is not None:
+            self.writer.submit(tick, None)
+        self._arm()
+
+    def _plan_looks(self, handled: list[Any]) -> None:
+        self._plan.after(handled, self.world.now_s)
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._plan.wake_s < self._looks_at_s:
+            at_s = self._looks_at_s = self._plan.wake_s
+            self.after(max(0.0, at_s - self.world.now_s), lambda: self._look(at_s))
 
     def submit(self, command: Any, reply: Reply | None = None) -> None:
         """A command arrives."""
@@ -129,8 +149,16 @@ class SimMaster(Process):
 
     def _send_assignments(self, effect: fx.SendAssignments) -> None:
         if not self.world.chance(self.config.assignment_loss):
+            steps = self.core.state.steps
             leases = [
-                HeldLease(lease.lease_id, lease.step_id, lease.mini_batch, lease.generation) for lease in effect.leases
+                HeldLease(
+                    lease.lease_id,
+                    lease.step_id,
+                    lease.mini_batch,
+                    lease.generation,
+                    self.core.state.identity_of(steps[lease.step_id]),
+                )
+                for lease in effect.leases
             ]
             self._tell(effect, "assign", leases)
 
@@ -217,9 +245,9 @@ class SimPlanner:
         group = PlanGroup(
             step.step_id,
             start,
-            json.dumps({"mini_batches": end, "done": done}).encode(),
+            json.dumps({"mini_batches": end, "items": sum(self._counts[:end]), "done": done}).encode(),
             first,
-            b"".join(PLAN_RECORD.pack((first + at) * 10, items, 0, 0) for at, items in enumerate(counts)),
+            b"".join(PLAN_RECORD.pack((first + at) * 10, items, 0, 0, first + at) for at, items in enumerate(counts)),
             done,
             b"{}" if start is None else None,
             # Every other step runs its largest first.

@@ -16,6 +16,11 @@ from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.records import OutcomeRow
 from windrow_master.core.states import MiniBatchState
 
+
+class Broken(AssertionError):
+    """A rule does not hold."""
+
+
 Fault = Callable[[], AbstractContextManager[Any]]
 FAULTS: dict[str, Fault] = {}
 

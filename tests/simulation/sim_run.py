@@ -8,11 +8,12 @@ from typing import Any
 from zlib import crc32
 
 from sim_agent import Agent
-from sim_checkers import Broken, Checkers
+from sim_checkers import Checkers
 from sim_client import Client
 from sim_config import Config, draw_config
 from sim_disk import Disk
 from sim_master import SimMaster
+from sim_planting import Broken
 from sim_tables import MemoryTables, MiniBatchRow, SegmentRange
 from sim_view import settings_of
 from sim_world import World
@@ -111,12 +112,24 @@ class Simulation:
         """Whether running it takes the node down, while faults last."""
         return self.world.faulty and self._draw(job_id, ordinal, mini_batch, "kills") < self.config.killers
 
-    def run(self, job_id: str, ordinal: int, lease: HeldLease) -> Any:
+    def is_bad(self, node_id: NodeId) -> bool:
+        """Whether every mini-batch fails on a node at the moment."""
+        config = self.config
+        return node_id in config.bad_nodes and self.world.now_s < self.world.faults_until_s + config.bad_after_s
+
+    def agent_of(self, node_id: NodeId) -> Agent | None:
+        """The living agent of this name."""
+        agent = self._agents.get(node_id)
+        return agent if agent is not None and agent.alive else None
+
+    def run(self, job_id: str, ordinal: int, lease: HeldLease, node_id: NodeId) -> Any:
         """What running a mini-batch gives."""
         config, rng = self.config, self.world.rng
         items = self._jobs[job_id].counts[ordinal][lease.mini_batch]
         cause = Cause.NONE
-        if self._draw(job_id, ordinal, lease.mini_batch, "poison") < config.poison:
+        if self.is_bad(node_id):
+            cause = config.bad_cause
+        elif self._draw(job_id, ordinal, lease.mini_batch, "poison") < config.poison:
             cause = Cause.EXCEPTION
         else:
             for candidate, share in config.causes.items():

@@ -61,7 +61,15 @@ class SqliteTables(MemoryTables):
         assert (mine.job_key_last, mine.step_id_last) == (theirs.job_key_last, theirs.step_id_last)
         for plain, stored in zip(mine.steps, theirs.steps, strict=True):
             assert plain.step == stored.step, f"{plain.step} {stored.step}"
-            columns = ("states", "item_firsts", "item_counts", "recipe_offsets", "recipe_lengths", "lease_ids")
+            columns = (
+                "states",
+                "item_firsts",
+                "item_counts",
+                "recipe_offsets",
+                "recipe_lengths",
+                "recipe_crcs",
+                "lease_ids",
+            )
             for name in columns:
                 assert getattr(plain, name) == getattr(stored, name), f"step {plain.step.step_id}: {name}"
             assert sorted(plain.attempts) == sorted(stored.attempts), f"step {plain.step.step_id}: attempts"

@@ -58,6 +58,7 @@ class MiniBatchRow:
     item_count: int
     recipe_offset: int
     recipe_length: int
+    recipe_crc32: int
     generation: int
     rank: int | None = None
     state: int = MiniBatchState.QUEUED
@@ -74,6 +75,8 @@ class MemoryTables:
     """All tables. Invariants are those of the schema: keys, and at most one SUCCEEDED attempt a mini-batch."""
 
     incarnation: int = 0
+    lease_prefixes: set[int] = field(default_factory=set)
+    """Of all incarnations so far."""
     jobs: dict[int, JobRow] = field(default_factory=dict)
     steps: dict[int, StepRow] = field(default_factory=dict)
     mini_batches: dict[int, list[MiniBatchRow]] = field(default_factory=dict)
@@ -237,6 +240,7 @@ class MemoryTables:
             max(self.steps, default=0),
             [job for _, job in sorted(self.jobs.items()) if job.state not in ENDED_JOBS],
             nodes=list(self.nodes.values()),
+            lease_prefixes=frozenset(self.lease_prefixes),
         )
         open_jobs = {job.job_key for job in snapshot.jobs}
         steps = [step for step in self.steps.values() if step.job_key in open_jobs]
@@ -251,6 +255,7 @@ class MemoryTables:
                     array("I", (row.item_count for row in rows)),
                     array("Q", (row.recipe_offset for row in rows)),
                     array("I", (row.recipe_length for row in rows)),
+                    array("I", (row.recipe_crc32 for row in rows)),
                     array("Q", (row.lease_id for row in rows)),
                     array("Q", (row.rank for row in rows if row.rank is not None)),
                     attempts.get(step.step_id, []) if rows else [],

@@ -77,7 +77,8 @@ def _step_view(step: Step) -> dict[str, Any]:
         "columns": [
             list(column)
             for column in (
-                table.item_firsts, table.item_counts, table.recipe_offsets, table.recipe_lengths, table.lease_ids
+                table.item_firsts, table.item_counts, table.recipe_offsets, table.recipe_lengths, table.recipe_crcs,
+                table.lease_ids,
             )
         ],
         "attempts": {at: table.attempts[at] for at in open_ones if table.attempts.get(at)},

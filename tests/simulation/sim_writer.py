@@ -112,6 +112,8 @@ class SimWriter:
         self._owed: list[Effect] = []
         self._in_flight = False
         self._groups = 0
+        self.after_group: Callable[[list[Any]], None] = lambda handled: None
+        """Told of each group of commands when it is handled."""
 
     def submit(self, command: Any, reply: Reply | None = None) -> None:
         """Queue a command."""
@@ -145,6 +147,7 @@ class SimWriter:
         self._checkers.on_effects(self.core, at_once)
         self._carry_out(at_once)
         self._commit_if_idle()
+        self.after_group([command for command, _ in group])
 
     def _handle(self, command: Any) -> Any:
         self._checkers.before(self.core, command)

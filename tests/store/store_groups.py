@@ -76,7 +76,7 @@ def step_row(step_id: int = 1, job_key: int = 1, state: StepState = StepState.RU
 
 def planned(step_id: int, first: int, count: int, ranks: bytes = b"") -> PlannedRows:
     """Mini-batches of 10 items with recipes of 100 bytes."""
-    records = b"".join(struct.pack("<QIQI", at * 10, 10, at * 100, 100) for at in range(first, first + count))
+    records = b"".join(struct.pack("<QIQII", at * 10, 10, at * 100, 100, at * 7) for at in range(first, first + count))
     return PlannedRows(StepId(step_id), first, 1, records, ranks)
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sqlite3
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 from store_groups import RESERVE_BYTES, begun
+from windrow_master.core.ids import StepId
 from windrow_master.core.records import NodeRow
 from windrow_master.core.states import NodeState
 from windrow_master.store import connections
+from windrow_master.store.errors import DatabaseDamaged
 from windrow_master.store.filesystem import refuse_network, type_of
 from windrow_master.store.protocol import (
     NetworkFileSystem,
@@ -27,6 +31,7 @@ from windrow_master.store.sqlite import SqliteStore
 
 HOLD = """
 import sys
+import zlib
 from pathlib import Path
 from windrow_master.store.sqlite import SqliteStore
 store = SqliteStore.open(Path(sys.argv[1]), 4096)
@@ -151,7 +156,8 @@ def test_a_database_of_the_first_schema_goes_forward_and_keeps_its_nodes(
     """Rows of nodes that are lost were kept then; only a cordon keeps one now."""
     first = connections.migrations()[:1]
     monkeypatch.setattr(connections, "migrations", lambda: first)
-    SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "windrow.db", isolation_level=None)) as database:
+        connections.migrate(database, tmp_path / "windrow.db")
     states = {"here": NodeState.READY, "leaving": NodeState.DRAINING, "lost": NodeState.LOST}
     with sqlite3.connect(tmp_path / "windrow.db") as database:
         database.executemany(
@@ -167,6 +173,40 @@ def test_a_database_of_the_first_schema_goes_forward_and_keeps_its_nodes(
             NodeRow("here", "a", NodeState.READY, "why", b"{}", b"{}", 5.0, cordoned=0),
             NodeRow("leaving", "a", NodeState.DRAINING, "why", b"{}", b"{}", 5.0, cordoned=0),
         ]
+
+
+def test_rows_of_a_schema_without_check_values_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of recipes, too: what they hold now is taken to be what was planned."""
+    names = b"one\0two\0three\0"
+    recipes = tmp_path / "jobs" / "job-1" / "steps" / "1" / "recipes"
+    recipes.parent.mkdir(parents=True)
+    recipes.write_bytes(names)
+    before = connections.migrations()[:6]
+    monkeypatch.setattr(connections, "migrations", lambda: before)
+    with contextlib.closing(sqlite3.connect(tmp_path / "windrow.db", isolation_level=None)) as database:
+        connections.migrate(database, tmp_path / "windrow.db")
+        database.executescript(
+            """
+            INSERT INTO job VALUES (1, 'job-1', 'r', 1, 1, 1, 'default', 0, 1, NULL, 'd', '', x'5b5d', 1.5, NULL);
+            INSERT INTO job_document VALUES (1, x'7b7d');
+            INSERT INTO step (step_id, job_key, ordinal, name, state, message, counters)
+              VALUES (1, 1, 0, 's', 1, '', CAST('{"planned":2}' AS BLOB));
+            INSERT INTO step_document VALUES (1, x'7b7d', NULL, NULL);
+            INSERT INTO mini_batch (key, item_first, item_count, recipe_offset, recipe_length, generation)
+              VALUES (4294967296, 0, 2, 0, 7, 1), (4294967297, 2, 1, 8, 5, 1);
+            INSERT INTO attempt (lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number,
+                state, cause, start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib,
+                message, detail)
+              VALUES (77, 1, 1, 1, 'n', 'i', 0, 3, 1, 5, 5, 5, 5, 1, 0, 9, 'it raised', 'Traceback');
+            UPDATE counted SET value = 1;
+            """
+        )
+    monkeypatch.undo()
+    with SqliteStoreFor(tmp_path) as store:
+        (step,) = store.load().steps
+        assert list(step.recipe_crcs) == [zlib.crc32(b"one\0two"), zlib.crc32(b"three")]
+        assert [attempt[:2] for attempt in step.attempts] == [(1, 77)]
+        assert [row.message for page in store.reader().attempts_of(StepId(1)) for row in page] == ["it raised"]
 
 
 def test_a_migration_that_fails_leaves_the_schema_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +230,7 @@ def test_somebody_elses_database_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "windrow.db").write_bytes(b"no database at all " * 100)
-    with pytest.raises(StoreUnusable, match=r"cannot be opened.*NOTADB"):
+    with pytest.raises(DatabaseDamaged, match="does not begin as a SQLite database does"):
         SqliteStore.open(tmp_path, RESERVE_BYTES)
 
 

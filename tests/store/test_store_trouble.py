@@ -11,7 +11,8 @@ import pytest
 from store_groups import RESERVE_BYTES, begun, completed, lease
 from windrow_master.core.ids import StepId
 from windrow_master.store import connections
-from windrow_master.store.protocol import StoreBroken, StoreBusy, StoreError, StoreFull
+from windrow_master.store.errors import StateDamaged
+from windrow_master.store.protocol import StoreBusy, StoreError, StoreFull
 from windrow_master.store.sqlite import SqliteStore
 
 COUNT = 3000
@@ -77,7 +78,7 @@ def test_a_gap_in_the_mini_batches_is_noticed(store: SqliteStore, tmp_path: Path
     with other:
         other.execute("DELETE FROM mini_batch WHERE key = ?", (1 << 32 | 7,))
     other.close()
-    with pytest.raises(StoreBroken, match="2999 mini-batches are stored, but the last one has index 2999"):
+    with pytest.raises(StateDamaged, match="3,000 rows were written there, and 2,999 are found"):
         store.load()
 
 

@@ -160,7 +160,9 @@ def test_closing_what_a_script_may_think_is_its_own_does_no_harm(start: Start, c
 )
 def test_a_script_that_takes_our_descriptors_is_told_and_the_worker_leaves(start: Start, take: str) -> None:
     worker = start(
-        "import os\n"
+        # Without a limit below the numbers of the descriptors, over which none can be put.
+        "import os, resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)\n"
         "def run(b):\n    for f in os.listdir('/proc/self/fd'):\n        pass\n"
         f"    try:\n        {take}\n    except OSError:\n        pass\n{OK}"
     )

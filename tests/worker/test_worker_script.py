@@ -78,7 +78,9 @@ def test_a_recipe_that_cannot_be_read_is_the_nodes_fault(start: Start) -> None:
     worker.send_in_file(4, b"")
     assert worker.done().item_count == 0
     absent = os.fsencode(worker.scratch / "absent")
-    worker.work.send(PACKET.pack(1, 1, 0, 1, 5, 0, 0, 0) + absent)
+    worker.work.send(PACKET.pack(1, 1, 0, 1, 5, 0, 0, 0) + bytes(4) + absent)
+    assert worker.failed().cause == "node_fault"
+    worker.send_in_file(6, b"a\0b", written=b"a\0c")
     assert worker.failed().cause == "node_fault"
     assert worker.run(["a"]).rows == b"/data/a\n"
 

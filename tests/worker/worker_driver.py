@@ -27,6 +27,9 @@ PAGE = struct.Struct("<QBxxxIQQQQ")
 READY, INIT_FAILED, DONE, FAILED, STOPPED = 1, 2, 3, 4, 5
 PHASES = {0: "none", 1: "starting", 2: "init", 3: "idle", 4: "loading", 5: "running", 6: "returning", 7: "stopping"}
 
+PYTHON = os.environ.get("WINDROW_TEST_WORKER_PYTHON", sys.executable)
+"""The interpreter of workers for which a test chooses none; tests/interpreters sets others."""
+
 DEADLINE_S = 60.0
 """For conditions that must come true; nothing waits that long where all is well."""
 
@@ -89,7 +92,7 @@ class Worker:
         reader: dict[str, Any] | None = None,
         rows: dict[str, Any] | None = None,
         inline_rows_bytes_max: int = 262144,
-        python: str = sys.executable,
+        python: str = PYTHON,
         environment: dict[str, str] | None = None,
         scratch: Path | None = None,
         non_blocking: bool = True,
@@ -178,11 +181,12 @@ class Worker:
         count = recipe.count(b"\0") + 1 if recipe else 0
         self.work.send(PACKET.pack(1, 0, 0, attempt, lease_id, index, first, count) + recipe)
 
-    def send_in_file(self, lease_id: int, recipe: bytes) -> Path:
-        """Sends a mini-batch whose recipe is in a file."""
+    def send_in_file(self, lease_id: int, recipe: bytes, written: bytes | None = None) -> Path:
+        """Sends a mini-batch whose recipe is in a file. `written`: what is in the file, if it is something else."""
         path = self.scratch / f"recipe-{lease_id}"
-        path.write_bytes(recipe)
-        self.work.send(PACKET.pack(1, 1, 0, 1, lease_id, 0, 0, 0) + os.fsencode(path))
+        path.write_bytes(recipe if written is None else written)
+        checksum = zlib.crc32(recipe).to_bytes(4, "little")
+        self.work.send(PACKET.pack(1, 1, 0, 1, lease_id, 0, 0, 0) + checksum + os.fsencode(path))
         return path
 
     def shut_down(self) -> None:

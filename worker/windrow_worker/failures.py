@@ -20,6 +20,7 @@ EXCEPTION = "exception"
 BAD_RETURN = "bad_return"
 LOAD_FAILED = "load_failed"
 INPUT_CHANGED = "input_changed"
+INPUT_MISREAD = "input_misread"
 INIT_FAILED = "init_failed"
 NODE_FAULT = "node_fault"
 

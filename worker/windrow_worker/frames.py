@@ -14,7 +14,7 @@ PACKET = struct.Struct("<BBHIQQQI")
 RUN = 1
 SHUTDOWN = 2
 RECIPE_IN_FILE = 1
-"""Flag of a packet: what follows is the path of a file that holds the recipe."""
+"""Flag of a packet: what follows is the crc32 of the recipe (little endian), and the path of a file that holds it."""
 
 PACKET_BYTES_MAX = 1 << 20
 """A longer packet is a fault of the agent's: long recipes travel in files."""

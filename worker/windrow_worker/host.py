@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import sys
 from time import monotonic_ns, time_ns
+from zlib import crc32
 
 from windrow_worker import entry_script, exits, failures, frames, page, process, script, spawned, verdicts
 from windrow_worker.channels import AgentGone, ChannelClosed, ResultChannel, WaitInterrupted, WorkChannel
@@ -270,11 +271,14 @@ class Host:
         if not flags & frames.RECIPE_IN_FILE:
             return recipe
         try:
-            with open(recipe, "rb") as file:
+            checksum, path = int.from_bytes(recipe[:4], "little"), recipe[4:]
+            with open(path, "rb") as file:
                 content = file.read()
-            _unlink(recipe)
+            _unlink(path)
         except OSError as error:
             raise verdicts.BadPacket(f"its description cannot be read: {error}") from error
+        if crc32(content) != checksum:
+            raise verdicts.BadPacket("its description was damaged in the file in which it came: check this node's disk")
         return content
 
     def _send_failure(self, started: int, cause: str, message: str, detail: str) -> None:

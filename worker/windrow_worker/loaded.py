@@ -10,12 +10,17 @@ if TYPE_CHECKING:
         """Reads the mini-batches of one step."""
 
         def load(self, recipe: bytes) -> Loaded:
-            """What the recipe describes. Raises InputChanged; anything else it raises is a failure to load."""
+            """What the recipe describes. Raises InputChanged, InputMisread; anything else is a failure to load."""
             ...
 
 
 class InputChanged(Exception):
     """A file is no longer what it was when it was listed. The message names the file and what differs."""
+
+
+class InputMisread(Exception):
+    """What was read is not what the planner has cut: a part does not begin or end at a record, or holds another number
+    of them. The message says what, and where."""
 
 
 class MissingLibrary(ImportError):

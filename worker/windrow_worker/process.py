@@ -10,7 +10,7 @@ from windrow_worker import failures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, List, NoReturn
+    from typing import Any, Callable, List, NoReturn, Tuple
 
 # Bound early: a script may replace what the module holds.
 _exit = os._exit
@@ -79,22 +79,34 @@ def tell_of_crashes() -> None:
         pass
 
 
+def _ends_of_pools(threading: Any) -> Tuple[List[Any], Any]:
+    """The functions that end pools, and the threads of pools that are daemons."""
+    if hasattr(threading, "_threading_atexits"):
+        # Python 3.9 and newer (`threading._shutdown`).
+        return list(reversed(threading._threading_atexits)), ()
+    # Python 3.8 has them among the exit functions, where nothing would limit them.
+    import atexit
+
+    modules = [sys.modules.get("concurrent.futures." + name) for name in ("process", "thread")]
+    functions = [module._python_exit for module in modules if module is not None]
+    for function in functions:
+        atexit.unregister(function)
+    return functions, getattr(modules[1], "_threads_queues", ())
+
+
 def finish_process() -> None:
     """Ends as an interpreter does: waits for the script's threads, but not for ever, then runs exit functions."""
     try:
         import threading
 
         deadline = monotonic_ns() + int(_THREADS_GRACE_S * 1e9)
-        # Those of pools end when these functions, of Python 3.9 and newer, tell them to (`threading._shutdown`). Each
-        # in a thread: it waits for its pool without a limit.
-        calls = [
-            threading.Thread(target=call, daemon=True)
-            for call in reversed(getattr(threading, "_threading_atexits", ()))
-        ]
+        # Those of pools end when these functions tell them to. Each in a thread: it waits for its pool without a limit.
+        functions, pooled = _ends_of_pools(threading)
+        calls = [threading.Thread(target=function, daemon=True) for function in functions]
         for call in calls:
             call.start()
         for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
+            if thread is not threading.current_thread() and (not thread.daemon or thread in pooled):
                 thread.join(max(0.0, (deadline - monotonic_ns()) / 1e9))
                 if thread.is_alive():
                     warn(

@@ -29,7 +29,7 @@ _NO_SEQUENCES = (str, bytes, bytearray, memoryview, Mapping)
 
 _UNLISTED = (Iterator, Set, MappingView)
 
-_open, _write, _close, _unlink = os.open, os.write, os.close, os.unlink
+_open, _write, _close, _unlink, _fchmod = os.open, os.write, os.close, os.unlink, os.fchmod
 
 
 class ScratchFailed(Exception):
@@ -100,6 +100,8 @@ class RowSink:
                 # The script has cleaned up more than was its own. No other try of it would find the folder either.
                 os.makedirs(os.path.dirname(self._path), exist_ok=True)
                 self._fd = _open(self._path, flags, 0o600)
+            # Whatever umask the script has set: the agent reads it.
+            _fchmod(self._fd, 0o600)
             if self._fd <= 2:
                 # The script has closed a standard stream: what it still prints there must not get into the rows.
                 low, self._fd = self._fd, fcntl(self._fd, F_DUPFD_CLOEXEC, 3)

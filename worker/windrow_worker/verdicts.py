@@ -6,7 +6,7 @@ import os
 import sys
 
 from windrow_worker import failures, script
-from windrow_worker.loaded import InputChanged, MissingLibrary
+from windrow_worker.loaded import InputChanged, InputMisread, MissingLibrary
 from windrow_worker.returned import BadReturn
 from windrow_worker.rows import ScratchFailed
 
@@ -70,6 +70,8 @@ def load_failure(error: BaseException, index: int) -> List[str]:
     if isinstance(error, InputChanged):
         # No line of the script's is in its traceback, and all else the message says.
         return [failures.INPUT_CHANGED, str(error), ""]
+    if isinstance(error, InputMisread):
+        return [failures.INPUT_MISREAD, str(error), ""]
     return [failures.LOAD_FAILED, f"Mini-batch {index} could not be loaded: {failures.describe(error)}", detail]
 
 

@@ -116,10 +116,11 @@ class Fetcher:
         return folder / str(found["place"])
 
     def ahead(self, step: Step, workers: int) -> int:
-        """How many leases a step wants beyond what its workers hold, so that none waits for storage."""
+        """How many leases a step wants beyond what its workers hold, so that none waits for storage: none until the
+        first has run here, since another node might run them sooner."""
         fetch_s, run_s = self._pace_s.get(step.step_id), step.pace.duration_s
         if fetch_s is None or not run_s:
-            return min(AHEAD_MAX, 2 * workers)
+            return 0
         return min(AHEAD_MAX, workers * (1 + math.ceil(fetch_s / run_s)))
 
     def look_after(self, held: Callable[[int], bool], now_ns: int) -> None:

@@ -3,7 +3,8 @@
 A worker should have work for about ``AHEAD_S`` in its channel: a round trip to the master and its scheduling take a few
 milliseconds, and completions are told several at a time. So over a hundred when ``run()`` takes microseconds, a few
 extra when it takes tens of milliseconds, and nothing but the one in work when it takes seconds (a round trip is then
-lost in the noise, and another node could use the rest).
+lost in the noise, and another node could use the rest). One, too, until the first has run: were they few and long, this
+node would sit on what others could run at once.
 """
 
 from __future__ import annotations
@@ -22,9 +23,7 @@ _WEIGHT = 0.2
 
 def depth_for(duration_s: float | None) -> int:
     """Leases a worker should have, the one in work included, when a mini-batch takes ``duration_s`` (None: unknown)."""
-    if duration_s is None:
-        return 2
-    if duration_s >= LONG_S:
+    if duration_s is None or duration_s >= LONG_S:
         return 1
     if duration_s * (DEPTH_MAX - 1) <= AHEAD_S:
         return DEPTH_MAX

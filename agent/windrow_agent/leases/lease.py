@@ -32,6 +32,8 @@ class Lease:
     recipe: bytes
     attempt: int
     exclusive: bool = False
+    identity: int = 0
+    """Of its step, as in StepSpec."""
     state: LeaseState = LeaseState.QUEUED
     worker: int = 0
     revoked: bool = False

@@ -257,14 +257,20 @@ class Ledger:
 
         A FINISHED one is left alone: its completion is on its way and gets a verdict.
         """
-        return self._give_up(lease_ids, mark=True)
-
-    def recall(self, lease_ids: Iterable[int]) -> Revocation:
-        """Leases to give back if they have not started.
-
-        The shell takes back unread ones and names them to ``release``.
-        """
-        return self._give_up(lease_ids, mark=False)
+        revocation = Revocation()
+        queued: list[int] = []
+        for lease_id in lease_ids:
+            lease = self._leases.get(lease_id)
+            if lease is None:
+                # Nothing of it is here: say so again, in case the first word was lost.
+                revocation.released.append(lease_id)
+            elif lease.state in _WAITING:
+                queued.append(lease_id)
+            elif lease.state is not LeaseState.FINISHED:
+                lease.revoked = True
+                revocation.take_back.add(lease.worker)
+        revocation.released += self.release(queued)
+        return revocation
 
     def release(self, lease_ids: Iterable[int]) -> list[int]:
         """Drops FETCHING and QUEUED leases; returns the ids that were."""
@@ -273,6 +279,16 @@ class Ledger:
         for lease in wanted:
             self._drop(lease)
         return [lease.lease_id for lease in wanted]
+
+    def release_last(self, step_id: int, count: int) -> list[int]:
+        """Drops up to ``count`` FETCHING and QUEUED leases of a step, those first that would begin last; returns their
+        ids."""
+        waiting = [
+            *(lease for lease in reversed(self._fetching.values()) if lease.step_id == step_id),
+            *reversed(self._queues.get(step_id, ())),
+            *(lease for lease in reversed(self._exclusive) if lease.step_id == step_id),
+        ]
+        return self.release([lease.lease_id for lease in waiting[:count]])
 
     def release_queued(self, step_id: int | None = None) -> list[int]:
         """Drops every FETCHING and QUEUED lease (of one step, or of all); returns their ids."""
@@ -313,23 +329,6 @@ class Ledger:
                 self._exclusive.appendleft(lease)
             else:
                 self._queue(lease.step_id).appendleft(lease)
-
-    def _give_up(self, lease_ids: Iterable[int], *, mark: bool) -> Revocation:
-        revocation = Revocation()
-        queued: list[int] = []
-        for lease_id in lease_ids:
-            lease = self._leases.get(lease_id)
-            if lease is None:
-                if mark:
-                    # Nothing of it is here: say so again, in case the first word was lost.
-                    revocation.released.append(lease_id)
-            elif lease.state in _WAITING:
-                queued.append(lease_id)
-            elif lease.state is not LeaseState.FINISHED:
-                lease.revoked = lease.revoked or mark
-                revocation.take_back.add(lease.worker)
-        revocation.released += self.release(queued)
-        return revocation
 
     def _unqueue(self, leases: list[Lease]) -> None:
         for lease in leases:

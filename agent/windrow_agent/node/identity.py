@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import fcntl
-import json
+import logging
 import os
 import secrets
 import time
 from pathlib import Path
+
+from windrow.journal import say
+from windrow.notes import NoteDamaged, read_note, write_note
 
 from windrow_agent.node.strays import kill_strays
 
@@ -33,20 +36,19 @@ class Identity:
             raise
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
-        record = folder / "incarnation.json"
+        record, damaged = folder / "incarnation.json", False
         try:
-            earlier = json.loads(record.read_bytes())
-            self.replaced_incarnation = str(earlier["node_incarnation"])
-        except (OSError, ValueError, KeyError, TypeError):
-            self.replaced_incarnation = ""
+            self.replaced_incarnation = str((read_note(record) or {}).get("node_incarnation", ""))
+        except (NoteDamaged, OSError) as error:
+            say(logging.WARNING, "which agent was here before is not known any more", reason=str(error))
+            self.replaced_incarnation, damaged = "", True
         self.strays_killed = 0
-        if self.replaced_incarnation:
+        if self.replaced_incarnation or damaged:
+            # Of a damaged note, those are found whose process group is known.
             self.strays_killed = kill_strays(folder / "workers", self.replaced_incarnation)
         self.node_incarnation = secrets.token_hex(16)
         # Written before the first worker starts: what carries the mark can be found whatever happens next.
-        partial = record.with_suffix(".partial")
-        partial.write_text(json.dumps({"node_incarnation": self.node_incarnation, "pid": os.getpid()}))
-        partial.replace(record)
+        write_note(record, {"node_incarnation": self.node_incarnation, "pid": os.getpid()})
 
     def release(self) -> None:
         """Lets go of the folder; the end of the process does so, too."""

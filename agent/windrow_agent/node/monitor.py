@@ -11,12 +11,12 @@ import csv
 import io
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from windrow.journal import say
+from windrow.journal import Condition
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.steps import Step, StepState
@@ -97,15 +97,24 @@ class _Before:
 class Monitor:
     """Looks for all steps of an agent, for each at its own intervals."""
 
-    def __init__(self, steps: Callable[[], Iterable[Step]], folder: Path) -> None:
-        """`folder`: whose disk is told of in any case."""
+    def __init__(
+        self, steps: Callable[[], Iterable[Step]], folder: Path, until_at_work: Callable[[], Awaitable[object]]
+    ) -> None:
+        """`folder`: whose disk is told of in any case. `until_at_work`: waits while there are no steps."""
         self._steps = steps
+        self._until_at_work = until_at_work
         self._folder = folder
         self._before: dict[int, _Before] = {}
+        self._unseen = Condition(
+            logging.WARNING,
+            "the resources of this node cannot be looked at",
+            "the resources of this node are seen again",
+        )
 
     async def run(self) -> None:
         """Looks for ever."""
         while True:
+            await self._until_at_work()
             await asyncio.sleep(CHECK_S)
             now = time.monotonic()
             steps = list(self._steps())
@@ -137,7 +146,9 @@ class Monitor:
         try:
             await asyncio.to_thread(self._write, files, names, before)
         except Exception as error:
-            say(logging.WARNING, "the resources of this node were not looked at", step=step.step_id, why=repr(error))
+            self._unseen.goes_on(step=step.step_id, why=repr(error))
+        else:
+            self._unseen.is_over()
 
     def _write(self, files: _Files, names: dict[int, str], before: _Before) -> None:
         moment = utc_now()

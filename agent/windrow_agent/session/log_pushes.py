@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 import grpc
-from windrow.journal import say
+from windrow.journal import Condition
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
@@ -32,18 +32,29 @@ class LogPushes:
         self._dispatcher = dispatcher
         self._link = link
         self._turn = asyncio.Lock()
+        self._not_pushed = Condition(
+            logging.WARNING,
+            "logs of workers do not get to the master",
+            "logs of workers get to the master again",
+            from_times=3,
+        )
 
     async def run(self) -> None:
         """Pushes for ever."""
         while True:
+            await self._dispatcher.at_work.wait()
             await asyncio.sleep(INTERVAL_S)
             try:
                 await self.push()
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
-                say(logging.DEBUG, "logs not pushed", why=f"{failure.code.name} {failure.message}")
+                self._not_pushed.goes_on(why=f"{failure.code.name} {failure.message}")
             except (OSError, LinkLost) as error:
-                say(logging.WARNING, "logs not pushed", why=str(error))
+                self._not_pushed.goes_on(why=str(error))
+            else:
+                self._not_pushed.is_over()
+                if not self._steps():
+                    self._dispatcher.at_work.clear()
 
     async def push(self) -> None:
         """Pushes what is there now, as far as the budget reaches; drops the folders of ended steps whose logs are
@@ -98,11 +109,12 @@ class LogPushes:
         return not any(log.file.increment(1) for step in self._steps() for log in step.logs)
 
     def _steps(self) -> list[Step]:
-        return [*self._dispatcher.steps.values(), *self._dispatcher.endings.ended]
+        steps = [*self._dispatcher.steps.values(), *self._dispatcher.endings.ended]
+        return [step for step in steps if not step.foreign]
 
     async def _drop_settled(self) -> None:
         for step in list(self._dispatcher.endings.ended):
-            if all(log.file.pushed for log in step.logs):
+            if step.foreign or all(log.file.pushed for log in step.logs):
                 self._dispatcher.endings.ended.remove(step)
                 await asyncio.to_thread(step.drop)
         for step in self._dispatcher.steps.values():

@@ -10,7 +10,9 @@ Invariants:
 
 1. The first message of each stream is the hello; it lists every lease held or finished-unacknowledged.
 2. All that is finished and unacknowledged is sent again on each new stream.
-3. A master whose incarnation is lower than the highest seen is refused: it is one that has been replaced.
+3. A master answers Register when that is durable: so it owns its state, and one that has been replaced answers nothing.
+   A lower incarnation than before is that of a state which was brought back from a backup. What it does not know of
+   the steps that are held (`RegisterResponse.foreign_step_ids`) is dropped before anything else is said.
 4. Every break leads through Register: a restarted master, another address, an unknown node are all the same case.
 """
 
@@ -24,9 +26,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
-from windrow.journal import say
+from windrow.health_file import HealthFile
+from windrow.journal import Condition, say
 from windrow.rpc import errors
 from windrow.rpc.tls import tls_fault
 from windrow.rpc.v1 import agent_service_pb2 as rpc
@@ -46,9 +50,13 @@ FLUSH_S = 0.002
 GATHER_S = 0.1
 """So long they gather at most while the workers have enough to go on with."""
 
+if TYPE_CHECKING:
+    from windrow.rpc.certificates import CertificateWatch
+
 TLS_MISSING = ". If that master serves by TLS, say what vouches for it: --ca-file FILE"
 
 _WAIT_MAX_S = 5.0
+_DISK_FULL_BYTES = 4 << 20
 _SOCKET_POLL_S = 0.005
 _REGISTER_TIMEOUT_S = 10.0
 _MESSAGES_BYTES_DEFAULT = 1 << 20
@@ -85,6 +93,8 @@ class Session:
         self.drain_heard = False
         """The master has said on this stream that it hands out nothing more."""
         self.lease_ttl_s = 10.0
+        self.health: HealthFile | None = None
+        """Where others on this machine see that a master knows this node; told with each heartbeat."""
         self._config = config
         self._identity = identity
         self._resources = resources
@@ -96,7 +106,9 @@ class Session:
         self._address = 0
         self._master_incarnation = 0
         self._message_bytes = _MESSAGES_BYTES_DEFAULT
-        self._heartbeat_s = 1.0
+        self._heartbeat_s = self._idle_heartbeat_s = self._next_heartbeat_s = 1.0
+        self._work_came = asyncio.Event()
+        """A message of the master brought something to do."""
         self._wake = asyncio.Event()
         self._link: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
         self._usage = UsageMeter(config.folder)
@@ -105,6 +117,15 @@ class Session:
         self._short_sessions = 0
         """Those in a row that have not lasted, the present one included."""
         self._told = ""
+        self._unanswered = Condition(
+            logging.WARNING, "heartbeats are not answered in time", "heartbeats are answered again"
+        )
+        self._disk_full = Condition(
+            logging.ERROR,
+            "the disk of this node is full: mini-batches fail here, and run on other nodes",
+            "the disk of this node has room again",
+        )
+        self._certificates: CertificateWatch | None = None
         upward.wake = self._wake.set
 
     def link(self) -> asyncio.Future[Link]:
@@ -136,6 +157,7 @@ class Session:
                 self._say_lost(str(error))
             finally:
                 self.connected = False
+                self._tell_health()
                 if self._link.done():
                     self._link = asyncio.get_running_loop().create_future()
                 if link is not None:
@@ -152,14 +174,18 @@ class Session:
         try:
             token = (("authorization", f"Bearer {self._config.join_token}"),) if self._config.join_token else ()
             response = await link.agent.Register(self._registration(), metadata=token, timeout=_REGISTER_TIMEOUT_S)
-            if response.master_incarnation < self._master_incarnation:
-                raise SessionLost(
-                    f"the master at {address} is of incarnation {response.master_incarnation}, but "
-                    f"{self._master_incarnation} has been seen: it has been replaced and is refused"
-                )
         except BaseException:
             await link.close()
             raise
+        if response.master_incarnation < self._master_incarnation:
+            say(
+                logging.WARNING,
+                "the master's state is an earlier one than before: it was brought back from a backup, or is another",
+                address=address,
+                master_incarnation=response.master_incarnation,
+                seen=self._master_incarnation,
+            )
+        self._dispatcher.forget(response.foreign_step_ids)
         link.credential = response.node_credential
         link.takes_rows_files = response.takes_rows_files
         self._master_incarnation = response.master_incarnation
@@ -167,6 +193,8 @@ class Session:
             self._message_bytes = response.message_bytes_max
         interval = response.heartbeat_interval.seconds + response.heartbeat_interval.nanos / 1e9
         self._heartbeat_s = min(1.0, interval) if interval > 0 else 1.0
+        idle = response.idle_heartbeat_interval.seconds + response.idle_heartbeat_interval.nanos / 1e9
+        self._idle_heartbeat_s = max(self._heartbeat_s, idle)
         ttl = response.lease_ttl.seconds + response.lease_ttl.nanos / 1e9
         self.lease_ttl_s = ttl if ttl > 0 else self.lease_ttl_s
         # The address in use stays first; the configured ones stay known even if a master forgets to name them.
@@ -186,6 +214,7 @@ class Session:
             resources=self._resources,
             labels=self._config.labels,
             windrow_version=_version(),
+            held_steps=self._dispatcher.held_steps(),
         )
 
     # Work.
@@ -214,6 +243,7 @@ class Session:
         try:
             await call.write(rpc.WorkRequest(hello=hello).SerializeToString())
             self.connected = True
+            self._tell_health()
             self._link.set_result(link)
             self._dispatcher.teller.tell_capacities()
             wake = self._wake
@@ -261,6 +291,7 @@ class Session:
             self._heard()
             try:
                 self._dispatcher.take(response)
+                self._work_came.set()
             except Exception:
                 # Nothing a master says may end the agent; a new stream tells both sides what is held.
                 logging.getLogger("windrow.agent").exception("a message of the master could not be carried out")
@@ -272,6 +303,10 @@ class Session:
         if code is grpc.StatusCode.OK:
             raise SessionLost("the master has ended the Work stream")
         raise SessionLost(f"the Work stream broke: {code.name}: {await call.details()}")
+
+    def _tell_health(self) -> None:
+        if self.health is not None:
+            self.health.tell(serving=self.connected)
 
     def _heard(self) -> None:
         """A word of the master: no more failures to reach one, but for the sessions that broke soon after they began.
@@ -285,10 +320,12 @@ class Session:
     # Heartbeats.
 
     async def _heartbeats(self, link: Link) -> None:
+        # Register was the first sign of life; psutil is imported after the first workers have started.
+        self._next_heartbeat_s = self._heartbeat_s
         while True:
-            # Register was the first sign of life; psutil is imported after the first workers have started.
-            await asyncio.sleep(self._heartbeat_s)
+            await self._until_heartbeat()
             ledger = self._dispatcher.ledger
+            self._next_heartbeat_s = self._idle_heartbeat_s if self._dispatcher.idle else self._heartbeat_s
             request = rpc.HeartbeatRequest(
                 node_id=self._config.node_id,
                 node_incarnation=self._identity.node_incarnation,
@@ -297,6 +334,8 @@ class Session:
                 lease_count=ledger.count,
                 lease_digest=ledger.digest,
             )
+            self._tell_trouble(request.usage.disk_free_bytes)
+            request.next_heartbeat.FromMilliseconds(int(self._next_heartbeat_s * 1000))
             try:
                 response = await beat(
                     link, request, lambda: Link(link.address, self._config.tls_ca_file, link.credential)
@@ -307,15 +346,49 @@ class Session:
                 failure = errors.read_failure(error)
                 if failure.reason in (errors.NODE_UNKNOWN, errors.CREDENTIAL_INVALID):
                     raise SessionLost(f"the master does not know this node any more ({failure.reason})") from error
-                if time.monotonic() - self.last_contact > self.lease_ttl_s:
-                    raise SessionLost(f"nothing was heard of the master for {self.lease_ttl_s:g} s") from error
-                say(logging.WARNING, "heartbeat failed", why=f"{failure.code.name}: {failure.message}")
+                silent_s = time.monotonic() - self.last_contact
+                if silent_s > self.silence_max_s:
+                    raise SessionLost(f"nothing was heard of the master for {silent_s:.1f} s") from error
+                self._unanswered.goes_on(why=f"{failure.code.name}: {failure.message}")
                 continue
+            self._unanswered.is_over()
             self._heard()
+            self._tell_health()
             if response.master_incarnation < self._master_incarnation:
                 raise SessionLost("the master has been replaced by a later one")
             if response.reopen_work:
                 raise SessionLost("the master and this node disagree on the leases held; both say anew what they know")
+
+    def _tell_trouble(self, disk_free_bytes: int) -> None:
+        """What whoever looks after this node has to know, in its log."""
+        if disk_free_bytes < _DISK_FULL_BYTES:
+            self._disk_full.goes_on(folder=str(self._config.folder), free_bytes=disk_free_bytes)
+        elif disk_free_bytes > 2 * _DISK_FULL_BYTES:
+            self._disk_full.is_over(folder=str(self._config.folder), free_bytes=disk_free_bytes)
+        ca_file = self._config.tls_ca_file
+        if ca_file is not None:
+            if self._certificates is None:
+                from windrow.rpc.certificates import CertificateWatch
+
+                advice = f"Renew it with `windrow setup` where the master is, and take its ca.pem over to {ca_file}."
+                self._certificates = CertificateWatch(
+                    "the authority that vouches for the master", advice, ca_file.read_bytes
+                )
+            self._certificates.look()
+
+    async def _until_heartbeat(self) -> None:
+        """The pause between two heartbeats; a long one ends when work comes."""
+        if self._next_heartbeat_s <= self._heartbeat_s:
+            await asyncio.sleep(self._heartbeat_s)
+            return
+        self._work_came.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._work_came.wait(), self._next_heartbeat_s)
+
+    @property
+    def silence_max_s(self) -> float:
+        """Leases have ended when nothing was heard of a master for longer."""
+        return self.lease_ttl_s + self._next_heartbeat_s - self._heartbeat_s
 
     # Between sessions.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import grpc
-from windrow.journal import say
+from windrow.journal import Condition, say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
@@ -47,6 +47,9 @@ class Uploads:
         self._complete = complete
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waits = Condition(
+            logging.WARNING, "large rows do not get to the master", "large rows get to the master again", from_times=2
+        )
 
     def stage(self, lease: Lease, completion: work.Completion, rows: Path) -> None:
         """Uploads the rows in a file, then hands the completion in; removes the file."""
@@ -89,19 +92,15 @@ class Uploads:
                 async with self._turns:
                     response = await self._send(lease.lease_id, rows)
             except LinkLost as lost:
-                say(logging.INFO, "rows not uploaded yet", lease=lease.lease_id, why=str(lost))
+                self._waits.goes_on(lease=lease.lease_id, why=str(lost))
             except OSError as error:
                 if error.errno not in _SCARCE:
                     raise
-                say(logging.WARNING, "rows not uploaded yet", lease=lease.lease_id, why=str(error))
+                self._waits.goes_on(lease=lease.lease_id, why=str(error))
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
-                say(
-                    logging.WARNING,
-                    "rows not uploaded",
-                    lease=lease.lease_id,
-                    why=f"{failure.code.name} {failure.reason} {failure.message}",
-                )
+                why = f"{failure.code.name} {failure.reason} {failure.message}"
+                self._waits.goes_on(lease=lease.lease_id, why=why)
                 if failure.reason == errors.LEASE_NOT_LIVE:
                     raise _Refused(failure.message) from error
                 if failure.code not in _PASSING:
@@ -109,6 +108,7 @@ class Uploads:
                     if refusals >= _REFUSALS_MAX:
                         raise _Refused(failure.message) from error
             else:
+                self._waits.is_over()
                 if response.length == completion.rows_length and response.crc32 == completion.rows_crc32:
                     return response.staged_segment
                 say(logging.WARNING, "rows arrived damaged", lease=lease.lease_id, length=response.length)

@@ -56,6 +56,12 @@ class Upward:
         self.outbox.add(lease_id, completion)
         self.wake()
 
+    def forget(self, step_id: int) -> None:
+        """Nothing that waits is to be told of a step."""
+        self._capacities.pop(step_id, None)
+        self._failures = [failure for failure in self._failures if failure.step_id != step_id]
+        self._ended = [ended for ended in self._ended if ended.step_id != step_id]
+
     def drain(self) -> None:
         """The node is leaving."""
         self.draining = self._tell_draining = True

@@ -40,6 +40,17 @@ def seconds(value: float) -> str:
     return f"{value:g} s"
 
 
+def due_ns(look: Look, limits: Limits, *, spawned_ns: int, stalled_ns: int = 0) -> int | None:
+    """The moment after which `judge` finds a deadline over, if the worker goes on with what it does; None: never."""
+    phase = look.phase
+    if phase in (Phase.NONE, Phase.STARTING, Phase.INIT):
+        return spawned_ns + stalled_ns + int(limits.init_s * 1e9)
+    limit_s = limits.run_s if phase is Phase.RUNNING else limits.load_s
+    if phase is Phase.IDLE:
+        return None
+    return (look.phase_start_ns or spawned_ns) + stalled_ns + int(limit_s * 1e9)
+
+
 def judge(look: Look, limits: Limits, *, now_ns: int, spawned_ns: int, stalled_ns: int = 0) -> Overrun | None:
     """The deadline that is over, if one is.
 

@@ -172,12 +172,17 @@ def run_packet(
 
 
 def run_packet_with_file(
-    attempt: int, lease_id: int, mini_batch_index: int, item_first: int, item_count: int, recipe_path: bytes
+    attempt: int,
+    lease_id: int,
+    mini_batch_index: int,
+    item_first: int,
+    item_count: int,
+    recipe_path: bytes,
+    recipe_crc32: int,
 ) -> bytes:
-    """A mini-batch whose recipe is in a file that the worker deletes after reading."""
-    return (
-        _PACKET.pack(RUN, RECIPE_IN_FILE, 0, attempt, lease_id, mini_batch_index, item_first, item_count) + recipe_path
-    )
+    """A mini-batch whose recipe is in a file that the worker verifies, and deletes after reading."""
+    head = _PACKET.pack(RUN, RECIPE_IN_FILE, 0, attempt, lease_id, mini_batch_index, item_first, item_count)
+    return head + recipe_crc32.to_bytes(4, "little") + recipe_path
 
 
 def shutdown_packet() -> bytes:

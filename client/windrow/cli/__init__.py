@@ -6,6 +6,7 @@ Where to look:
 - ``run_options``, ``early``  `windrow run`: reads its options without typer, and starts master and agent before
   anything is imported.
 - ``run``        `windrow run` itself.
+- ``local_health``  `windrow health` of a folder here: it is asked for every few seconds, and imports nothing.
 - ``app``        everything else, and all help texts: the typer application; ``job``, ``mini_batches`` and
   ``node`` hold its groups; ``replaying`` and ``job_report`` look closer.
 - ``display``    progress as a live display, as plain lines, or as JSON lines.
@@ -40,6 +41,12 @@ def main() -> None:
     if arguments and arguments[0] in MODULES and "_WINDROW_COMPLETE" not in os.environ:
         # What gRPC has to say of whom it turns away (plain text, a failed handshake) is said by nobody else.
         become(arguments[0], arguments[1:])
+    if arguments and arguments[0] == "health" and "_WINDROW_COMPLETE" not in os.environ:
+        from windrow.cli import local_health
+
+        asked = local_health.parse(arguments[1:])
+        if asked is not None:
+            leave(local_health.local_health(*asked))
     # To people, its messages (a connection lost, found again) mean nothing; errors reach them through ours.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if arguments and arguments[0] == "run" and "_WINDROW_COMPLETE" not in os.environ:
@@ -48,7 +55,10 @@ def main() -> None:
         options = run_options.parse(arguments[1:])
         if options is not None:
             leave(early.run(options))
-    from windrow.cli.app import run_app
+    if arguments and arguments[0] == "agent" and "_WINDROW_COMPLETE" not in os.environ:
+        from windrow.cli.agent import run_alone as run_app
+    else:
+        from windrow.cli.app import run_app
 
     try:
         code = run_app()

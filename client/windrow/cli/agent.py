@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -10,12 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
-from windrow.cli.options import Environments, EnvironmentsChoice, guarded
+from windrow.cli.options import APP_SETTINGS, Environments, EnvironmentsChoice, guarded
 from windrow.contexts import check_certificates, read_text
 from windrow.errors import UsageError
 from windrow.interpreter import check_interpreter, find_interpreter
 from windrow.spec.names import NAME
-from windrow.users import become_user
+from windrow.users import become_user, look_as, unreadable
+
+READABLE = (
+    "What the agent runs and reads must be readable to its user: put Windrow where all users may read it (a folder "
+    "such as /opt/windrow, not somebody's home), open what is named (chmod o+rx), or name another user."
+)
 
 
 @guarded
@@ -147,8 +153,12 @@ def agent(
         "served": True,
     }
     if user is not None:
+        needed = _needed(interpreter, ca_file)
+        if problems := look_as(user, lambda: [*unreadable(needed), *_closed_folder(folder)]):
+            raise UsageError(f"--user {user}: " + "\n".join(problems) + f"\n{READABLE}")
         become_user(user)
-    _check_folder(folder)
+    elif problems := _closed_folder(folder):
+        raise UsageError("\n".join(problems))
     # Not in the arguments, which everybody on the machine may read.
     descriptor = os.memfd_create("windrow-agent-config")
     os.write(descriptor, json.dumps({key: value for key, value in document.items() if value is not None}).encode())
@@ -157,14 +167,37 @@ def agent(
     os.execv(command[0], [*command, "-"])
 
 
-def _check_folder(folder: Path) -> None:
-    """Raises UsageError for one that is another user's."""
-    if os.access(folder, os.F_OK) and not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(
-            f"The agent's folder {folder} belongs to user {folder.stat().st_uid}; user {os.geteuid()}, as whom this "
-            f"agent runs, cannot write there. Give it to that user, or name another with --folder (with Compose, "
-            f"agents get new ones by: docker compose up -d --renew-anon-volumes)."
-        )
+def _needed(interpreter: str, ca_file: Path | None) -> dict[str, list[str]]:
+    """What an agent reads that is there before it: paths by what they are."""
+    needed = {"Python": [sys.executable, str(Path(os.__file__).parent)]}
+    for package in ("windrow", "windrow_agent", "windrow_worker", "grpc"):
+        found = importlib.util.find_spec(package)
+        if found is not None and found.origin:
+            folder = Path(found.origin).parent
+            # Python lists the folder that a package is in to find it.
+            needed[f"the package {package}"] = [str(folder.parent), str(folder)]
+    needed["the Python of scripts"] = [interpreter]
+    if ca_file is not None:
+        needed["the certificates"] = [str(ca_file.absolute())]
+    return needed
+
+
+def _closed_folder(folder: Path) -> list[str]:
+    """Why this process can neither use an agent's folder nor make it, in a sentence; else nothing."""
+    folder = folder.absolute()
+    seen = next(place for place in (folder, *folder.parents) if os.access(place, os.F_OK))
+    if os.access(seen, os.W_OK | os.X_OK):
+        return []
+    who = f"user {os.geteuid()}, as whom this agent runs, cannot write there"
+    if seen == folder:
+        return [
+            f"The agent's folder {folder} belongs to user {folder.stat().st_uid}; {who}. Give it to that user, or name "
+            "another with --folder."
+        ]
+    return [
+        f"The agent's folder {folder} cannot be made: {seen} belongs to user {seen.stat().st_uid}; {who}. Make the "
+        "folder and give it to that user, or name another with --folder."
+    ]
 
 
 def _pool(name: str) -> str:
@@ -182,3 +215,23 @@ def _label(text: str) -> tuple[str, str]:
     if not equals or not key:
         raise UsageError(f"--label {text}: write KEY=VALUE, as in --label zone=b.")
     return key, value
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make it a command of an application."""
+    app.command(
+        "agent",
+        short_help="Run an agent: it works for a master on this machine.",
+        epilog="example: windrow agent --master 10.0.0.5:8470 --slots 8 --python ~/env/bin/python",
+    )(agent)
+
+
+def run_alone() -> int:
+    """Run `windrow agent` without the other commands: dozens of agents may start on one machine at once, and what the
+    others import and declare takes longer than the agent's own start. Returns the exit code, or ends the process.
+    """
+    app = typer.Typer(name="windrow", add_completion=False, **APP_SETTINGS)
+    add_to(app)
+    # With it, the command keeps its name although it is the only one.
+    app.callback()(lambda: None)
+    return app(prog_name="windrow") or 0

@@ -23,8 +23,9 @@ from windrow.cli import (
     node,
     validate,
 )
+from windrow.cli import state as state_commands
 from windrow.cli.messages import report
-from windrow.cli.options import Environments, EnvironmentsChoice, OutputForm, Sets, Since, guarded
+from windrow.cli.options import APP_SETTINGS, Environments, EnvironmentsChoice, OutputForm, Sets, Since, guarded
 from windrow.cli.run_options import RunOptions
 from windrow.errors import UsageError
 
@@ -38,10 +39,7 @@ app = typer.Typer(
     help="Runs a script over one big input on many processes and machines, each row exactly once.",
     epilog=f"example: windrow run job.yml\n\n{EXIT_CODES}",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    # Plain help: rich would take [default: …] for markup, and costs 50 ms.
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **APP_SETTINGS,
 )
 app.add_typer(job.app, name="job")
 app.add_typer(mini_batches.app, name="mb")
@@ -49,6 +47,7 @@ app.add_typer(asset.data_app, name="data")
 app.add_typer(asset.model_app, name="model")
 app.add_typer(node.app, name="node")
 app.add_typer(context.app, name="context")
+app.add_typer(state_commands.app, name="state")
 
 
 def _show_version(wanted: bool) -> None:
@@ -78,6 +77,7 @@ def run(
     state: Annotated[
         str,
         typer.Option(
+            "--state",
             envvar="WINDROW_STATE",
             metavar="DIR",
             help="Folder of the durable state; the same again continues an unfinished run.",
@@ -173,11 +173,7 @@ job.app.command("report", epilog="example: windrow job report digits-20260501-10
     job_report.report
 )
 
-app.command(
-    "agent",
-    short_help="Run an agent: it works for a master on this machine.",
-    epilog="example: windrow agent --master 10.0.0.5:8470 --slots 8 --python ~/env/bin/python",
-)(agent.agent)
+agent.add_to(app)
 
 app.command(
     "validate",

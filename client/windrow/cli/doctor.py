@@ -45,6 +45,9 @@ def doctor(
             help="The interpreter that would run scripts [default: the active environment's, else our own].",
         ),
     ] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Check all of the state folder, as windrow state check: no master may run.")
+    ] = False,
     output: Output = OutputForm.TEXT,
 ) -> int:
     """Look at this machine, and at the master if there is one: what is there, what is wrong, what to do.
@@ -55,7 +58,7 @@ def doctor(
 
     findings: list[Finding] = []
     area = ""
-    for finding in examine(str(state.absolute()), master=master, python=python, with_master=True):
+    for finding in examine(str(state.absolute()), master=master, python=python, with_master=True, deep=deep):
         findings.append(finding)
         if output is OutputForm.TEXT:
             if finding.area != area:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windrow.archives import ArchiveError
@@ -87,12 +87,14 @@ def dry_create(
     master = client.master()
     loaded = _checked(client.load_job(file, sets), find_interpreter(None, os.environ), packages=False)
     uploaded: set[tuple[str, str]] = set()
+    kept: dict[tuple[str, str], str | None] = {}
     if not master.embedded:
-        from windrow.upload import refuse_before_uploads, to_be_uploaded
+        from windrow.upload import outputs_kept, refuse_before_uploads, to_be_uploaded
 
         refuse_before_uploads(client.connection, loaded, master.datastores)
         uploaded = to_be_uploaded(client.connection, loaded, master.datastores)
-    job, codes = packed(loaded, name=name, priority=priority)
+        kept = outputs_kept(client.connection, loaded, master.datastores)
+    job, codes = packed(loaded, name=name, priority=priority, kept_outputs=kept)
     if since:
         job, loaded = _since(job, loaded, taking_over(client, job, since))
     divided = [step.name for step in job.steps if _is_here(loaded, step.name)]
@@ -119,6 +121,10 @@ def dry_create(
     if uploaded:
         keys = ", ".join(sorted({loaded.own_inputs[key] for key in uploaded}))
         document["notes"].append(f"{keys}: data of this machine, which goes along to the master (once).")
+    for place in kept:
+        path = job.fetch.get(".".join(place))
+        fills = f"`windrow job download` fills {path}" if path else "`windrow job download --to DIR` fetches it"
+        document["notes"].append(f"{loaded.own_outputs[place]}: the master keeps the output; {fills}.")
     return _tell(document, loaded, "json" if as_json else "text", f"the master at {client.address}")
 
 
@@ -129,7 +135,13 @@ def _since(job: EffectiveJob, loaded: LoadedJob, resuming: EffectiveJob) -> tupl
     return resuming, loaded._replace(origins={**loaded.origins, **origins})
 
 
-def packed(loaded: LoadedJob, *, name: str | None = None, priority: int = 0) -> tuple[EffectiveJob, dict[str, Code]]:
+def packed(
+    loaded: LoadedJob,
+    *,
+    name: str | None = None,
+    priority: int = 0,
+    kept_outputs: Mapping[tuple[str, str], str | None] | None = None,
+) -> tuple[EffectiveJob, dict[str, Code]]:
     """The job as it would be submitted, and what is in its code folders. Raises UsageError."""
     codes: dict[str, Code] = {}
     for folder in sorted(set(loaded.code_folders.values())):
@@ -143,7 +155,7 @@ def packed(loaded: LoadedJob, *, name: str | None = None, priority: int = 0) -> 
                 raise UsageError(f"The code folder {folder} cannot be packed: {what}: {error.strerror}.") from error
             codes[folder] = Code(made.file_count, made.content_bytes, made.digest)
     digests = {folder: code.digest for folder, code in codes.items()}
-    return build_effective(loaded, digests, name=name, priority=priority), codes
+    return build_effective(loaded, digests, kept_outputs=kept_outputs, name=name, priority=priority), codes
 
 
 def _name_uploads(job: EffectiveJob, uploaded: set[tuple[str, str]], answer: dict[str, Any], default: str) -> None:

@@ -30,6 +30,7 @@ from windrow.cli.tables import ago, local_time, out, print_fields, print_json, p
 from windrow.cli.validate import validate
 from windrow.cli.watching import stream_job
 from windrow.errors import UsageError
+from windrow.fetched import shown_places
 from windrow.job import Job, JobState
 
 app = typer.Typer(
@@ -64,6 +65,7 @@ def create(
     """Submit a job to a running master.
 
     Data at relative paths goes along, unless the master sees the same folder. Broken off, the same command goes on.
+    Outputs at relative paths stay with the master until `windrow job download` fetches them.
     """
     with open_client(master, state, live=True) as client:
         if dry_run:
@@ -87,6 +89,8 @@ def create(
             print_json(job.to_dict())
         else:
             out(job.job_id)
+            for path in shown_places(client.document(job.job_id), job.job_id):
+                say(f"Note: {path} is filled by: windrow job download {job.job_id}{place_options(master, state)}")
             if waits := client.why_no_work(job.job_id):
                 say(waits)
     return exit_codes.DONE
@@ -187,7 +191,14 @@ app.command("retry", epilog="example: windrow job retry digits-20260501-101500-a
 def download(
     job: JobName,
     to: Annotated[
-        Path | None, typer.Option("--to", "-p", metavar="DIR", help="Target folder [default: the job's name].")
+        Path | None,
+        typer.Option(
+            "--to",
+            "-p",
+            metavar="DIR",
+            help="Target folder. By default, outputs with a relative path in the job file go there, others into a "
+            "folder of the job's name.",
+        ),
     ] = None,
     name: Annotated[
         list[str] | None,
@@ -199,7 +210,7 @@ def download(
 ) -> int:
     """Fetch a job's outputs into a folder. A download that was broken off goes on where it stopped."""
     with open_client(master, state) as client:
-        return download_outputs(client, job, to or Path(job), name or [], as_json=output is OutputForm.JSON)
+        return download_outputs(client, job, to, name or [], as_json=output is OutputForm.JSON)
 
 
 @app.command(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes
 from windrow.cli.display.figures import counted, size
-from windrow.cli.messages import is_colourful
+from windrow.cli.messages import is_colourful, say
 from windrow.cli.tables import out, print_json
 from windrow.cli.watching import stands_still, tell_stands_still
 from windrow.errors import NotFound
+from windrow.fetched import fetch_paths, fetch_places, shown
 
 if TYPE_CHECKING:
     from windrow.client import Client
@@ -48,8 +51,10 @@ class _Received:
             sys.stderr.flush()
 
 
-def download_outputs(client: Client, job_id: str, folder: Path, outputs: list[str], *, as_json: bool) -> int:
-    """Bring outputs into a folder, each below its name."""
+def download_outputs(client: Client, job_id: str, folder: Path | None, outputs: list[str], *, as_json: bool) -> int:
+    """Bring outputs into a folder, each below its name; without one to where the job file wants them."""
+    if folder is None and not as_json:
+        _tell_elsewhere(client.document(job_id), job_id, outputs)
     received = _Received()
     try:
         files = client.download(job_id, folder, outputs=outputs or None, on_bytes=received.add)
@@ -60,10 +65,23 @@ def download_outputs(client: Client, job_id: str, folder: Path, outputs: list[st
     elif not files:
         out(f"The outputs of {job_id} are empty: there was nothing to fetch.")
     elif len(files) == 1:
-        out(f"Fetched {files[0]} ({size(received.bytes)})")
+        out(f"Fetched {shown(files[0])} ({size(received.bytes)})")
     else:
-        out(f"Fetched {counted(len(files), 'file')} ({size(received.bytes)}) into {folder}")
+        into = str(folder) if folder is not None else shown(Path(os.path.commonpath([file.parent for file in files])))
+        out(f"Fetched {counted(len(files), 'file')} ({size(received.bytes)}) into {into}")
     return exit_codes.DONE
+
+
+def _tell_elsewhere(document: Mapping[str, Any], job_id: str, outputs: list[str]) -> None:
+    """Say of outputs that do not go where the job file wants them where they go, and why."""
+    places = fetch_places(document, job_id)
+    for name, path in fetch_paths(document, job_id).items():
+        if name in places or (outputs and name not in outputs):
+            continue
+        job_file = document.get("job_file", "")
+        why = "is not a place below its folder" if Path(job_file).is_file() else "is not on this machine"
+        which = f"The path {path} in {job_file}" if Path(job_file).is_file() else f"The job file {job_file}"
+        say(f"{which} {why}: the output {name} goes to {Path(job_id) / name}. To put it elsewhere, use --to DIR.")
 
 
 def print_log(client: Client, job_id: str, path: str, *, follow: bool, tail: int | None) -> int:

@@ -41,7 +41,7 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
     if output is OutputForm.JSON:
         print_json([node.to_dict() for node in nodes])
     elif not nodes:
-        out("No node is here. Start one with: windrow agent --master ADDRESS (docker compose up -d --scale agent=N)")
+        out("No node is here. Start one with: windrow agent --master ADDRESS (with Docker: docker compose up -d)")
     else:
         with_pools = any(node.pools for node in nodes)
         print_table(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from windrow.client import Client
 
 P = ParamSpec("P")
+APP_SETTINGS: dict[str, Any] = {
+    "pretty_exceptions_enable": False,
+    # Plain help: rich would take [default: …] for markup, and costs 50 ms.
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+"""Of every typer application of `windrow`."""
 DATABASE = "windrow.db"
 """A folder that holds it is a state folder."""
 

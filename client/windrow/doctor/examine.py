@@ -11,13 +11,15 @@ from windrow.doctor.findings import FAIL, WARN, Finding
 from windrow.errors import UsageError
 
 
-def examine(folder: str, *, master: str | None, python: str | None, with_master: bool) -> Iterator[Finding]:
+def examine(
+    folder: str, *, master: str | None, python: str | None, with_master: bool, deep: bool = False
+) -> Iterator[Finding]:
     """Look at everything. `folder`: the state folder; `master`: an address or a context's name; None: that of the
-    environment or the one in use, if there is one and `with_master`."""
+    environment or the one in use, if there is one and `with_master`; `deep`: all of the state folder."""
     yield from _guarded("Windrow", installation.look())
     yield from _guarded("Machine", machine.look())
     yield from _guarded("Scripts", scripts.look(python))
-    yield from _guarded("State folder", state.look(folder))
+    yield from _guarded("State folder", state.look(folder, deep=deep))
     yield from _guarded("Access", access.look(os.environ))
     if not with_master:
         return

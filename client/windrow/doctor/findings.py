@@ -26,14 +26,15 @@ class Unanswered(Exception):
     """A process that was asked gave no answer; the text is what it said instead."""
 
 
-def ask(module: str, *arguments: str) -> dict[str, Any]:
-    """The JSON document that `python -m MODULE ARGUMENT...` writes. Raises Unanswered."""
+def ask(module: str, *arguments: str, patience_s: float | None = ASK_S) -> dict[str, Any]:
+    """The JSON document that `python -m MODULE ARGUMENT...` writes. Raises Unanswered. `patience_s`: how long that may
+    take; None: as long as it does."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", module, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=ASK_S,
+            timeout=patience_s,
             check=False,
         )
         answer: dict[str, Any] = json.loads(done.stdout)

@@ -126,6 +126,8 @@ def _nodes(nodes: list[Node], version: str) -> Iterator[Finding]:
     for node in nodes:
         if node.state in ("quarantined", "disconnected"):
             yield Finding(AREA, f"node {node.node_id}", WARN, f"{node.state}: {node.message}", "windrow node list")
+        elif node.state == "ready" and node.message:
+            yield Finding(AREA, f"node {node.node_id}", WARN, node.message, "Look at that node, or cordon it.")
         if node.disk_free_bytes is not None and node.disk_free_bytes < NODE_ROOM_BYTES:
             free = f"{size(node.disk_free_bytes)} free in its folder"
             yield Finding(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator
 
@@ -60,7 +61,7 @@ def look(python: str | None) -> Iterator[Finding]:
     yield Finding(AREA, "python", OK, f"{text}, {interpreter} ({_origin(python, interpreter)})")
     for name, use in PACKAGES.items():
         if found[name] is None:
-            advice = f"Where scripts read such: {interpreter} -m pip install {name}"
+            advice = f"Where scripts read such: {shlex.quote(interpreter)} -m pip install {name}"
             yield Finding(AREA, name, WARN, f"not there; it is needed for {use}", advice)
         else:
             yield Finding(AREA, name, OK, f"{found[name]}: {use}")

@@ -9,6 +9,7 @@ from typing import Any
 from windrow.cli.display.figures import size
 from windrow.doctor.findings import FAIL, OK, WARN, Finding, Unanswered, ask
 from windrow.embedded.state_folder import read_endpoint
+from windrow.errors import StateFolderError
 
 AREA = "State folder"
 ROOM_BYTES = 1 << 30
@@ -17,8 +18,8 @@ VOLATILE = ("tmpfs", "ramfs")
 _ELSEWHERE = "Use a folder on a local disk: --state DIR."
 
 
-def look(folder: str) -> Iterator[Finding]:
-    """All of it."""
+def look(folder: str, *, deep: bool = False) -> Iterator[Finding]:
+    """All of it. `deep`: every durable byte that has a check value, whatever that takes."""
     try:
         found = ask("windrow_master.store", folder)
     except Unanswered as error:
@@ -35,10 +36,27 @@ def look(folder: str) -> Iterator[Finding]:
     if found["trials"] is not None:
         yield from _trials(found["trials"])
     yield from _database(found)
+    if deep and found["is_there"]:
+        yield from _deep(folder)
+
+
+def _deep(folder: str) -> Iterator[Finding]:
+    found = ask("windrow_master.salvage", "check", folder, patience_s=None)
+    if found["trouble"]:
+        yield Finding(AREA, "content", WARN, f"was not checked: {found['trouble']}")
+        return
+    advice = f"Bring the whole folder back from a backup, or: windrow state salvage {folder} --to OUT"
+    for where, what in found["damage"]:
+        yield Finding(AREA, "content", FAIL, f"{where}: {what}", advice)
+    if not found["damage"]:
+        yield Finding(AREA, "content", OK, "all that has a check value is what was written")
 
 
 def _live(folder: str, found: dict[str, Any]) -> str:
-    endpoint = read_endpoint(folder) if found["is_there"] else None
+    try:
+        endpoint = read_endpoint(folder) if found["is_there"] else None
+    except StateFolderError as error:
+        return f"; {error}"
     if endpoint is not None:
         return f"; `windrow run` (process {endpoint.get('pid')}) works over it now"
     return "; a master works over it now" if found["locked"] else ""
@@ -84,6 +102,10 @@ def _trials(trials: dict[str, Any]) -> Iterator[Finding]:
 def _database(found: dict[str, Any]) -> Iterator[Finding]:
     if not found["sqlite_ok"]:
         yield Finding(AREA, "SQLite", FAIL, f"{found['sqlite']} is too old", "Use a newer Python.")
+    if found["damage"]:
+        advice = "windrow state check tells all of it; docs/operations.md, what can be done"
+        yield Finding(AREA, "database", FAIL, found["damage"], advice)
+        return
     schema, known = found["schema"], found["schema_known"]
     if schema is None:
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from windrow.errors import UsageError
+from windrow.errors import StateFolderError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,34 +31,41 @@ def read(items: Sequence[str]) -> dict[str, str]:
 
 
 def gather(folder: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Those given, which are kept from now on, and those that the state folder holds already."""
+    """Those given, which are kept from now on, and those that the state folder holds already.
+
+    Raises StateFolderError.
+    """
     path = os.path.join(folder, FILE)
     if not given and not os.path.exists(path):
         return {}
     kept = _kept(path)
     together = {**kept, **given}
     if together != kept:
-        import json
+        from windrow.notes import write_note
 
-        with open(f"{path}.new", "w") as file:
-            json.dump(together, file)
-        os.replace(f"{path}.new", path)
+        write_note(path, {"datastores": together})
     return _there(together)
 
 
 def known(folder: str, given: Mapping[str, str]) -> dict[str, str]:
-    """What `gather` would return; nothing is kept. The folder need not be there."""
+    """What `gather` would return; nothing is kept. The folder need not be there. Raises StateFolderError."""
     return _there({**_kept(os.path.join(folder, FILE)), **given})
 
 
 def _kept(path: str) -> dict[str, str]:
-    import json
+    if not os.path.exists(path):
+        return {}
+    from windrow.notes import NoteDamaged, read_note
 
     try:
-        with open(path) as file:
-            kept: dict[str, str] = json.load(file)
-    except (OSError, ValueError):
-        return {}
+        kept: dict[str, str] = (read_note(path) or {"datastores": {}})["datastores"]
+    except (NoteDamaged, KeyError) as error:
+        raise StateFolderError(
+            f"{error}. It keeps the datastores that runs over this folder were given. Remove that file, and name all "
+            "of them again: --datastore NAME=PLACE."
+        ) from error
+    except OSError as error:
+        raise StateFolderError(f"{path} cannot be read: {error.strerror}. Check that disk.") from error
     return kept
 
 

@@ -252,7 +252,8 @@ def open_session(
     master, `NAME=PLACE`. `must_exist`: refuse a folder that holds no state. Raises StateFolderError, UsageError,
     MasterFailed.
     """
-    if must_exist and not os.path.isfile(os.path.join(state, "windrow.db")):
+    # Jobs without a database are a damaged state: the master tells of it.
+    if must_exist and not any(os.path.exists(os.path.join(state, name)) for name in ("windrow.db", "jobs")):
         raise StateFolderError(
             f"There is no Windrow state in {os.path.abspath(state)} (no windrow.db). "
             f"Name the folder of a run with --state DIR, or a running master with --master ADDRESS."

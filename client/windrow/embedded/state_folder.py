@@ -18,6 +18,7 @@ import os
 import time
 
 from windrow.errors import StateFolderError
+from windrow.notes import NoteDamaged, read_note, write_note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,12 +50,7 @@ class Ownership:
 
     def publish(self, endpoint: Mapping[str, Any]) -> None:
         """Tell other processes where the master listens; atomic."""
-        import json
-
-        path = os.path.join(self.folder, ENDPOINT)
-        with open(f"{path}.new", "w") as file:
-            json.dump({"format": 1, **endpoint}, file)
-        os.replace(f"{path}.new", path)
+        write_note(os.path.join(self.folder, ENDPOINT), {"format": 1, **endpoint})
 
     def release(self) -> None:
         """Give the folder up. Repeatable."""
@@ -124,17 +120,22 @@ def is_owned(folder: str) -> bool:
 
 
 def read_endpoint(folder: str) -> dict[str, Any] | None:
-    """What the owner published; None when there is no owner, or it has not yet published anything."""
-    import json
+    """What the owner published; None when there is no owner, or it has not yet published anything.
 
+    Raises StateFolderError: what it published is damaged.
+    """
     if not is_owned(folder):
         return None
     try:
-        with open(os.path.join(folder, ENDPOINT)) as file:
-            endpoint = json.load(file)
-    except (OSError, ValueError):
+        endpoint = read_note(os.path.join(folder, ENDPOINT))
+    except OSError:
         return None
-    return endpoint if isinstance(endpoint, dict) and isinstance(endpoint.get("address"), str) else None
+    except NoteDamaged as error:
+        raise StateFolderError(
+            f"{error}. It says where the master over this folder listens. The run that started that master goes on: "
+            "follow it where it was started, and wait for its end."
+        ) from error
+    return endpoint if endpoint is not None and isinstance(endpoint.get("address"), str) else None
 
 
 def make_run_folder(state: str) -> str:

@@ -34,6 +34,8 @@ RESTART_WINDOW_S = 60.0
 RESTART_PAUSE_S = 0.05
 RESTART_PAUSE_MAX_S = 2.0
 CANNOT_BEGIN = 2
+STATE_DAMAGED = 3
+"""A master's own words for it: nothing that is started again would do better."""
 POLL_S = 0.2
 MASTER_END_S = 120.0
 HURRY_S = 2.0
@@ -276,7 +278,10 @@ class Supervisor:
         role.deaths = [death for death in role.deaths if now - death < RESTART_WINDOW_S] + [now]
         how = signal_name(-code) if code < 0 else f"exit code {code}"
         said = process.said()
-        if code == CANNOT_BEGIN:
+        if code == STATE_DAMAGED:
+            self.failure = MasterFailed(f"{said}\nIts words: {role.log}")
+            self._tell(str(self.failure))
+        elif code == CANNOT_BEGIN:
             self._fail(f"The private {role.name} cannot begin:", said, role)
         elif len(role.deaths) > RESTARTS_MAX:
             self._fail(

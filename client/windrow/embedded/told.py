@@ -5,10 +5,12 @@ Only what was typed: a run that was told nothing leaves no file.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from windrow.errors import StateFolderError
+from windrow.notes import NoteDamaged, read_note, write_note
 
 
 class Told(NamedTuple):
@@ -26,19 +28,21 @@ def remember(folder: str, job_id: str, python: str | None, environments: str, da
     if told == Told():
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
-        json.dump(told._asdict(), file)
-    os.replace(f"{path}.new", path)
+    write_note(path, told._asdict())
 
 
 def recall(folder: str, job_id: str) -> Told:
-    """What was kept of a run; where nothing was, or nothing that can be read, that it was told nothing."""
+    """What was kept of a run; where nothing was, that it was told nothing. Raises StateFolderError: it is damaged."""
     try:
-        with open(_path(folder, job_id), encoding="utf-8", errors="surrogateescape") as file:
-            found = json.load(file)
-        return Told(found["python"], found["environments"], tuple(found["datastores"]))
-    except (OSError, ValueError, LookupError, TypeError):
-        return Told()
+        found = read_note(_path(folder, job_id))
+        return Told() if found is None else Told(found["python"], found["environments"], tuple(found["datastores"]))
+    except (NoteDamaged, LookupError, TypeError) as error:
+        raise StateFolderError(
+            f"{error}. It says in which Python, and with which datastores, {job_id} ran, so the job is not retried. "
+            f"Run its job file again, with the same options, and `--since {job_id}`: that takes over what is done."
+        ) from error
+    except OSError as error:
+        raise StateFolderError(f"{_path(folder, job_id)} cannot be read: {error.strerror}. Check that disk.") from error
 
 
 def _path(folder: str, job_id: str) -> str:

@@ -10,24 +10,24 @@ from __future__ import annotations
 import contextlib
 import os
 
+from windrow.notes import NoteDamaged, read_note, write_note
+
 FILE = "untold"
 
 
 def remember(folder: str, job_id: str) -> None:
     """A run is followed from now on."""
-    path = os.path.join(folder, FILE)
-    with open(f"{path}.new", "w") as file:
-        file.write(job_id)
-    os.replace(f"{path}.new", path)
+    write_note(os.path.join(folder, FILE), {"job_id": job_id})
 
 
 def remembered(folder: str) -> str:
-    """The run that was followed last, if its end has not been said; else ""."""
-    try:
-        with open(os.path.join(folder, FILE)) as file:
-            return file.read().strip()
-    except FileNotFoundError:
-        return ""
+    """The run that was followed last, if its end has not been said; else "".
+
+    A note that is damaged tells of none: then an equal command runs again what has ended already.
+    """
+    with contextlib.suppress(NoteDamaged, OSError):
+        return str((read_note(os.path.join(folder, FILE)) or {}).get("job_id", ""))
+    return ""
 
 
 def forget(folder: str, job_id: str) -> None:

@@ -10,9 +10,6 @@ import grpc
 from grpc_health.v1 import health_pb2 as pb
 from grpc_health.v1 import health_pb2_grpc
 
-SOCKET = "health.sock"
-"""Where an agent answers, in its folder."""
-
 WATCH_INTERVAL_S = 1.0
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -210,6 +210,8 @@ class EffectiveJob(NamedTuple):
     """One job, ready to be submitted. `steps` are in the order of the job file.
 
     `continue_on_step_failure`: a step that fails ends those alone that wait for it. Reference: parallel-job.md, 1.1.
+    `fetch`: where a client wants outputs that the master keeps for it, by `<step>.<output>`: paths below the folder of
+    the job file (`windrow.fetched`).
     """
 
     job_file: str
@@ -224,6 +226,7 @@ class EffectiveJob(NamedTuple):
     warnings: tuple[str, ...] = ()
     outputs: Mapping[str, PipelineOutput] = _EMPTY
     continue_on_step_failure: bool = False
+    fetch: Mapping[str, str] = _EMPTY
 
     @property
     def run_digest(self) -> str:

@@ -39,7 +39,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
 
 _LATER: dict[str, dict[str, Any]] = {
-    "job": {"continue_on_step_failure": False},
+    "job": {"continue_on_step_failure": False, "fetch": {}},
     "step": {
         "command": None,
         "compute": "",
@@ -78,6 +78,7 @@ _LABELS = (
     "priority",
     "weight",
     "warnings",
+    "fetch",
     "run_digest",
 )
 
@@ -211,6 +212,7 @@ class _Reader(ValueReader):
             "steps": self.list_of(self._step, STEPS_MAX),
             "outputs": self.map_of(self._pipeline_output, NAME),
             "continue_on_step_failure": self.flag,
+            "fetch": self.map_of(self.text),
         }
         whole = {**_LATER["job"], **value}
         fields = self.fields(whole, "", {**readers, "format": _unread, "run_digest": _unread})

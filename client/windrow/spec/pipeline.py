@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping as MappingType
 from typing import NamedTuple
 
 from windrow.spec.arguments import runtime_values
@@ -24,10 +25,10 @@ from windrow.spec.division import (
     read_input_data,
     table_digests,
 )
-from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, OutputInput
+from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep, OutputInput, StepOutput
 from windrow.spec.expressions import Reference
 from windrow.spec.graph import find_cycle
-from windrow.spec.names import JOB_NAME
+from windrow.spec.names import JOB_NAME, is_file_name
 from windrow.spec.nesting import read_graph
 from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.order import with_order
@@ -151,6 +152,7 @@ def build_effective(
     code_digests: dict[str, str],
     *,
     data_paths: dict[tuple[str, str], str] | None = None,
+    kept_outputs: MappingType[tuple[str, str], str | None] | None = None,
     name: str | None = None,
     priority: int = 0,
     weight: int = 1,
@@ -158,10 +160,11 @@ def build_effective(
     """The job to submit: each step's code digest put in.
 
     `code_digests` maps the folders of `loaded.code_folders` to the digests of their archives; `data_paths` maps inputs,
-    by step and name, to where their data is now. `name` wins over the job file's. Raises KeyError for a folder without
-    a digest.
+    by step and name, to where their data is now; `kept_outputs` maps outputs that the master keeps for the client to
+    the path below the folder of the job file that a download fills, None where there is no such path. `name` wins over
+    the job file's. Raises KeyError for a folder without a digest.
     """
-    moved = data_paths or {}
+    moved, kept = data_paths or {}, kept_outputs or {}
     steps: list[EffectiveStep] = []
     for step in loaded.job.steps:
         inputs = {
@@ -170,8 +173,23 @@ def build_effective(
             else given
             for key, given in step.inputs.items()
         }
-        steps.append(step._replace(code_digest=code_digests[loaded.code_folders[step.name]], inputs=inputs))
-    return loaded.job._replace(steps=tuple(steps), name=name or loaded.job.name, priority=priority, weight=weight)
+        outputs = {
+            key: _in_default_place(output) if (step.name, key) in kept else output
+            for key, output in step.outputs.items()
+        }
+        digest = code_digests[loaded.code_folders[step.name]]
+        steps.append(step._replace(code_digest=digest, inputs=inputs, outputs=outputs))
+    fetch = {f"{step}.{output}": path for (step, output), path in kept.items() if path is not None}
+    return loaded.job._replace(
+        steps=tuple(steps), fetch=fetch, name=name or loaded.job.name, priority=priority, weight=weight
+    )
+
+
+def _in_default_place(output: StepOutput) -> StepOutput:
+    """An output as the master keeps it, under the file's own name where it is one file."""
+    file_name = os.path.basename(output.path or "")
+    named = output.type == "uri_file" and is_file_name(file_name)
+    return output._replace(path=None, file_name=file_name if named else output.file_name)
 
 
 def _is_pipeline(pipeline: Mapping, context: Context) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -90,8 +91,8 @@ def _check_script(code: StepCode, python: str, found: CodeFindings, *, own_packa
                 package = DISTRIBUTIONS.get(text, text)
                 message = (
                     f"imports {text}, which is neither in the code folder nor in the Python that runs it ({python}). "
-                    f"Install it there ({python} -m pip install {package}), or let scripts run in another Python "
-                    "(--python PATH)."
+                    f"Install it there ({shlex.quote(python)} -m pip install {package}), or let scripts run in another "
+                    "Python (--python PATH)."
                 )
                 found.warnings.append(Problem(*place, message))
         elif kind == "syntax":

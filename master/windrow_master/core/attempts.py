@@ -16,8 +16,9 @@ Invariants:
 
 from __future__ import annotations
 
+from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult
-from windrow_master.core.blame import fail_if_given_up, suspect_node
+from windrow_master.core.blame import fail_if_given_up, note_failure, note_success, quarantine_if_faulty
 from windrow_master.core.budgets import budget_left, count_failure, known_cause
 from windrow_master.core.commands import (
     CompleteAttempts,
@@ -30,6 +31,7 @@ from windrow_master.core.counters import counted
 from windrow_master.core.headers import HeaderMisfit, join_headers
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.leases import Lease
+from windrow_master.core.pools import has_other_node
 from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, RowBlock
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_FAILED
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
@@ -38,8 +40,8 @@ from windrow_master.core.statuses import had_worker
 from windrow_master.core.steps import MESSAGE_CHARS_MAX, settle_step
 from windrow_master.core.thresholds import short_returns_fail
 
-NODE_SUSPECT_CAUSES = frozenset((Cause.CRASH, Cause.LOAD_FAILED, Cause.OUTPUT_FAILED, Cause.NODE_FAULT))
-"""Causes that may lie with the node; many in a row quarantine it."""
+NO_FAILURES = frozenset((Cause.PREEMPTED, Cause.CANCELLED))
+"""Causes by which an attempt ends of which neither mini-batch nor node can be blamed."""
 
 INT64_MAX = (1 << 63) - 1
 """What a store takes; a peer's unsigned number may be larger."""
@@ -144,12 +146,15 @@ def _complete_attempt(
             _fail_attempt(state, node, step, lease, result, now, Cause.BAD_RETURN, str(error))
             return
     table, counters, mini_batch = step.mini_batches, step.counters, lease.mini_batch
-    node.failures = node.faults = 0
+    planned_items, results = table.item_counts[mini_batch], result.result_count
+    items = result.item_count
+    if planned_items and planned_items != items:
+        _fail_attempt(state, node, step, lease, result, now, Cause.INPUT_MISREAD, miscount(planned_items, items))
+        return
+    node.faults = 0
     step.progress_s, step.fault_message, step.worker_ready = now.monotonic_s, "", True
     if step.init_failures:
         step.init_failures.pop(node.node_id, None)
-    planned_items, results = table.item_counts[mini_batch], result.result_count
-    items = planned_items or result.item_count
     short = items - results if results < items else 0
     ok = items - short
     if not planned_items:
@@ -173,6 +178,11 @@ def _complete_attempt(
         blocks.append(RowBlock(job_id, step.step_id, rows, staged_segment, rows_length, result.rows_crc32))
         counters.rows += row_count
         counters.output_bytes += rows_length
+    standing = step.standings.get(node.node_id)
+    if standing is None or standing.is_suspected or mini_batch in table.tries:
+        note_success(state, step, node.node_id, mini_batch, now)
+    else:
+        standing.succeeded += 1
     table.states[mini_batch] = outcome
     table.lease_ids[mini_batch] = lease_id = lease.lease_id
     state.dirty.outcomes.append(
@@ -210,7 +220,8 @@ def _fail_attempt(
     detail = result.detail[-DETAIL_CHARS_MAX:]
     process = result.process_number if had_worker(result.phase) else None
     step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, process, result.phase)
-    _store_result(state, node, lease, result, AttemptState.FAILED, cause, message, detail)
+    ending = AttemptState.ABANDONED if lease.trial else AttemptState.FAILED
+    _store_result(state, node, lease, result, ending, cause, message, detail)
     step.worker_ready = True
     if cause == Cause.NODE_FAULT:
         node.faults += 1
@@ -218,13 +229,16 @@ def _fail_attempt(
     else:
         node.faults = 0
         step.progress_s, step.fault_message = now.monotonic_s, ""
-    if cause in NODE_SUSPECT_CAUSES:
-        node.failures += 1
-        suspect_node(state, node, message, now)
-    else:
-        node.failures = 0
-    delay = state.timing.node_fault_delay_s if cause == Cause.NODE_FAULT else 0.0
-    _after_failure(state, step, lease, cause, message, result.item_count, now, delay)
+    delay_s = 0.0
+    if cause == Cause.NODE_FAULT:
+        quarantine_if_faulty(state, node, message, now)
+        delay_s = state.timing.node_fault_delay_s
+    if cause not in NO_FAILURES:
+        step.tries_of(lease.mini_batch).nodes.append(lease.node_id)
+    _after_failure(state, step, lease, cause, message, result.item_count, now, delay_s)
+    if cause not in NO_FAILURES:
+        final = step.mini_batches.states[lease.mini_batch] == FAILED
+        note_failure(state, step, lease, cause, message, now, final=final)
 
 
 def _store_result(
@@ -258,7 +272,13 @@ def _after_failure(
     delay_s: float = 0.0,
 ) -> None:
     """Queue the mini-batch again, or fail it when the budget of its cause is used up."""
-    if budget_left(step, count_failure(step, lease.mini_batch, lease.lease_id, cause), cause):
+    if lease.trial and cause != Cause.NODE_LOST:
+        lease.attempt -= 1
+        left = True
+    else:
+        failures = count_failure(step, lease.mini_batch, lease.lease_id, cause)
+        left = budget_left(step, failures, cause, elsewhere=has_other_node(state, step, lease.mini_batch))
+    if left:
         step.counters.retries += 1
         requeue(state, step, lease, now, delay_s)
         return
@@ -291,7 +311,8 @@ def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: fl
     table.states[lease.mini_batch] = MiniBatchState.QUEUED
     if lease.attempt:
         table.attempts[lease.mini_batch] = lease.attempt
-    step.ready.put_back(lease.mini_batch, now.monotonic_s + delay_s if delay_s else 0.0)
+    past = step.past_of(lease.mini_batch)
+    step.ready.put_back(lease.mini_batch, now.monotonic_s, past, now.monotonic_s + delay_s if delay_s else 0.0)
     state.scheduling_wanted = True
 
 
@@ -319,6 +340,8 @@ def on_release_leases(state: CoreState, command: ReleaseLeases, now: Moment) -> 
         _give_back(state, step, lease, now)
         touched[step.step_id] = step
     for step in touched.values():
+        if node is not None:
+            node.recalled_s.pop(step.step_id, None)
         step.progress_s = now.monotonic_s
         state.touch_step(step)
         fail_if_given_up(state, step, now)

@@ -1,19 +1,48 @@
-"""Whose fault failures are: a node's (quarantine), or the script's, which no node can make ready (the step fails)."""
+"""Whose fault failures are: a node's, the mini-batch's, or the script's, which no node can make ready (the step fails).
+
+Standing of a node with a step:
+
+    GOOD    -> DOUBTED  mini-batches fail there one after the other, at least `EVIDENCE_MIN` and more than chance
+                        explains, while another node is in good standing
+    DOUBTED -> GOOD     one succeeds there; or those that failed there fail on a proven node, too (it is the data or the
+                        script); or no other node in good standing is left
+    DOUBTED -> ASIDE    of those that failed there, half as many as it takes to doubt it have succeeded on other nodes
+    ASIDE   -> TRIAL    a while has passed (`quarantine_s`, twice as long each time), or it has come back under its name
+    TRIAL   -> GOOD     a mini-batch succeeds there, or no other node is left
+    TRIAL   -> ASIDE    one fails there that has failed nowhere else
+
+A doubted node is handed nothing but one mini-batch every `retry_wait_s`, so that a step whose other nodes are busy for
+hours goes on. One on trial may hold one mini-batch. What fails then is charged to nobody, and neither is what failed on
+a node since its last success when it is set aside: a failure on a bad node says nothing about the mini-batch.
+
+Invariants:
+1. Where a step has one node only, or all fail alike, none of them is doubted or aside.
+2. `Step.doubted` names the nodes whose standing is suspicious.
+3. Evidence against a node are mini-batches that failed there since its last success and on no other node before: only
+   those can tell a node from a mini-batch.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from itertools import chain
 
-from windrow_master.core.budgets import known_cause
+from windrow_master.core.budgets import known_cause, uncount_failure
 from windrow_master.core.commands import Moment, ReportWorkerFailure
 from windrow_master.core.counters import counted
+from windrow_master.core.ids import NodeId
+from windrow_master.core.leases import Lease
 from windrow_master.core.pools import is_in_pool
 from windrow_master.core.settings import INIT_FAILURES_AFTER_S, INIT_FAILURES_PER_PROCESS
+from windrow_master.core.standing import EVIDENCE_MAX, EVIDENCE_MIN, Evidence, Standing
 from windrow_master.core.state import CoreState, Node, Step
-from windrow_master.core.states import Cause, NodeState, StepState
+from windrow_master.core.states import Cause, MiniBatchState, NodeState, StepState
 from windrow_master.core.statuses import SYSTEM_ERROR, USER_ERROR
-from windrow_master.core.steps import MESSAGE_CHARS_MAX, fail_step
+from windrow_master.core.steps import MESSAGE_CHARS_MAX, fail_step, warn_of
+
+CHANCE = 1e-4
+"""How improbable a series of failures has to be for a node to be doubted, if it were as good as the others."""
 
 
 def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now: Moment) -> None:
@@ -38,31 +67,39 @@ def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
     A node that is away for a moment, has just come, or wants nothing at the moment may still serve it; one that leaves
     or is cordoned will not, but says nothing about the step either.
     """
-    if step.state != StepState.RUNNING or step.lease_ids:
+    if not is_given_up(state, step):
         return
+    example = step.counters.examples.get(str(int(Cause.INIT_FAILED))) or step.counters.examples.get(
+        str(int(Cause.NODE_FAULT)), {}
+    )
+    failures = sum(step.init_failures.values())
+    tries = (
+        f"{failures} {'try' if failures == 1 else 'tries'} " if failures else ""
+    )  # an earlier master may have heard of them
+    fail_step(
+        state,
+        step,
+        f"no worker could be made ready ({tries}on {counted(len(_lasting(state, step)), 'node')}): "
+        f"{example.get('message', '')}",
+        now,
+        USER_ERROR if str(int(Cause.INIT_FAILED)) in step.counters.examples else SYSTEM_ERROR,
+    )
+
+
+def is_given_up(state: CoreState, step: Step) -> bool:
+    """Whether no node will run a step: all that are here have given it up."""
+    if step.state != StepState.RUNNING or step.lease_ids:
+        return False
     present = _lasting(state, step)
-    if present and all(step.step_id in node.given_up for node in present):
-        known = chain(state.nodes.values(), state.absent.values())
-        if step.counters.ran and any(
-            node.cordoned and is_in_pool(node, step) and step.step_id not in node.given_up for node in known
-        ):
-            # The script works somewhere, and that may be a node that is set aside, or away to be mended: the step waits
-            # until it is uncordoned, or removed. Without such proof a broken script would wait for ever.
-            return
-        example = step.counters.examples.get(str(int(Cause.INIT_FAILED))) or step.counters.examples.get(
-            str(int(Cause.NODE_FAULT)), {}
-        )
-        failures = sum(step.init_failures.values())
-        tries = (
-            f"{failures} {'try' if failures == 1 else 'tries'} " if failures else ""
-        )  # an earlier master may have heard of them
-        fail_step(
-            state,
-            step,
-            f"no worker could be made ready ({tries}on {counted(len(present), 'node')}): {example.get('message', '')}",
-            now,
-            USER_ERROR if str(int(Cause.INIT_FAILED)) in step.counters.examples else SYSTEM_ERROR,
-        )
+    if not present or not all(step.step_id in node.given_up for node in present):
+        return False
+    known = chain(state.nodes.values(), state.absent.values())
+    # Where the script works somewhere, that may be a node that is set aside, or away to be mended: the step waits until
+    # it is uncordoned, or removed. Without such proof a broken script would wait for ever.
+    return not (
+        step.counters.ran
+        and any(node.cordoned and is_in_pool(node, step) and step.step_id not in node.given_up for node in known)
+    )
 
 
 def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
@@ -70,17 +107,11 @@ def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
 
     Earlier than all nodes have given it up where `init()` takes long to fail, or nodes come and go.
     """
-    if step.worker_ready or step.state != StepState.RUNNING or step.offered_s is None:
+    if now.monotonic_s <= never_ready_s(state, step):
         return
-    if now.monotonic_s - step.offered_s <= INIT_FAILURES_AFTER_S:
-        return
-    failures = step.counters.failed_attempts.get(str(int(Cause.INIT_FAILED)), 0)
-    if not failures:
-        return
+    failures = step.counters.failed_attempts[str(int(Cause.INIT_FAILED))]
     nodes = _lasting(state, step)
-    processes = sum(sorted((_processes(node, step) for node in nodes), reverse=True)[: step.settings.instance_count])
-    if not processes or failures < INIT_FAILURES_PER_PROCESS * processes:
-        return
+    processes = _processes_of(nodes, step)
     example = step.counters.examples[str(int(Cause.INIT_FAILED))]
     fail_step(
         state,
@@ -93,6 +124,19 @@ def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
     )
 
 
+def never_ready_s(state: CoreState, step: Step) -> float:
+    """After which moment (monotonic) a step fails, with as many failures of `init()` as there are; inf: it goes on."""
+    if step.worker_ready or step.state != StepState.RUNNING or step.offered_s is None:
+        return math.inf
+    failures = step.counters.failed_attempts.get(str(int(Cause.INIT_FAILED)), 0)
+    if not failures:
+        return math.inf
+    processes = _processes_of(_lasting(state, step), step)
+    if not processes or failures < INIT_FAILURES_PER_PROCESS * processes:
+        return math.inf
+    return step.offered_s + INIT_FAILURES_AFTER_S
+
+
 def _lasting(state: CoreState, step: Step) -> list[Node]:
     """Nodes that may work on a step, now or in a while."""
     return [
@@ -102,31 +146,227 @@ def _lasting(state: CoreState, step: Step) -> list[Node]:
     ]
 
 
+def _processes_of(nodes: list[Node], step: Step) -> int:
+    """How many workers a step may have on these nodes."""
+    return sum(sorted((_processes(node, step) for node in nodes), reverse=True)[: step.settings.instance_count])
+
+
 def _processes(node: Node, step: Step) -> int:
     """How many workers a node may have for a step."""
     wanted = step.settings.max_concurrency_per_instance
     return wanted if wanted is not None else max(1, int(json.loads(node.resources or b"{}").get("slots", 1)))
 
 
-def suspect_node(state: CoreState, node: Node, message: str, now: Moment) -> None:
-    """Quarantine a node that fails again and again, as long as another one serves without such a series.
-
-    Where all fail, it is the script, and the budgets of its mini-batches see to that. What is surely the node's own
-    fault has no such budget, so that alone, too, it is only tried now and then.
-    """
-    limit = state.timing.quarantine_failures
-    if node.failures < limit or node.state != NodeState.READY:
+def quarantine_if_faulty(state: CoreState, node: Node, message: str, now: Moment) -> None:
+    """Quarantine a node whose attempts meet faults of its own again and again, also where it is alone: such faults have
+    no budget that would end them."""
+    if node.faults < state.timing.quarantine_faults or node.state != NodeState.READY:
         return
-    if node.faults >= limit or any(
-        other.state == NodeState.READY and not other.cordoned and 2 * other.failures < limit
-        for other in state.nodes.values()
-        if other is not node
-    ):
-        node.state = NodeState.QUARANTINED
-        node.quarantined_until_s = now.monotonic_s + state.timing.quarantine_s
-        node.message = f"{node.failures} attempts in a row failed here, the last: {message}"
-        node.failures = node.faults = 0
+    node.state = NodeState.QUARANTINED
+    node.quarantined_until_s = now.monotonic_s + state.timing.quarantine_s
+    node.message = f"{node.faults} attempts in a row met a fault of this node, the last: {message}"
+    node.faults = 0
+    state.touch_node(node)
+    state.add_event(now, None, "node_quarantined", f"{node.node_id}: {node.message}")
+    # What has not started would meet it, too.
+    state.recall_unstarted(node)
+
+
+# The standing of a node with a step
+
+
+def note_success(state: CoreState, step: Step, node_id: NodeId, mini_batch: int, now: Moment) -> None:
+    """A mini-batch ran on a node: it speaks for the node, and against those where it failed before."""
+    standing = step.standing_of(node_id)
+    standing.succeeded += 1
+    if standing.evidence or standing.aside_until_s is not None:
+        standing.evidence.clear()
+        if standing.aside_until_s is not None and now.monotonic_s >= standing.aside_until_s:
+            _take_back(state, step, node_id, now, "A mini-batch has succeeded there.")
+        _judge(state, step, node_id, now)
+    tries = step.mini_batches.tries.get(mini_batch)
+    for other_id in sorted(set(tries.nodes)) if tries is not None else ():
+        other = step.standings.get(other_id)
+        evidence = other.evidence.get(mini_batch) if other is not None else None
+        if evidence is not None:
+            evidence.cleared = True
+            _judge(state, step, other_id, now)
+
+
+def note_failure(
+    state: CoreState, step: Step, lease: Lease, cause: Cause, message: str, now: Moment, *, final: bool
+) -> None:
+    """A mini-batch failed on a node, and its books are kept already. `final`: it has no tries left."""
+    node_id, mini_batch = lease.node_id, lease.mini_batch
+    standing = step.standing_of(node_id)
+    standing.failed += 1
+    elsewhere = set(step.tries_of(mini_batch).nodes) - {node_id}
+    for other_id in sorted(elsewhere):
+        other = step.standings.get(other_id)
+        evidence = other.evidence.get(mini_batch) if other is not None else None
+        if other is None or evidence is None:
+            continue
+        evidence.final = final
+        if standing.is_proven:
+            del other.evidence[mini_batch]
+            _judge(state, step, other_id, now)
+    if elsewhere:
+        return
+    if standing.aside_until_s is not None:
+        if lease.trial:
+            standing.evidence[mini_batch] = Evidence(lease.lease_id, cause, message, final=False)
+            _set_aside(state, step, node_id, now)
+    elif len(standing.evidence) < EVIDENCE_MAX or mini_batch in standing.evidence:
+        standing.evidence[mini_batch] = Evidence(lease.lease_id, cause, message, final)
+        _judge(state, step, node_id, now)
+
+
+def lease_limit(state: CoreState, step: Step, node: Node, now: Moment) -> int | None:
+    """How many leases of a step a node may hold, by its standing; None: as many as it wants."""
+    if node.node_id not in step.doubted:
+        return None
+    standing = step.standings[node.node_id]
+    if standing.aside_until_s is not None:
+        if not _good_others(state, step, node.node_id):
+            _take_back(state, step, node.node_id, now, "No other node is left for the step.")
+            return None
+        return int(now.monotonic_s >= standing.aside_until_s)
+    if not _is_doubted(state, step, node.node_id):
+        standing.doubted_s = None
+        return None
+    _judge(state, step, node.node_id, now)  # the others may have done well since
+    if standing.doubted_s is None:
+        return 0
+    return int(now.monotonic_s - standing.doubted_s >= state.timing.retry_wait_s)
+
+
+def forget_standing(state: CoreState, node_id: NodeId, now: Moment) -> None:
+    """A node is gone. What comes next under its name may have been mended: where it was set aside, it is on trial."""
+    for step in state.steps.values():
+        standing = step.standings.pop(node_id, None)
+        step.doubted.discard(node_id)
+        if standing is not None and standing.asides:
+            step.standings[node_id] = Standing(asides=standing.asides, aside_until_s=now.monotonic_s)
+            step.doubted.add(node_id)
+
+
+def _good_others(state: CoreState, step: Step, node_id: NodeId) -> list[Node]:
+    """The other nodes that may work on a step, and are in good standing with it."""
+    bounded = step.settings.instance_count is not None
+    return [
+        node
+        for node in state.nodes.values()
+        if node.node_id != node_id
+        and node.node_id not in step.doubted
+        and node.state in (NodeState.READY, NodeState.DISCONNECTED)
+        and not node.cordoned
+        and step.step_id not in node.given_up
+        and is_in_pool(node, step)
+        and (not bounded or node.node_id in step.node_ids)
+    ]
+
+
+def _is_doubted(state: CoreState, step: Step, node_id: NodeId) -> bool:
+    """Whether more fails on a node than on the others, and that is not by chance."""
+    evidence = len(step.standings[node_id].evidence)
+    if evidence < EVIDENCE_MIN:
+        return False
+    others = _good_others(state, step, node_id)
+    return bool(others) and evidence >= _needed(step, others)
+
+
+def _needed(step: Step, others: list[Node]) -> int:
+    """How many failures in a row are too many for a node that does as well as these others: `CHANCE` for one of them
+    to fail so often in a row. Where nothing is known of them, one failure in eight is taken for granted."""
+    standings = [step.standings[node.node_id] for node in others if node.node_id in step.standings]
+    failed = sum(standing.failed for standing in standings)
+    ended = failed + sum(standing.succeeded for standing in standings)
+    share = (failed + 0.5) / (ended + 4)
+    return max(EVIDENCE_MIN, math.ceil(math.log(CHANCE) / math.log(share)))
+
+
+def _judge(state: CoreState, step: Step, node_id: NodeId, now: Moment) -> None:
+    """The evidence against a node has changed."""
+    standing = step.standings[node_id]
+    if not standing.is_suspicious:
+        step.doubted.discard(node_id)
+        standing.doubted_s = None
+        return
+    step.doubted.add(node_id)
+    if standing.aside_until_s is not None or not _is_doubted(state, step, node_id):
+        return
+    node = state.nodes.get(node_id)
+    if node is not None and standing.doubted_s is None:
+        standing.doubted_s = now.monotonic_s
+        state.recall_unstarted(node, step.step_id)  # it would fail, too
+    testable = [evidence for evidence in standing.evidence.values() if not evidence.final or evidence.cleared]
+    cleared = sum(evidence.cleared for evidence in testable)
+    others = _good_others(state, step, node_id)
+    proven = sum(step.standings[other.node_id].succeeded for other in others if other.node_id in step.standings)
+    if 2 * cleared >= min(len(testable), _needed(step, others)) and (cleared or proven >= EVIDENCE_MIN):
+        _set_aside(state, step, node_id, now)
+
+
+def _set_aside(state: CoreState, step: Step, node_id: NodeId, now: Moment) -> None:
+    standing, timing = step.standings[node_id], state.timing
+    standing.asides += 1
+    for_s = min(timing.aside_max_s, timing.quarantine_s * 2.0 ** min(standing.asides - 1, 30))
+    standing.aside_until_s, standing.doubted_s = now.monotonic_s + for_s, None
+    step.doubted.add(node_id)
+    last = list(standing.evidence.values())[-1]
+    count = len(standing.evidence)
+    for mini_batch, evidence in standing.evidence.items():
+        _discharge(state, step, mini_batch, evidence)
+    standing.evidence.clear()
+    what = f"{counted(count, 'mini-batch')} in a row failed there" if count > 1 else "a mini-batch failed there again"
+    job = state.jobs[step.job_key]
+    text = (
+        f"Set aside for step {step.settings.name!r} of {job.job_id}: {what}, while other nodes do well. The last: "
+        f"{last.cause.name.lower()}: {last.message.rstrip('.')}. It gets one mini-batch after {for_s:g} s."
+    )
+    if standing.asides == 1:
+        warn_of(
+            state,
+            step,
+            f"Step {step.settings.name!r}: node {node_id} was set aside: {what}, while other nodes do well. What "
+            f"failed there runs elsewhere. The last: {last.cause.name.lower()}: {last.message.rstrip('.')}.",
+        )
+    state.add_event(now, step.job_key, "node_set_aside", f"{node_id}: {text}")
+    node = state.nodes.get(node_id)
+    if node is not None:
+        node.aside_for[step.step_id] = text
         state.touch_node(node)
-        state.add_event(now, None, "node_quarantined", f"{node.node_id}: {node.message}")
-        # What has not started would fail here too, and be charged for it.
-        state.recall_unstarted(node)
+        state.recall_unstarted(node, step.step_id)
+
+
+def _take_back(state: CoreState, step: Step, node_id: NodeId, now: Moment, why: str) -> None:
+    """A node that was set aside gets work of the step again, as any other."""
+    standing = step.standings[node_id]
+    standing.aside_until_s, standing.asides = None, 0
+    step.doubted.discard(node_id)
+    node = state.nodes.get(node_id)
+    if node is not None and node.aside_for.pop(step.step_id, ""):
+        state.touch_node(node)
+    text = f"{node_id} works on step {step.settings.name!r} again. {why}"
+    state.add_event(now, step.job_key, "node_taken_back", text)
+
+
+def _discharge(state: CoreState, step: Step, mini_batch: int, evidence: Evidence) -> None:
+    """What failed on a node that is set aside is not charged to the mini-batch, as long as that is open."""
+    table = step.mini_batches
+    if table.states[mini_batch] not in (MiniBatchState.QUEUED, MiniBatchState.LEASED):
+        return
+    tries = table.tries.get(mini_batch)
+    if tries is None or evidence.lease_id not in tries.lease_ids:
+        return
+    tries.lease_ids.discard(evidence.lease_id)
+    uncount_failure(tries, evidence.cause)
+    state.abandon_failed(step, mini_batch, evidence.lease_id, evidence.cause, evidence.message)
+    if table.attempts.get(mini_batch, 0) > 1:
+        table.attempts[mini_batch] -= 1
+    else:
+        table.attempts.pop(mini_batch, None)
+    for lease_id in step.lease_ids:
+        lease = state.leases[lease_id]
+        if lease.mini_batch == mini_batch:
+            lease.attempt -= 1

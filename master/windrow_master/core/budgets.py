@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from windrow_master.core.settings import CRASH_TRIES, NODE_LOSSES_UNTIL_FAILED, OOM_TRIES
+from windrow_master.core.mini_batches import Tries
+from windrow_master.core.settings import CRASH_TRIES, INPUT_CHANGED_TRIES, NODE_LOSSES_UNTIL_FAILED, OOM_TRIES
 from windrow_master.core.state import Step
 from windrow_master.core.states import Cause
 
@@ -25,6 +26,18 @@ def known_cause(number: int) -> Cause:
     return Cause.EXCEPTION if cause in MASTER_CAUSES else cause
 
 
+def uncount_failure(tries: Tries, cause: Cause) -> None:
+    """Take back what `count_failure` has charged for one attempt."""
+    if cause in CHARGED_CAUSES:
+        tries.charged -= 1
+    elif cause == Cause.CRASH:
+        tries.crashes -= 1
+    elif cause == Cause.OOM:
+        tries.ooms -= 1
+    elif cause == Cause.INPUT_CHANGED:
+        tries.changes -= 1
+
+
 def count_failure(step: Step, mini_batch: int, lease_id: int, cause: Cause) -> int:
     """Charge a failed attempt to the budget of its cause; return how many failures that budget has seen."""
     tries = step.tries_of(mini_batch)
@@ -41,17 +54,24 @@ def count_failure(step: Step, mini_batch: int, lease_id: int, cause: Cause) -> i
     if cause == Cause.NODE_LOST:
         tries.node_losses += 1
         return tries.node_losses
+    if cause == Cause.INPUT_CHANGED:
+        tries.changes += 1
+        return tries.changes
     return 0
 
 
-def budget_left(step: Step, failures: int, cause: Cause) -> bool:
-    """Whether a mini-batch that failed so often for this cause may be tried again (architecture, failure policy)."""
+def budget_left(step: Step, failures: int, cause: Cause, *, elsewhere: bool) -> bool:
+    """Whether a mini-batch that failed so often for this cause may be tried again (architecture, failure policy).
+
+    `elsewhere`: there is another node for it.
+    """
     if cause in FREE_CAUSES:
         return True
     limits = {
         Cause.CRASH: CRASH_TRIES,
         Cause.OOM: OOM_TRIES,
         Cause.NODE_LOST: NODE_LOSSES_UNTIL_FAILED,
-        Cause.INPUT_CHANGED: 0,
+        Cause.INPUT_CHANGED: INPUT_CHANGED_TRIES if elsewhere else 0,
+        Cause.INPUT_MISREAD: 0,
     }
     return failures < limits.get(cause, step.settings.max_retries + 1)

@@ -94,6 +94,8 @@ class HeartbeatNode(NamedTuple):
     lease_digest: int
     ready_steps: Sequence[StepId] = ()
     """Steps of which a worker has got through `init()` there."""
+    next_s: float = 0.0
+    """The next heartbeat comes by then, if the node gets no work before; 0: at the usual interval."""
 
 
 class HeldLease(NamedTuple):
@@ -103,6 +105,8 @@ class HeldLease(NamedTuple):
     step_id: StepId
     mini_batch: int
     generation: int
+    identity: int
+    """core.ids.step_identity of its step."""
 
 
 class OpenWork(NamedTuple):
@@ -227,7 +231,7 @@ class PlanGroup(NamedTuple):
     end: bytes
     first_mini_batch: int
     records: bytes
-    """n x `<QIQI`: item_first, item_count, recipe_offset, recipe_length."""
+    """n x `<QIQII`: item_first, item_count, recipe_offset, recipe_length, recipe_crc32."""
     done: bool
     reader: bytes | None = None
     warnings: tuple[str, ...] = ()
@@ -303,10 +307,11 @@ class RequeueLostRows(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Time passes. Reply: None."""
+    """Time passes. Due at `Core.next_due`, or sooner. Reply: None."""
 
     interval_s: float = 0.25
-    """How often ticks are meant to come; one later than two intervals moves all deadlines by the gap."""
+    """How long after the last tick this one was meant to come. If it comes much later, the process stood still, and
+    all deadlines move by the gap."""
 
 
 class Refused(NamedTuple):

@@ -81,6 +81,10 @@ class Core:
         """Carry a command out; its reply is documented beside the command. Never raises for what a peer can send."""
         return HANDLERS[type(command)](self.state, command, now)
 
+    def next_due(self, now: Moment) -> float:
+        """When (monotonic seconds) a Tick has something to do, if no other command comes before; inf: never."""
+        return ticks.next_due(self.state, now)
+
     def pick(self, now: Moment) -> None:
         """Schedule, if anything asks for it."""
         scheduling.pick(self.state, now)

@@ -26,12 +26,20 @@ class SendAssignments(NamedTuple):
 
 
 class RevokeLeases(NamedTuple):
-    """Take leases away; `started_too` kills what runs, else only what has not started comes back."""
+    """Take leases away; what runs is killed."""
 
     node_id: NodeId
     stream: int
     lease_ids: list[LeaseId]
-    started_too: bool
+
+
+class RecallLeases(NamedTuple):
+    """Ask for leases of a step that have not started, at most `leases_max`: which those are, the agent knows best."""
+
+    node_id: NodeId
+    stream: int
+    step_id: StepId
+    leases_max: int
 
 
 class EndStep(NamedTuple):
@@ -96,6 +104,7 @@ Effect = (
     SendStep
     | SendAssignments
     | RevokeLeases
+    | RecallLeases
     | EndStep
     | SendDrain
     | CloseStream

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import math
+
 from windrow_master.core.commands import ConfirmStepEnd, Moment
-from windrow_master.core.state import CoreState, Node
+from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.statuses import DEPENDENCY_ERROR
 from windrow_master.core.steps import ENDING, MESSAGE_CHARS_MAX, fail_step, make_output, warn_of
 
@@ -17,9 +19,14 @@ ENDING_TOLD_AFTER_S = 3.0
 def tell_endings(state: CoreState, now: Moment) -> None:
     """Say of steps that wait for their workers for a while what they wait for."""
     for step in state.steps.values():
-        if step.ending_on and not step.message and now.monotonic_s - step.progress_s > ENDING_TOLD_AFTER_S:
+        if now.monotonic_s > ending_told_s(step):
             step.message = ENDING
             state.touch_step(step)
+
+
+def ending_told_s(step: Step) -> float:
+    """After which moment (monotonic) it is said of a step that it waits for its workers; inf: never."""
+    return step.progress_s + ENDING_TOLD_AFTER_S if step.ending_on and not step.message else math.inf
 
 
 def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) -> None:

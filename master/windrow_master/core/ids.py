@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import NewType
 
 JobKey = NewType("JobKey", int)
@@ -25,3 +26,16 @@ MINI_BATCH_SHIFT = 32
 def mini_batch_key(step_id: StepId, index: int) -> int:
     """The key of a mini-batch over all steps: `step_id << 32 | index`."""
     return step_id << MINI_BATCH_SHIFT | index
+
+
+def step_identity(
+    job_id: str, request_id: str, create_time: float, generation: int, document: bytes, ordinal: int
+) -> int:
+    """What a step is, under whatever number: 64 bits, never 0.
+
+    A state that was brought back from a backup gives numbers again that its lost future had given to other steps.
+    Nothing of that future, which agents may still hold, must be taken for what has the number now.
+    """
+    what = "\0".join((job_id, request_id, create_time.hex(), str(generation), str(ordinal), ""))
+    digest = hashlib.sha256(what.encode(errors="surrogatepass") + document).digest()
+    return int.from_bytes(digest[:8], "big") or 1

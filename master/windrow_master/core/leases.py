@@ -16,9 +16,9 @@ class Lease:
         "lease_id",
         "mini_batch",
         "node_id",
-        "recalled",
         "step_id",
         "stored",
+        "trial",
     )
 
     def __init__(
@@ -44,8 +44,8 @@ class Lease:
         self.exclusive = exclusive
         self.stored = False
         """An attempt row, RUNNING, is written or dirty."""
-        self.recalled = False
-        """Asked back, in favour of an idle node."""
+        self.trial = False
+        """Given to see whether the node is fit again: if it fails, nobody is charged."""
 
     def __repr__(self) -> str:
         return f"Lease({self.lease_id:#x}, step {self.step_id}, mini-batch {self.mini_batch}, {self.node_id})"

@@ -58,7 +58,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
         counters.add_failure(Cause.ROWS_LOST, lost.mini_batch, message, "", "", 0)
         table.states[lost.mini_batch] = MiniBatchState.QUEUED
         table.lease_ids[lost.mini_batch] = 0
-        table.tries.pop(lost.mini_batch, None)
+        tries = table.tries.pop(lost.mini_batch, None)
         failures = list(lost.failures)
         if lost.lease_id:
             failures.append((lost.lease_id, Cause.ROWS_LOST))
@@ -67,7 +67,9 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
             count_failure(step, lost.mini_batch, lease_id, cause)
         if failures:
             table.attempts[lost.mini_batch] = len(failures)
-        step.ready.put_back(lost.mini_batch)
+        if tries is not None:
+            step.tries_of(lost.mini_batch).nodes = tries.nodes
+        step.ready.put_back(lost.mini_batch, now.monotonic_s, step.past_of(lost.mini_batch))
         state.dirty.item_outcomes_cleared.append((step.step_id, lost.mini_batch))
         state.dirty.outcomes.append(
             OutcomeRow(

@@ -1,4 +1,4 @@
-"""The mini-batches of one step, flat: some 33 bytes each, so that a million cost tens of megabytes.
+"""The mini-batches of one step, flat: some 37 bytes each, so that a million cost tens of megabytes.
 
 State machine of a mini-batch (states.MiniBatchState):
 
@@ -24,10 +24,11 @@ import struct
 from array import array
 from dataclasses import dataclass, field
 
+from windrow_master.core.ids import NodeId
 from windrow_master.core.states import MiniBatchState
 
-PLAN_RECORD = struct.Struct("<QIQI")
-"""item_first, item_count, recipe_offset, recipe_length: as in docs/contracts.md, section 3."""
+PLAN_RECORD = struct.Struct("<QIQII")
+"""item_first, item_count, recipe_offset, recipe_length, recipe_crc32: as in docs/contracts.md, section 3."""
 
 RANK = struct.Struct("<Q")
 """queue_rank: the higher, the sooner it runs."""
@@ -44,6 +45,10 @@ class Tries:
     crashes: int = 0
     ooms: int = 0
     node_losses: int = 0
+    changes: int = 0
+    """How many nodes have found its input changed."""
+    nodes: list[NodeId] = field(default_factory=list)
+    """Where it failed, in order; a node that was lost with it is not among them."""
     lease_ids: set[int] = field(default_factory=set)
     """Attempts that failed: a repeated completion of one gets the same answer."""
     lost_lease_ids: set[int] = field(default_factory=set)
@@ -60,6 +65,8 @@ class MiniBatches:
     """As planned; 0 where only loading tells."""
     recipe_offsets: array[int] = field(default_factory=lambda: array("Q"))
     recipe_lengths: array[int] = field(default_factory=lambda: array("I"))
+    recipe_crcs: array[int] = field(default_factory=lambda: array("I"))
+    """zlib.crc32 of the recipe."""
     lease_ids: array[int] = field(default_factory=lambda: array("Q"))
     tries: dict[int, Tries] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
@@ -73,11 +80,12 @@ class MiniBatches:
         count = len(records) // PLAN_RECORD.size
         if not count:
             return 0
-        firsts, counts, offsets, lengths = zip(*PLAN_RECORD.iter_unpack(records), strict=True)
+        firsts, counts, offsets, lengths, crcs = zip(*PLAN_RECORD.iter_unpack(records), strict=True)
         self.item_firsts.extend(firsts)
         self.item_counts.extend(counts)
         self.recipe_offsets.extend(offsets)
         self.recipe_lengths.extend(lengths)
+        self.recipe_crcs.extend(crcs)
         self.lease_ids.frombytes(bytes(8 * count))
         self.states.extend(bytes(count))  # MiniBatchState.QUEUED is 0
         return sum(counts)

@@ -6,10 +6,12 @@ State machine of a node (states.NodeState), one incarnation:
     DISCONNECTED -> READY         its Work stream opens
     READY        -> DISCONNECTED  its Work stream ends
     READY        -> DRAINING      it says so, or is told to; for the rest of its incarnation
-    READY        -> QUARANTINED   it fails again and again; back to READY after a while
+    READY        -> QUARANTINED   its attempts meet faults of the node again and again; back to READY after a while
     any but LOST -> LOST          it left, is silent for longer than its leases live, was removed, or was replaced by
                                   its next incarnation
     LOST         -> (none)        forgotten, at once unless its name is cordoned; the agent registers anew
+
+A node on which the mini-batches of one step fail stays READY: it is set aside for that step (`core/blame.py`).
 
 A cordon is no state but a property of the node's name: it outlives incarnations and masters, until it is taken back or
 the node is removed.
@@ -19,20 +21,22 @@ Invariants:
 2. One Work stream a node; what an older stream still says is ignored.
 3. A LOST node holds no lease.
 4. A cordoned node is handed nothing new, whatever its state; what it holds, it may finish.
-5. While several nodes are connected and none is heard of, none of them is lost, for `alone_max_s` (`core/ticks.py`): it
-   is the master that is cut off, most likely, and nobody is there to run anything instead.
+5. While several nodes are connected and none is heard of, none of them is lost, for `alone_max_s`: it is the master
+   that is cut off, most likely, and nobody is there to run anything instead. When it is over, each node has its full
+   time to be heard.
 """
 
 from __future__ import annotations
 
 from windrow_master.core import effects as fx
 from windrow_master.core.attempts import lose_leases
-from windrow_master.core.blame import fail_if_given_up
+from windrow_master.core.blame import fail_if_given_up, forget_standing
 from windrow_master.core.commands import (
     CloseWork,
     CordonNode,
     DrainNode,
     HeartbeatNode,
+    HeldLease,
     Moment,
     OpenWork,
     Refused,
@@ -41,7 +45,7 @@ from windrow_master.core.commands import (
     SetCapacity,
 )
 from windrow_master.core.endings import forget_node_of_endings
-from windrow_master.core.ids import LeaseId, NodeId, StepId
+from windrow_master.core.ids import LEASE_PREFIX_SHIFT, LeaseId, NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.pools import pools_of
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node
@@ -76,12 +80,35 @@ def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Re
     return None
 
 
-def _hear(state: CoreState, node: Node, now: Moment) -> None:
-    """A sign of life."""
+def _hear(state: CoreState, node: Node, now: Moment, next_s: float = 0.0) -> None:
+    """A sign of life. `next_s`: the node says that the next one comes by then; it lives that much longer."""
+    timing = state.timing
+    if is_alone(state, now):
+        excuse(state, now)
     node.seen = True
     state.heard_s = now.monotonic_s
-    ttl = state.timing.lease_ttl_s
+    pause_s = timing.heartbeat_s
+    if not node.lease_ids:
+        pause_s = max(pause_s, min(next_s, timing.idle_heartbeat_s))
+    node.beat_due_s = now.monotonic_s + pause_s
+    ttl = timing.lease_ttl_s + pause_s - timing.heartbeat_s
     node.expires_s = max(node.expires_s, now.monotonic_s + ttl) if node.stream else now.monotonic_s + ttl
+
+
+def is_alone(state: CoreState, now: Moment) -> bool:
+    """Whether several nodes are connected, and all of them are overdue, but not for too long."""
+    # At first what is asked at each sign of life, and says no nearly always.
+    if not 2 * state.timing.heartbeat_s < now.monotonic_s - state.heard_s < state.timing.alone_max_s:
+        return False
+    due_s = [node.beat_due_s for node in state.nodes.values() if node.stream]
+    return len(due_s) > 1 and now.monotonic_s > max(due_s) + state.timing.heartbeat_s
+
+
+def excuse(state: CoreState, now: Moment) -> None:
+    """Invariant 5: the silence of all connected nodes counts against none of them."""
+    for node in state.nodes.values():
+        if node.stream:
+            node.expires_s = now.monotonic_s + state.timing.lease_ttl_s
 
 
 def _find(state: CoreState, node_id: NodeId, node_incarnation: str) -> Node | Refused:
@@ -96,12 +123,15 @@ def on_heartbeat_node(state: CoreState, command: HeartbeatNode, now: Moment) -> 
     node = _find(state, command.node_id, command.node_incarnation)
     if isinstance(node, Refused):
         return node
-    _hear(state, node, now)
+    _hear(state, node, now, command.next_s)
     for step_id in command.ready_steps:
         step = state.steps.get(step_id)
         if step is not None:
             step.worker_ready = True
             step.init_failures.pop(node.node_id, None)
+            if step_id not in node.ready_steps and step.state not in ENDED_STEPS:
+                node.ready_steps.add(step_id)
+                state.scheduling_wanted = True
     if not node.stream:
         return False
     digest = 0
@@ -133,6 +163,7 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
     node.given_up.clear()
     node.workers.clear()
     node.offered = set()
+    node.recalled_s.clear()  # whatever was asked for on the earlier stream may never have arrived
     node.claims.clear()
     node.digest_mismatches = 0
     node.draining = False
@@ -147,10 +178,8 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
     for held in command.held:
         node.claims[held.lease_id] = (held.step_id, held.mini_batch)
         lease = state.leases.get(held.lease_id)
-        if lease is not None and lease.node_id == node.node_id and lease.generation == held.generation:
-            named.add(held.lease_id)
-            lease.recalled = False  # whatever was asked for on the earlier stream may never have arrived
-        elif _adopt(state, node, held.lease_id, held.step_id, held.mini_batch, held.generation, now):
+        is_its = lease is not None and lease.node_id == node.node_id and lease.generation == held.generation
+        if is_its or _adopt(state, node, held, now):
             named.add(held.lease_id)
         else:
             revoked.append(held.lease_id)
@@ -158,7 +187,7 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
         state, node, [lease_id for lease_id in sorted(node.lease_ids) if lease_id not in named], now, lost=False
     )
     if revoked:
-        state.effects.append(fx.RevokeLeases(node.node_id, node.stream, revoked, started_too=True))
+        state.effects.append(fx.RevokeLeases(node.node_id, node.stream, revoked))
     if node.cordoned:
         state.recall_unstarted(node)
     for step_id in command.step_ids:
@@ -175,14 +204,21 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
     return None
 
 
-def _adopt(
-    state: CoreState, node: Node, lease_id: LeaseId, step_id: StepId, mini_batch: int, generation: int, now: Moment
-) -> bool:
-    """Let a node keep a lease that an earlier master gave it, when its mini-batch is still open and nobody else's."""
+def _adopt(state: CoreState, node: Node, held: HeldLease, now: Moment) -> bool:
+    """Let a node keep a lease that an earlier master gave it, when its mini-batch is still open and nobody else's.
+
+    The state may have been brought back from a backup. Then a node can hold leases of masters that this state does not
+    know, on steps whose numbers are those of other steps here, or on mini-batches that are divided anew: none of them
+    is adopted.
+    """
+    lease_id, step_id, mini_batch, generation, identity = held
     step = state.steps.get(step_id)
-    if step is None or step.state in ENDED_STEPS or not 0 <= mini_batch < len(step.mini_batches):
+    if step is None or step.state in ENDED_STEPS or identity != state.identity_of(step):
         return False
     if lease_id in state.leases or not state.may_have_given(lease_id):
+        return False
+    own = lease_id >> LEASE_PREFIX_SHIFT == state.lease_prefix
+    if not 0 <= mini_batch < (len(step.mini_batches) if own else step.planned_before):
         return False
     table = step.mini_batches
     tries = table.tries.get(mini_batch)
@@ -216,6 +252,7 @@ def on_close_work(state: CoreState, command: CloseWork, now: Moment) -> None:
         return
     if node.state == NodeState.READY:
         node.state = NodeState.DISCONNECTED
+    state.scheduling_wanted = True
     node.expires_s = min(node.expires_s, now.monotonic_s + state.timing.disconnected_ttl_s)
     state.touch_node(node)
 
@@ -282,9 +319,9 @@ def _set_cordon(state: CoreState, node: Node, cordoned: bool, now: Moment) -> No
     if node.cordoned == cordoned:
         return
     node.cordoned = cordoned
+    state.scheduling_wanted = True  # also without it: what was to wait for this node, waits for nothing
     if not cordoned:
         state.absent.pop(node.node_id, None)
-        state.scheduling_wanted = True
     state.touch_node(node)
     state.add_event(now, None, "node_cordoned" if cordoned else "node_uncordoned", node.node_id)
 
@@ -324,6 +361,7 @@ def lose_node(state: CoreState, node: Node, message: str, now: Moment, event: st
         node.stream = 0
     state.add_event(now, None, event, f"{node.node_id}: {message}")
     del state.nodes[node.node_id]
+    forget_standing(state, node.node_id, now)
     forget_node_of_endings(state, node, now, left=event == "node_left")
     if node.cordoned:
         node.claims.clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import counted
 from windrow_master.core.pools import is_in_pool
@@ -16,33 +18,62 @@ SERVING_STATES = frozenset((NodeState.READY, NodeState.QUARANTINED))
 
 def end_overdue_steps(state: CoreState, now: Moment) -> None:
     """Fail what has no first mini-batch, or has made no progress, for longer than its settings allow."""
-    serving = [
-        node for node in state.nodes.values() if node.stream and node.state in SERVING_STATES and not node.cordoned
-    ]
     for step in list(state.steps.values()):
-        if step.state != StepState.RUNNING or state.jobs[step.job_key].state == JobState.PAUSED:
-            continue
-        if step.is_compared:
-            continue  # reading what there is takes as long as it takes: no step fails by what might have spared it
-        settings = step.settings
-        if step.fault_message and not any(is_in_pool(node, step) for node in serving):
+        if _waits_for_node(state, step):
             step.fault_message = ""  # it waits for a node now, whatever it waited for before
-        if not len(step.mini_batches) and not step.planned:
-            if now.monotonic_s - step.started_s > settings.first_task_creation_timeout_s:
-                fail_step(
-                    state,
-                    step,
-                    f"No mini-batch was made within first_task_creation_timeout "
-                    f"({settings.first_task_creation_timeout_s:g} s). Raise it, or look why listing the input is slow.",
-                    now,
-                    DEPENDENCY_ERROR,
-                )
-        elif (
-            settings.progress_update_timeout_s is not None
-            and (step.counters.leased or step.fault_message)
-            and now.monotonic_s - step.progress_s > settings.progress_update_timeout_s
-        ):
+        if now.monotonic_s <= overdue_s(state, step):
+            continue
+        if _is_unplanned(step):
+            fail_step(
+                state,
+                step,
+                f"No mini-batch was made within first_task_creation_timeout "
+                f"({step.settings.first_task_creation_timeout_s:g} s). "
+                f"Raise it, or look why listing the input is slow.",
+                now,
+                DEPENDENCY_ERROR,
+            )
+        else:
             fail_step(state, step, _no_progress(step, now.monotonic_s - step.progress_s), now, SYSTEM_ERROR)
+
+
+def overdue_s(state: CoreState, step: Step) -> float:
+    """After which moment (monotonic) something is to be done about a step that does not go on; inf: none."""
+    if not _is_judged(state, step):
+        return math.inf
+    if _waits_for_node(state, step):
+        return -math.inf
+    settings = step.settings
+    if _is_unplanned(step):
+        return step.started_s + settings.first_task_creation_timeout_s
+    if settings.progress_update_timeout_s is not None and (step.counters.leased or step.fault_message):
+        return step.progress_s + settings.progress_update_timeout_s
+    return math.inf
+
+
+def _is_judged(state: CoreState, step: Step) -> bool:
+    """Whether a step may be overdue. While its inputs are compared it is not: reading what there is takes as long as it
+    takes, and no step fails by what might have spared it.
+    """
+    return (
+        step.state == StepState.RUNNING and state.jobs[step.job_key].state != JobState.PAUSED and not step.is_compared
+    )
+
+
+def _is_unplanned(step: Step) -> bool:
+    return not len(step.mini_batches) and not step.planned
+
+
+def _waits_for_node(state: CoreState, step: Step) -> bool:
+    """Whether the nodes are gone on one of which a fault ended the step's last attempt."""
+    return (
+        bool(step.fault_message)
+        and _is_judged(state, step)
+        and not any(
+            node.stream and node.state in SERVING_STATES and not node.cordoned and is_in_pool(node, step)
+            for node in state.nodes.values()
+        )
+    )
 
 
 def _no_progress(step: Step, silence_s: float) -> str:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable
 
 from windrow_master.core.state import CoreState, Node, Step
+from windrow_master.core.states import NodeState
 
 LABEL = "pool"
 """The label of a node that names its pools, with commas between them."""
@@ -40,13 +41,28 @@ def working_nodes(state: CoreState, step: Step, serving: Iterable[Node]) -> list
     count = step.settings.instance_count
     if count is None:
         return nodes
-    able = [node for node in nodes if step.step_id not in node.given_up]
+    able = [node for node in nodes if step.step_id not in node.given_up and step.step_id not in node.aside_for]
     chosen = {node.node_id for node in state.nodes.values() if node.held.get(step.step_id, 0) > 0}
     chosen.update(node.node_id for node in able if node.node_id in step.node_ids)
     others = [node for node in able if node.node_id not in chosen]
     others.sort(key=lambda node: (len(node.lease_ids), _steps_of(state, node)))
     chosen.update(node.node_id for node in others[: max(0, count - len(chosen))])
     return [node for node in nodes if node.node_id in chosen]
+
+
+def has_other_node(state: CoreState, step: Step, mini_batch: int) -> bool:
+    """Whether a node works on a step on which this mini-batch has not failed yet."""
+    tries = step.mini_batches.tries.get(mini_batch)
+    failed_on = tries.nodes if tries is not None else ()
+    return any(
+        node.state == NodeState.READY
+        and node.stream
+        and not node.cordoned
+        and node.capacity.get(step.step_id, 1) > 0
+        and node.node_id in step.node_ids
+        and node.node_id not in failed_on
+        for node in state.nodes.values()
+    )
 
 
 def _steps_of(state: CoreState, node: Node) -> int:

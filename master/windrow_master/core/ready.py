@@ -1,4 +1,5 @@
-"""The ready queue of one step: mini-batches never leased, as ranges or by their rank, and those that came back."""
+"""The ready queue of one step: mini-batches never leased, as ranges or by their rank, those that came back, and those
+that failed, by the nodes where they did."""
 
 from __future__ import annotations
 
@@ -9,7 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from windrow_master.core.standing import Past
+
 RANK_MAX = 2**63 - 1
+NO_PAST = Past(())
 _INDEX_BITS = 32
 _INDEX_MASK = (1 << _INDEX_BITS) - 1
 
@@ -18,7 +22,8 @@ _INDEX_MASK = (1 << _INDEX_BITS) - 1
 class ReadyQueue:
     """Indices of QUEUED mini-batches.
 
-    What came back goes first; then those with ranks, the highest first; the fresh ones without follow in order.
+    What came back goes first; then those with ranks, the highest first; the fresh ones without follow in order. Retries
+    are taken apart, since not every node may have them.
     """
 
     fresh: deque[tuple[int, int]] = field(default_factory=deque)
@@ -29,9 +34,12 @@ class ReadyQueue:
     """Heap of ranks, turned around, each with its index in the low bits; what was removed stays until it comes up."""
     in_ranked: bytearray = field(default_factory=bytearray)
     """By index: 1 while it waits in `ranked`."""
-    delayed: list[tuple[float, int]] = field(default_factory=list)
-    """Heap of (not before, index)."""
+    retries: dict[Past, deque[tuple[float, int]]] = field(default_factory=dict)
+    """What failed: (since when it waits, index), by the nodes where it did. None is empty."""
+    delayed: list[tuple[float, int, Past]] = field(default_factory=list)
+    """Heap of (not before, index, where it failed)."""
     size: int = 0
+    retry_count: int = 0
 
     def __len__(self) -> int:
         return self.size
@@ -54,22 +62,32 @@ class ReadyQueue:
             heapq.heappush(self.ranked, (RANK_MAX - rank) << _INDEX_BITS | index)
             self.size += 1
 
-    def put_back(self, index: int, not_before: float = 0.0) -> None:
+    def put_back(self, index: int, now: float, past: Past = NO_PAST, not_before: float = 0.0) -> None:
         """Add one that was leased before."""
         if not_before:
-            heapq.heappush(self.delayed, (not_before, index))
+            heapq.heappush(self.delayed, (not_before, index, past))
         else:
-            heapq.heappush(self.returned, index)
+            self._return(index, now, past)
         self.size += 1
 
     def ready_count(self, now: float) -> int:
-        """How many may run now."""
-        self._release_due(now)
+        """How many may run now, retries among them."""
+        self.release_due(now)
         return self.size - len(self.delayed)
 
+    def take_retries(self, past: Past, count: int) -> list[int]:
+        """Remove and return up to `count` of those that failed on these nodes, the longest waiting first."""
+        waiting = self.retries[past]
+        taken = [waiting.popleft()[1] for _ in range(min(count, len(waiting)))]
+        if not waiting:
+            del self.retries[past]
+        self.size -= len(taken)
+        self.retry_count -= len(taken)
+        return taken
+
     def take(self, count: int, now: float) -> list[int]:
-        """Remove and return up to `count` indices that may run now."""
-        self._release_due(now)
+        """Remove and return up to `count` indices that may run now on whatever node."""
+        self.release_due(now)
         taken: list[int] = []
         while self.returned and len(taken) < count:
             taken.append(heapq.heappop(self.returned))
@@ -108,6 +126,15 @@ class ReadyQueue:
             heapq.heapify(self.returned)
             self.size -= 1
             return True
+        for past, waiting in self.retries.items():
+            for entry in waiting:
+                if entry[1] == index:
+                    waiting.remove(entry)
+                    if not waiting:
+                        del self.retries[past]
+                    self.size -= 1
+                    self.retry_count -= 1
+                    return True
         kept = [entry for entry in self.delayed if entry[1] != index]
         if len(kept) < len(self.delayed):
             self.delayed = kept
@@ -123,12 +150,28 @@ class ReadyQueue:
         self.ranked.clear()
         self.in_ranked.clear()
         self.delayed.clear()
-        self.size = 0
+        self.retries.clear()
+        self.size = self.retry_count = 0
 
     def shift(self, gap_s: float) -> None:
         """Move all delays: the clock made a jump that nobody could use."""
-        self.delayed = [(due + gap_s, index) for due, index in self.delayed]
+        self.delayed = [(due + gap_s, index, past) for due, index, past in self.delayed]
+        for waiting in self.retries.values():
+            for at, (since, index) in enumerate(waiting):
+                waiting[at] = (since + gap_s, index)
 
-    def _release_due(self, now: float) -> None:
+    def _return(self, index: int, now: float, past: Past) -> None:
+        if past.nodes:
+            self.retries.setdefault(past, deque()).append((now, index))
+            self.retry_count += 1
+        else:
+            heapq.heappush(self.returned, index)
+
+    def release_due(self, now: float) -> bool:
+        """Let those run whose delay is over; return whether there were any."""
+        released = False
         while self.delayed and self.delayed[0][0] <= now:
-            heapq.heappush(self.returned, heapq.heappop(self.delayed)[1])
+            due, index, past = heapq.heappop(self.delayed)
+            self._return(index, due, past)
+            released = True
+        return released

@@ -109,6 +109,7 @@ def _running(state: CoreState, step: Step, now: Moment) -> tuple[str, str]:
     what = f"{counted(len(leases), 'mini-batch')} leased on {where}"
     waiting = f", {step.counters.queued:,} wait" if step.counters.queued else ", none waits"
     more = "" if step.planned else "; the input is still being divided"
+    doubts = _doubts(state, step)
     silence_s = now.monotonic_s - step.progress_s
     if not step.worker_ready and not step.counters.ran:
         return "WORKERS_STARTING", (
@@ -119,8 +120,29 @@ def _running(state: CoreState, step: Step, now: Moment) -> tuple[str, str]:
     if silence_s > QUIET_S:
         return "NO_PROGRESS", (
             f"{what}{waiting}, but no result has come for {silence_s:.0f} s. {_oldest(oldest, now)}{_bound(step)}"
+            f"{doubts}"
         )
-    return "RUNNING", f"{what}{waiting}{more}. {_oldest(oldest, now)}"
+    return "RUNNING", f"{what}{waiting}{more}. {_oldest(oldest, now)}{doubts}"
+
+
+def _doubts(state: CoreState, step: Step) -> str:
+    """Which nodes get nothing of a step, or nearly nothing, and why."""
+    told = []
+    for node_id in sorted(step.doubted):
+        node, standing = state.nodes.get(node_id), step.standings[node_id]
+        if node is None:
+            continue
+        if step.step_id in node.aside_for:
+            told.append(f" {node_id} is set aside: {node.aside_for[step.step_id]}")
+        elif standing.doubted_s is not None:
+            told.append(
+                f" {node_id} is held back: {counted(len(standing.evidence), 'mini-batch')} in a row failed there; "
+                "whether they fail on other nodes, too, is being tried."
+            )
+    given_up = sorted(node.node_id for node in state.nodes.values() if step.step_id in node.given_up)
+    if given_up:
+        told.append(f" No worker could be made ready on {_listed(given_up)}, which the others do without.")
+    return "".join(told)
 
 
 def _oldest(lease: Lease, now: Moment) -> str:
@@ -167,6 +189,8 @@ def _unleased(state: CoreState, step: Step, now: Moment) -> tuple[str, str]:
         return "NODE_FAULT", f"{waits}. The last attempt has met a fault of its node: {fault}{_bound(step)}"
     if not step.ready.ready_count(now.monotonic_s):
         return "RETRY_DELAYED", f"{waits} for a moment before the next try: their last attempts have failed."
+    if doubts := _doubts(state, step):
+        return "NODES_DOUBTED", f"{waits}.{doubts}"
     chosen = working_nodes(state, step, _serving(state.nodes.values()))
     given_up = [node.node_id for node in chosen if step.step_id in node.given_up]
     if given_up and len(given_up) == len(chosen):

@@ -74,7 +74,7 @@ class PlannedRows(NamedTuple):
     first_index: int
     generation: int
     records: bytes
-    """n x `<QIQI`: item_first, item_count, recipe_offset, recipe_length."""
+    """n x `<QIQII`: item_first, item_count, recipe_offset, recipe_length, recipe_crc32."""
     ranks: bytes = b""
     """n x `<Q`: the higher, the sooner it runs; empty: in their order."""
 
@@ -235,6 +235,8 @@ class StepSnapshot:
     """'Q'."""
     recipe_lengths: array[int]
     """'I'."""
+    recipe_crcs: array[int]
+    """'I'."""
     lease_ids: array[int]
     """'Q': the attempt whose outcome counts, 0 while there is none."""
     ranks: array[int] = field(default_factory=lambda: array("Q"))
@@ -254,3 +256,5 @@ class Snapshot:
     steps: list[StepSnapshot] = field(default_factory=list)
     """All steps of those jobs, by job and ordinal; arrays are empty for steps that have ended."""
     nodes: list[NodeRow] = field(default_factory=list)
+    lease_prefixes: frozenset[int] = frozenset()
+    """Of all incarnations so far."""

@@ -19,7 +19,7 @@ from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
 from windrow_master.core.steps import begin_steps, conclude_step, planned_in_checkpoint, settle_step
 
-WORKER_CAUSES = CHARGED_CAUSES | {Cause.CRASH, Cause.OOM, Cause.INPUT_CHANGED}
+WORKER_CAUSES = CHARGED_CAUSES | {Cause.CRASH, Cause.OOM, Cause.INPUT_CHANGED, Cause.INPUT_MISREAD}
 """Causes of failures that only a worker meets which was ready."""
 
 SettingsOf = Callable[[bytes], JobSettings]
@@ -28,8 +28,10 @@ SettingsOf = Callable[[bytes], JobSettings]
 
 def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Moment) -> None:
     """Enter a snapshot into an empty state, and gather the effects that are still owed."""
+    state.tick_s = now.monotonic_s
     state.job_key_last = snapshot.job_key_last
     state.step_id_last = snapshot.step_id_last
+    state.lease_prefixes = snapshot.lease_prefixes
     for row in snapshot.nodes:
         node = _node(row)
         if node.state == NodeState.LOST:
@@ -122,8 +124,10 @@ def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
             loaded.item_counts,
             loaded.recipe_offsets,
             loaded.recipe_lengths,
+            loaded.recipe_crcs,
             loaded.lease_ids,
         )
+        step.planned_before = len(step.mini_batches)
     return step
 
 
@@ -135,6 +139,9 @@ def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapsh
         if attempt_state == AttemptState.FAILED:
             table.attempts[mini_batch] = table.attempts.get(mini_batch, 0) + 1
             count_failure(step, mini_batch, lease_id, Cause(cause))
+            _note_place(step, mini_batch, cause, node_id)
+        elif attempt_state == AttemptState.ABANDONED:
+            _note_place(step, mini_batch, cause, node_id)
         elif attempt_state == AttemptState.RUNNING and node_id in state.nodes:
             running.append(Lease(lease_id, step.step_id, mini_batch, job.generation, NodeId(node_id), now.monotonic_s))
     for lease in running:
@@ -149,6 +156,15 @@ def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapsh
             step.ready.add_ranked(range(start, stop), loaded.ranks[start:stop])
         else:
             step.ready.add_fresh(start, stop)
+    for mini_batch, tries in table.tries.items():
+        if tries.nodes and step.ready.remove(mini_batch):
+            step.ready.put_back(mini_batch, now.monotonic_s, step.past_of(mini_batch))
+
+
+def _note_place(step: Step, mini_batch: int, cause: int, node_id: str) -> None:
+    """An attempt failed on a node, whether that was charged to the mini-batch or not."""
+    if Cause(cause) in WORKER_CAUSES or cause == Cause.NODE_FAULT:
+        step.tries_of(mini_batch).nodes.append(NodeId(node_id))
 
 
 def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import heapq
+import math
+from dataclasses import dataclass, field
+
 from windrow_master.core import effects as fx
+from windrow_master.core.blame import lease_limit
 from windrow_master.core.commands import Moment
+from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.pools import working_nodes
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_EXCLUSIVE
+from windrow_master.core.standing import Past
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import JobState, MiniBatchState, NodeState, StepState
+
+RARELY = 10
+"""Nodes that hold no more than they have slots for, with workers that are ready, are asked the less often by this: one
+of their workers may have been started anew."""
 
 
 def pick(state: CoreState, now: Moment) -> None:
     """Offer steps to nodes and hand out leases: by priority, then age; among nodes evenly, the emptiest first."""
-    if state.held or not state.scheduling_wanted or not _settled(state, now):
+    if state.held or not state.scheduling_wanted:
+        return
+    state.picked_s = now.monotonic_s
+    if not _settled(state, now):
         return
     state.scheduling_wanted = False
     serving = [
@@ -36,6 +50,28 @@ def pick(state: CoreState, now: Moment) -> None:
         _hand_out(state, step, nodes, now)
 
 
+def placement_due_s(state: CoreState) -> float:
+    """When (monotonic) time alone allows what it did not at the last `pick`; inf: it will not.
+
+    A retry has waited long enough for another node, a node has been set aside or doubted long enough, or one has had
+    its time to give leases back.
+    """
+    timing = state.timing
+    moments: list[float] = []
+    for step in state.steps.values():
+        moments += [waiting[0][0] + timing.retry_wait_s for waiting in step.ready.retries.values()]
+        for node_id in step.doubted:
+            standing = step.standings[node_id]
+            if standing.doubted_s is not None:
+                moments.append(standing.doubted_s + timing.retry_wait_s)
+            if standing.aside_until_s is not None:
+                moments.append(standing.aside_until_s)
+    for node in state.nodes.values():
+        for asked_s in node.recalled_s.values():
+            moments += [asked_s + timing.recall_answer_s, asked_s + timing.recall_answer_s * RARELY]
+    return min((moment for moment in moments if moment > state.picked_s), default=math.inf)
+
+
 def _may_be_leased(state: CoreState, step: Step) -> bool:
     """Whether mini-batches of this step may be leased: it is planned to a part at least, and its job runs."""
     return (
@@ -55,27 +91,156 @@ def _settled(state: CoreState, now: Moment) -> bool:
     return True
 
 
+@dataclass(slots=True)
+class _Place:
+    """A node that takes work of a step, while leases of it are handed out."""
+
+    node: Node
+    slots: int
+    """Workers that the node has for the step, at least one: so many leases it can run at a time."""
+    held: int
+    room: int
+    """Leases it may be given."""
+    is_fit: bool
+    """In good standing with the step."""
+    given: list[int] = field(default_factory=list)
+
+    def take(self, mini_batches: list[int]) -> None:
+        """Count these as given."""
+        self.given += mini_batches
+        self.held += len(mini_batches)
+        self.room -= len(mini_batches)
+
+
 def _hand_out(state: CoreState, step: Step, serving: list[Node], now: Moment) -> None:
-    ready = step.ready.ready_count(now.monotonic_s)
-    if not ready:
-        _recall(state, step, serving)
+    """Retries first, each to the node that is best for it; then all others, so that loads become even.
+
+    A node's load are its leases a slot: none gets a second lease a slot while another has a free one.
+    """
+    places = _places(state, step, serving, now)
+    if not step.ready.ready_count(now.monotonic_s):
+        _recall(state, step, places, now)
         return
+    if step.ready.retries:
+        _place_retries(state, step, places, now)
+    # A trial comes first: where the others can hold all that is left, it would never come.
+    _pour(step, [place for place in places if not place.is_fit and place.room > 0], now)
+    fit = [place for place in places if place.is_fit and place.room > 0]
+    ready = [place for place in fit if _is_ready(step, place.node)]
+    if len(ready) < len(fit):
+        # What a worker can begin at once does not wait for one that still loads its script.
+        _pour(step, [place for place in ready if place.held < place.slots], now, to_slots=True)
+    _pour(step, [place for place in fit if place.room > 0], now)
+    for place in places:
+        if place.given:
+            leases = _grant(state, step, place.node, place.given, now)
+            node = place.node
+            state.effects.append(fx.SendAssignments(node.node_id, node.stream, step.step_id, leases))
+    if step.ready.size == step.ready.retry_count + len(step.ready.delayed):
+        _recall(state, step, places, now)
+
+
+def _places(state: CoreState, step: Step, serving: list[Node], now: Moment) -> list[_Place]:
     step_id = step.step_id
-    wanting: list[tuple[int, int, Node]] = []
-    for at, node in enumerate(serving):
-        held = node.held.get(step_id, 0)
-        room = node.capacity.get(step_id, 0) - held
-        if room > 0:
-            wanting.append((held, at, node))
-    wanting.sort()
-    for position, (held, _, node) in enumerate(wanting):
-        if not ready:
-            break
-        room = node.capacity[step_id] - held
-        share = min(room, -(-ready // (len(wanting) - position)))
-        leases = _grant(state, step, node, step.ready.take(share, now.monotonic_s), now)
-        ready -= len(leases)
-        state.effects.append(fx.SendAssignments(node.node_id, node.stream, step_id, leases))
+    places: list[_Place] = []
+    for node in serving:
+        wanted, held = node.capacity.get(step_id, 0), node.held.get(step_id, 0)
+        limit = lease_limit(state, step, node, now) if step.doubted else None
+        if limit is not None:
+            wanted = min(wanted, limit)
+        slots = max(1, node.workers.get(step_id, 1))
+        places.append(_Place(node, slots, held, wanted - held, limit is None))
+    return places
+
+
+def _place_retries(state: CoreState, step: Step, places: list[_Place], now: Moment) -> None:
+    """Each goes to a node where it has not failed, and waits a while for room there; then it goes to any."""
+    # One that has not said yet how much it wants is waited for, too.
+    wanting = [place for place in places if place.node.capacity.get(step.step_id, 1) > 0]
+    for past in sorted(step.ready.retries):
+        fit = [place for place in wanting if place.is_fit] or wanting
+        if not fit:
+            return
+        ranks = {place.node.node_id: _rank(state, step, place.node, past) for place in fit}
+        best = min(ranks.values())
+        while (waiting := step.ready.retries.get(past)) is not None:
+            patient = now.monotonic_s - waiting[0][0] < state.timing.retry_wait_s
+            able = [place for place in fit if place.room > 0 and (not patient or ranks[place.node.node_id] == best)]
+            if not able:
+                break
+            place = min(able, key=lambda place: (ranks[place.node.node_id], place.held / place.slots))
+            # Evenly: not all to the first, where several have room.
+            place.take(step.ready.take_retries(past, 1))
+
+
+def _rank(state: CoreState, step: Step, node: Node, past: Past) -> tuple[int, bool, bool, bool]:
+    """How good a node is for a mini-batch that failed before, the lowest the best.
+
+    The fewest failures of its own there first; then, where memory ran out, one that has not less of it; then one where
+    nothing has failed just now; last the one where it failed last.
+    """
+    node_id = node.node_id
+    memory = 0
+    if past.ran_out_of_memory:
+        known = [at for failed_on in past.nodes if (at := state.nodes.get(failed_on)) is not None]
+        memory = max((at.memory_bytes for at in known), default=0)
+    standing = step.standings.get(node_id)
+    return (
+        past.nodes.count(node_id),
+        past.ran_out_of_memory and node.memory_bytes < memory,
+        standing is not None and bool(standing.evidence),
+        past.nodes[-1] == node_id,
+    )
+
+
+def _pour(step: Step, places: list[_Place], now: Moment, *, to_slots: bool = False) -> None:
+    """Give what may run anywhere to these nodes, so that their loads become as even as their room allows. `to_slots`:
+    no more than one lease a slot.
+    """
+    left = step.ready.size - step.ready.retry_count - len(step.ready.delayed)
+    if left <= 0 or not places:
+        return
+    rooms = [min(place.room, place.slots - place.held) if to_slots else place.room for place in places]
+    if left < sum(rooms):
+        shares = _even_shares(
+            [(place.held, place.slots, room) for place, room in zip(places, rooms, strict=True)], left
+        )
+    else:
+        shares = rooms
+    for place, share in zip(places, shares, strict=True):
+        if share:
+            place.take(step.ready.take(share, now.monotonic_s))
+
+
+def _even_shares(places: list[tuple[int, int, int]], count: int) -> list[int]:
+    """Divide `count`, which is less than all the room, so that the highest of the loads (held / slots) stays as low as
+    it can. `places`: (held, slots, room) of each."""
+    low, high = 0, max(-(-(held + room) // slots) for held, slots, room in places)
+
+    def filled(level: int) -> list[int]:
+        return [max(0, min(room, level * slots - held)) for held, slots, room in places]
+
+    while low < high:  # the highest whole level that `count` reaches
+        level = (low + high + 1) // 2
+        if sum(filled(level)) <= count:
+            low = level
+        else:
+            high = level - 1
+    shares = filled(low)
+    # What is left is less than another level needs: the emptiest get it.
+    loads = [
+        ((held + share) / slots, at)
+        for at, ((held, slots, room), share) in enumerate(zip(places, shares, strict=True))
+        if share < room
+    ]
+    heapq.heapify(loads)
+    for _ in range(count - sum(shares)):
+        _, at = heapq.heappop(loads)
+        held, slots, room = places[at]
+        shares[at] += 1
+        if shares[at] < room:
+            heapq.heappush(loads, ((held + shares[at]) / slots, at))
+    return shares
 
 
 def _grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], now: Moment) -> list[Lease]:
@@ -93,27 +258,69 @@ def _grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], no
         if mini_batch in troubles:
             lease.exclusive = troubles[mini_batch].node_losses >= NODE_LOSSES_UNTIL_EXCLUSIVE
         leases.append(lease)
+    if node_id in step.doubted:
+        _put_on_trial(step, node_id, leases, now)
     if step.start_time is None:
         step.start_time = now.wall_s
     state.touch_step(step)  # who watches the job sees it leased
+    if not node.lease_ids:
+        # It was idle, and heartbeats came seldom. Work makes them come as usual.
+        node.expires_s = min(node.expires_s, granted_s + state.timing.lease_ttl_s)
+        node.beat_due_s = min(node.beat_due_s, granted_s + state.timing.heartbeat_s)
     state.add_leases(leases, node, step)
     state.unstored.extend(lease.lease_id for lease in leases)
     return leases
 
 
-def _recall(state: CoreState, step: Step, serving: list[Node]) -> None:
-    """Nothing waits, yet a node is idle while another holds more than its workers run: ask for half of that back."""
+def _put_on_trial(step: Step, node_id: NodeId, leases: list[Lease], now: Moment) -> None:
+    """What a node gets of which it is not known whether it is fit (`blame.lease_limit`)."""
+    standing = step.standings[node_id]
+    if standing.doubted_s is None and standing.aside_until_s is None:
+        return
+    if standing.doubted_s is not None:
+        standing.doubted_s = now.monotonic_s
+    for lease in leases:
+        lease.trial = True
+
+
+def _recall(state: CoreState, step: Step, places: list[_Place], now: Moment) -> None:
+    """Nothing waits, yet a node has free slots: ask others for what they have not begun.
+
+    A node that holds more leases than it has slots is asked for as many as make loads even. One that does not may still
+    have workers that load their script, with a lease before each: where another's worker is ready, it is asked, too.
+    Which leases have not begun only their agents know.
+    """
     step_id = step.step_id
-    idle = [node for node in serving if node.capacity.get(step_id, 0) > 0 and not node.held.get(step_id, 0)]
-    if not idle:
+    fit = [place for place in places if place.is_fit] or places
+    # A node that is due a trial has room for one.
+    free = {place.node.node_id: min(place.slots - place.held, place.room) for place in places}
+    free = {node_id: slots for node_id, slots in free.items() if slots > 0}
+    if not free:
         return
-    hoarder = max(serving, key=lambda node: node.held.get(step_id, 0) - max(1, node.workers.get(step_id, 1)))
-    surplus = hoarder.held.get(step_id, 0) - max(1, hoarder.workers.get(step_id, 1))
-    if surplus <= 0:
-        return
-    mine = sorted(lease_id for lease_id in hoarder.lease_ids if state.leases[lease_id].step_id == step_id)
-    newest = [lease_id for lease_id in mine if not state.leases[lease_id].recalled][-((surplus + 1) // 2) :]
-    if newest:
-        for lease_id in newest:
-            state.leases[lease_id].recalled = True
-        state.effects.append(fx.RevokeLeases(hoarder.node_id, hoarder.stream, newest, started_too=False))
+    level = sum(place.held for place in fit) / sum(place.slots for place in fit)
+    ready = {place.node.node_id for place in places if _is_ready(step, place.node)}
+    left, left_ready = sum(free.values()), sum(slots for node_id, slots in free.items() if node_id in ready)
+    for place in sorted(places, key=lambda place: place.slots - place.held):
+        node, beyond = place.node, place.held - place.slots
+        elsewhere = left_ready - (free.get(node.node_id, 0) if node.node_id in ready else 0)
+        if beyond > 0 and left > 0:
+            count = max(place.held - math.ceil(level * place.slots), min(beyond, left))
+            pause_s = state.timing.recall_answer_s
+        elif place.held > 0 and elsewhere > 0:
+            count = min(place.held, elsewhere)
+            pause_s = state.timing.recall_answer_s * (RARELY if node.node_id in ready else 1)
+        else:
+            continue
+        asked_s = node.recalled_s.get(step_id)
+        due = asked_s is None or now.monotonic_s - asked_s >= pause_s
+        if beyond > 0 and (asked_s is None or not due):
+            left -= count  # of one that has been asked before and gives nothing back, nothing is expected
+        if due:
+            node.recalled_s[step_id] = now.monotonic_s
+            state.effects.append(fx.RecallLeases(node.node_id, node.stream, step_id, count))
+
+
+def _is_ready(step: Step, node: Node) -> bool:
+    """Whether a worker of the step is known to have got through `init()` on a node."""
+    standing = step.standings.get(node.node_id)
+    return step.step_id in node.ready_steps or (standing is not None and standing.succeeded > 0)

@@ -11,6 +11,10 @@ CRASH_TRIES = 3
 OOM_TRIES = 3
 """Tries of a mini-batch whose worker is killed for lack of memory; apart from `max_retries`."""
 
+INPUT_CHANGED_TRIES = 2
+"""Tries of a mini-batch whose input has changed since it was listed, where there is another node: that may see it as
+it was. On the same node a retry would read the same wrong thing."""
+
 NODE_LOSSES_UNTIL_EXCLUSIVE = 3
 """After so many lost nodes a mini-batch runs alone on its node."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,8 +11,16 @@ from typing import cast
 
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import Counters
-from windrow_master.core.effects import Effect, NotifyJob, RevokeLeases
-from windrow_master.core.ids import LEASE_ID_MAX, LEASE_PREFIX_SHIFT, JobKey, LeaseId, NodeId, StepId
+from windrow_master.core.effects import Effect, NotifyJob, RecallLeases
+from windrow_master.core.ids import (
+    LEASE_ID_MAX,
+    LEASE_PREFIX_SHIFT,
+    JobKey,
+    LeaseId,
+    NodeId,
+    StepId,
+    step_identity,
+)
 from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import MiniBatches, Tries
 from windrow_master.core.ready import ReadyQueue
@@ -24,7 +33,8 @@ from windrow_master.core.records import (
     StepRow,
 )
 from windrow_master.core.settings import StepSettings
-from windrow_master.core.states import AttemptState, JobState, NodeState, StepState
+from windrow_master.core.standing import Past, Standing
+from windrow_master.core.states import AttemptState, Cause, JobState, NodeState, StepState
 
 ENDED_JOBS = frozenset((JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES, JobState.FAILED, JobState.CANCELLED))
 ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.CANCELLED))
@@ -34,7 +44,12 @@ ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.CANCEL
 class Timing:
     """Intervals that decide about nodes, in seconds."""
 
-    heartbeat_s: float = 0.5
+    heartbeat_s: float = 1.0
+    """How often a node that holds leases is heard of."""
+    idle_heartbeat_s: float = 4.0
+    """The same for a node that holds none. It says with each heartbeat when the next one is due at the latest."""
+    store_leases_after_s: float = 1.0
+    """Older leases are written down."""
     lease_ttl_s: float = 4.5
     """A node silent for longer loses its leases. Above 3 s: such a stall must cost nothing."""
     disconnected_ttl_s: float = 1.5
@@ -46,10 +61,16 @@ class Timing:
     settle_s: float = 1.5
     """After a start of the master: how long known nodes may take to say what they hold before work is handed out."""
     quarantine_s: float = 30.0
-    quarantine_failures: int = 10
-    """So many failures in a row, none of the script's own making, quarantine a node while another serves; faults that
-    are surely the node's, in any case."""
+    """How long a node stays quarantined, or is set aside for a step the first time."""
+    aside_max_s: float = 600.0
+    """The longest that a node is set aside for a step at a time."""
+    quarantine_faults: int = 10
+    """So many attempts in a row that met a fault of their node (a full disk) quarantine it, also where it is alone."""
     node_fault_delay_s: float = 2.0
+    retry_wait_s: float = 30.0
+    """How long a retry waits for a slot of another node before it goes to any."""
+    recall_answer_s: float = 0.5
+    """A node that was asked for leases it has not begun is not asked again for so long, unless it gives some back."""
 
 
 @dataclass(slots=True)
@@ -72,8 +93,15 @@ class Step:
     end_time: float | None = None
     error_category: str = ""
     mini_batches: MiniBatches = field(default_factory=MiniBatches)
+    planned_before: int = 0
+    """So many of them were planned, durably, before this master: only of these can a node hold an earlier master's
+    lease."""
     ready: ReadyQueue = field(default_factory=ReadyQueue)
     lease_ids: set[LeaseId] = field(default_factory=set)
+    standings: dict[NodeId, Standing] = field(default_factory=dict)
+    """How nodes do with it. Volatile: a new master learns it anew."""
+    doubted: set[NodeId] = field(default_factory=set)
+    """The nodes whose standing is suspicious: empty nearly always."""
     init_failures: dict[NodeId, int] = field(default_factory=dict)
     """Workers that failed before they were ready, by node, since the last one that was."""
     worker_ready: bool = False
@@ -130,6 +158,18 @@ class Step:
         if tries is None:
             tries = self.mini_batches.tries[mini_batch] = Tries()
         return tries
+
+    def standing_of(self, node_id: NodeId) -> Standing:
+        """How a node does with it; made when there is nothing yet."""
+        standing = self.standings.get(node_id)
+        if standing is None:
+            standing = self.standings[node_id] = Standing()
+        return standing
+
+    def past_of(self, mini_batch: int) -> Past:
+        """Where a mini-batch has failed."""
+        tries = self.mini_batches.tries.get(mini_batch)
+        return Past(()) if tries is None else Past(tuple(tries.nodes), tries.ooms > 0)
 
 
 @dataclass(slots=True)
@@ -193,6 +233,8 @@ class Node:
     register_time: float = 0.0
     expires_s: float = 0.0
     """Monotonic: when it counts as lost unless it is heard of."""
+    beat_due_s: float = 0.0
+    """Monotonic: when its next sign of life is due."""
     stream: int = 0
     """The Work stream that is open; 0: none."""
     cordoned: bool = False
@@ -209,17 +251,31 @@ class Node:
     workers: dict[StepId, int] = field(default_factory=dict)
     held: dict[StepId, int] = field(default_factory=dict)
     offered: set[StepId] = field(default_factory=set)
+    ready_steps: set[StepId] = field(default_factory=set)
+    """Steps of which a worker has got through `init()` here, as heartbeats told."""
     lease_ids: set[LeaseId] = field(default_factory=set)
     claims: dict[LeaseId, tuple[StepId, int]] = field(default_factory=dict)
     """Leases it named when its stream began, or that were taken from it: what a late completion is of."""
-    failures: int = 0
-    """Failures in a row that may be the node's own fault."""
     faults: int = 0
-    """Failures in a row that surely are."""
+    """Attempts in a row that met a fault of the node itself."""
+    aside_for: dict[StepId, str] = field(default_factory=dict)
+    """Steps for which it is set aside, each with the reason, for people."""
+    recalled_s: dict[StepId, float] = field(default_factory=dict)
+    """When it was asked for leases of a step last and has not given any back since (monotonic)."""
     quarantined_until_s: float = 0.0
     digests: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
     """The master's and the agent's view of the leases held, at the last heartbeat: (count, exclusive or)."""
     digest_mismatches: int = 0
+
+    @property
+    def told(self) -> str:
+        """For people: why it is in its state, and for which steps it is set aside."""
+        return " ".join((self.message, *self.aside_for.values())).strip()
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the agent may use; 0 where it has not said."""
+        return int(json.loads(self.resources or b"{}").get("memoryBytes", 0))
 
     def row(self) -> NodeRow:
         """As stored."""
@@ -249,6 +305,8 @@ class CoreState:
     incarnation: int
     lease_prefix: int
     timing: Timing = field(default_factory=Timing)
+    lease_prefixes: frozenset[int] = frozenset()
+    """Those of all earlier incarnations that this state knows."""
     jobs: dict[JobKey, Job] = field(default_factory=dict)
     """Jobs that have not ended, and those that ended under this incarnation until that is durable, and they are
     forgotten."""
@@ -278,6 +336,8 @@ class CoreState:
     dirty_nodes: set[NodeId] = field(default_factory=set)
     effects: list[Effect] = field(default_factory=list)
     scheduling_wanted: bool = False
+    picked_s: float = -math.inf
+    """When leases were last handed out, or might have been."""
 
     def next_lease_ids(self, count: int) -> Sequence[LeaseId]:
         """Lease ids that were never given before."""
@@ -286,9 +346,21 @@ class CoreState:
         return cast("Sequence[LeaseId]", range(first, first + count))
 
     def may_have_given(self, lease_id: int) -> bool:
-        """Whether a peer may speak the truth when it says that a master gave it this lease."""
+        """Whether a peer may speak the truth when it says that a master of this state gave it this lease."""
         prefix, count = lease_id >> LEASE_PREFIX_SHIFT, lease_id & ((1 << LEASE_PREFIX_SHIFT) - 1)
-        return 0 < lease_id <= LEASE_ID_MAX and (prefix != self.lease_prefix or 0 < count <= self.lease_count)
+        if not 0 < lease_id <= LEASE_ID_MAX:
+            return False
+        return 0 < count <= self.lease_count if prefix == self.lease_prefix else prefix in self.lease_prefixes
+
+    def identity_of(self, step: Step) -> int:
+        """What a step is, under whatever number: see ids.step_identity."""
+        job = self.jobs[step.job_key]
+        return step_identity(job.job_id, job.request_id, job.create_time, job.generation, job.document, step.ordinal)
+
+    def is_foreign(self, step_id: StepId, identity: int) -> bool:
+        """Whether a step that a node has is certainly none of this state's."""
+        step = self.steps.get(step_id)
+        return step_id > self.step_id_last if step is None else identity != self.identity_of(step)
 
     def touch_job(self, job: Job) -> None:
         """Mark a job changed and wake who watches it."""
@@ -334,13 +406,13 @@ class CoreState:
             node.lease_ids.discard(lease.lease_id)
             node.held[lease.step_id] -= 1
 
-    def recall_unstarted(self, node: Node) -> None:
-        """Ask a node for all that it has not started."""
-        if node.stream and node.lease_ids:
-            held = sorted(node.lease_ids)
-            for lease_id in held:
-                self.leases[lease_id].recalled = True
-            self.effects.append(RevokeLeases(node.node_id, node.stream, held, started_too=False))
+    def recall_unstarted(self, node: Node, step_id: StepId | None = None) -> None:
+        """Ask a node for all that it has not started, of one step or of all."""
+        if not node.stream:
+            return
+        for held_id, held in node.held.items():
+            if held and step_id in (None, held_id):
+                self.effects.append(RecallLeases(node.node_id, node.stream, held_id, held))
 
     def store_attempt(
         self,
@@ -377,6 +449,20 @@ class CoreState:
             )
         )
         lease.stored = True
+
+    def abandon_failed(self, step: Step, mini_batch: int, lease_id: LeaseId, cause: Cause, message: str) -> None:
+        """Mark a finished attempt as charged to nobody, whether its row is durable already or not."""
+        rows = self.dirty.attempts
+        for at, row in enumerate(rows):
+            if row.lease_id == lease_id:
+                rows[at] = row._replace(state=AttemptState.ABANDONED)
+                return
+        rows.append(
+            AttemptRow(
+                lease_id, step.step_id, mini_batch, self.jobs[step.job_key].generation, "", "", 0,
+                AttemptState.ABANDONED, cause, 0, 0, 0, 0, 0, 0, 0, message, "",
+            )
+        )  # fmt: skip
 
     def take_dirty(self) -> Dirty:
         """The rows that changed since the last call, as they are now. Those of the last call must be durable."""

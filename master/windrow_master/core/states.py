@@ -80,6 +80,7 @@ class Cause(IntEnum):
     CANCELLED = 13
     NODE_KILLER = 14
     OUTPUT_FAILED = 15
+    INPUT_MISREAD = 16
 
 
 class Phase(IntEnum):

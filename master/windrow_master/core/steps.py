@@ -8,7 +8,8 @@ State machine of a step (states.StepState):
                                     shutdown(), or write to a store, its workers are ended first, and waited for
     CONCATENATING -> COMPLETED      its output stands
     CONCATENATING -> RUNNING        committed rows were lost: their mini-batches run again
-    any open one  -> FAILED         a threshold passed, planning failed, no node can run it
+    any open one  -> FAILED         a threshold passed, planning failed, no node can run it; what was read is not what
+                                    was planned (core/agreement.py)
     any open one  -> CANCELLED      the job is cancelled, or another of its steps failed; where the job goes on then
                                     (continue_on_step_failure), only a step that waits for one that did not complete
 
@@ -31,6 +32,7 @@ from __future__ import annotations
 import json
 
 from windrow_master.core import effects as fx
+from windrow_master.core.agreement import disagreement, misread
 from windrow_master.core.commands import (
     BeginWork,
     CancelJob,
@@ -48,6 +50,7 @@ from windrow_master.core.counters import counted
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
+from windrow_master.core.statuses import SYSTEM_ERROR
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold
 
 MESSAGE_CHARS_MAX = 4096
@@ -127,6 +130,10 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
     """Look whether a step has passed a threshold or come to its end."""
     if step.state != StepState.RUNNING or state.jobs[step.job_key].state == JobState.PAUSED:
         return
+    reason = misread(step)
+    if reason:
+        fail_step(state, step, reason, now, SYSTEM_ERROR)
+        return
     reason = passed_threshold(step)
     if reason:
         fail_step(state, step, reason, now, step.counters.main_category())
@@ -136,6 +143,10 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
     without_items = step.settings.without_input and step.counters.succeeded
     if step.settings.append_row and step.counters.items_ok == 0 and not without_items:
         fail_step(state, step, nothing_to_write(step), now, step.counters.main_category())
+        return
+    reason = disagreement(step)
+    if reason:
+        fail_step(state, step, reason, now, SYSTEM_ERROR)
         return
     step.state = StepState.CONCATENATING
     state.touch_step(step)
@@ -323,6 +334,8 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
         state.dirty.cancelled_steps.append(step.step_id)
     step.ready.clear()
     step.mini_batches = type(table)()
+    step.standings.clear()
+    step.doubted.clear()
     state.touch_step(step)
     state.effects.append(fx.StopStepWork(step.step_id))
     step.ending_on.clear()
@@ -346,6 +359,10 @@ def _leave_nodes(state: CoreState, step: Step) -> None:
         node.workers.pop(step.step_id, None)
         node.held.pop(step.step_id, None)
         node.offered.discard(step.step_id)
+        node.ready_steps.discard(step.step_id)
+        node.recalled_s.pop(step.step_id, None)
+        if node.aside_for.pop(step.step_id, ""):
+            state.touch_node(node)
         if node.stream:
             # Not only where it was offered: on an earlier stream, too, its agent may have started workers for it.
             state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id))
@@ -366,7 +383,7 @@ def _revoke_all(state: CoreState, step: Step, now: Moment) -> None:
             for lease_id in taken:
                 node.claims[lease_id] = (step.step_id, -1)
             if node.stream:
-                state.effects.append(fx.RevokeLeases(node.node_id, node.stream, taken, started_too=True))
+                state.effects.append(fx.RevokeLeases(node.node_id, node.stream, taken))
 
 
 def _settle_job(state: CoreState, job: Job, now: Moment) -> None:

@@ -1,23 +1,33 @@
-"""Time passes: leases grow old enough to be written down, silent nodes are lost, deadlines end."""
+"""Time passes: leases grow old enough to be written down, silent nodes are lost, deadlines end.
+
+Invariant: nothing here changes the state earlier than `next_due` says. So nobody has to tick in between.
+"""
 
 from __future__ import annotations
 
-from windrow_master.core.blame import fail_if_given_up, fail_if_never_ready
+import math
+
+from windrow_master.core.blame import fail_if_given_up, fail_if_never_ready, is_given_up, never_ready_s
 from windrow_master.core.commands import Moment, Tick
-from windrow_master.core.endings import tell_endings
-from windrow_master.core.nodes import lose_node
-from windrow_master.core.overdue import end_overdue_steps
-from windrow_master.core.state import ENDED_JOBS, CoreState
+from windrow_master.core.endings import ending_told_s, tell_endings
+from windrow_master.core.nodes import excuse, is_alone, lose_node
+from windrow_master.core.overdue import end_overdue_steps, overdue_s
+from windrow_master.core.scheduling import placement_due_s
+from windrow_master.core.state import ENDED_JOBS, CoreState, Job
 from windrow_master.core.states import AttemptState, NodeState
+
+STALL_S = 0.25
+"""A tick that comes later than this after its moment means that the process stood still."""
 
 
 def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
     """A moment later; one that comes far too late extends all deadlines by the gap."""
     last, state.tick_s = state.tick_s, now.monotonic_s
-    if last is not None and now.monotonic_s - last > 2 * command.interval_s:
-        _shift_deadlines(state, now.monotonic_s - last - command.interval_s)
+    if last is not None and (gap_s := now.monotonic_s - last - command.interval_s) > STALL_S:
+        _shift_deadlines(state, gap_s, now)
     _store_old_leases(state, now)
-    _excuse_if_alone(state, now)
+    if is_alone(state, now):
+        excuse(state, now)
     for node in list(state.nodes.values()):
         if now.monotonic_s > node.expires_s:
             lose_node(state, node, "Silent for longer than its leases live.", now)
@@ -25,6 +35,7 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
             node.state = NodeState.READY if node.stream else NodeState.DISCONNECTED
             node.message = ""
             state.touch_node(node)
+            state.add_event(now, None, "node_quarantine_over", node.node_id)
             state.scheduling_wanted = True
     for step in list(state.steps.values()):
         fail_if_given_up(state, step, now)
@@ -32,52 +43,94 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
     end_overdue_steps(state, now)
     tell_endings(state, now)
     _forget_ended_jobs(state, now)
-    if state.settle_until_s or any(step.ready.delayed for step in state.steps.values()):
+    for step in state.steps.values():
+        if step.ready.release_due(now.monotonic_s):
+            state.scheduling_wanted = True
+    if placement_due_s(state) <= now.monotonic_s or 0 < state.settle_until_s <= now.monotonic_s:
         state.scheduling_wanted = True
 
 
-def _excuse_if_alone(state: CoreState, now: Moment) -> None:
-    """Invariant 5 of nodes. Whoever is heard first when it is over finds the others with all their time left."""
-    silence_s = now.monotonic_s - state.heard_s
-    connected = [node for node in state.nodes.values() if node.stream]
-    if len(connected) > 1 and 2 * state.timing.heartbeat_s < silence_s < state.timing.alone_max_s:
-        for node in connected:
-            node.expires_s = now.monotonic_s + state.timing.lease_ttl_s
+def next_due(state: CoreState, now: Moment) -> float:
+    """When (monotonic) a tick will have something to do, if no command comes before; in the past: now; inf: never.
+
+    Looks at each node and step: not for every command.
+    """
+    _drop_stored(state)
+    due_s = placement_due_s(state)
+    if state.unstored:
+        due_s = min(due_s, state.leases[state.unstored[0]].granted_s + state.timing.store_leases_after_s)
+    if state.settle_until_s:
+        due_s = min(due_s, state.settle_until_s)
+    for node in state.nodes.values():
+        due_s = min(due_s, node.expires_s)
+        if node.state == NodeState.QUARANTINED:
+            due_s = min(due_s, node.quarantined_until_s)
+    for step in state.steps.values():
+        if is_given_up(state, step):
+            return -math.inf
+        due_s = min(due_s, never_ready_s(state, step), overdue_s(state, step), ending_told_s(step))
+        if step.ready.delayed:
+            due_s = min(due_s, step.ready.delayed[0][0])
+    for job in state.jobs.values():
+        if job.state in ENDED_JOBS:
+            # One that a commit still needs is looked at again when that has begun.
+            due_s = min(due_s, job.forget_s if _may_be_forgotten(state, job) else now.monotonic_s + STALL_S)
+    return due_s
 
 
-def _shift_deadlines(state: CoreState, gap_s: float) -> None:
+def _shift_deadlines(state: CoreState, gap_s: float, now: Moment) -> None:
     """Nobody could act during the gap (laptop asleep, master paused, disk stalled): it counts against no deadline."""
     for node in state.nodes.values():
-        node.expires_s += gap_s
+        # One that was heard of before this tick, but after the gap, has its full time already.
+        latest_s = now.monotonic_s + state.timing.adoption_grace_s
+        node.expires_s = max(node.expires_s, min(node.expires_s + gap_s, latest_s))
+        node.beat_due_s += gap_s
         node.quarantined_until_s += gap_s
+        node.recalled_s = {step_id: asked_s + gap_s for step_id, asked_s in node.recalled_s.items()}
     for step in state.steps.values():
         step.started_s += gap_s
         step.progress_s += gap_s
         if step.offered_s is not None:
             step.offered_s += gap_s
         step.ready.shift(gap_s)
+        for standing in step.standings.values():
+            if standing.doubted_s is not None:
+                standing.doubted_s += gap_s
+            if standing.aside_until_s is not None:
+                standing.aside_until_s += gap_s
     if state.settle_until_s:
         state.settle_until_s += gap_s
 
 
-def _store_old_leases(state: CoreState, now: Moment) -> None:
-    """Write down leases older than two heartbeats, so that try counts and blame survive a restart of the master."""
-    oldest = now.monotonic_s - 2 * state.timing.heartbeat_s
+def _drop_stored(state: CoreState) -> None:
+    """Make the first of `unstored` a lease that is live and not written down."""
     while state.unstored:
         lease = state.leases.get(state.unstored[0])
         if lease is not None and not lease.stored:
-            if lease.granted_s > oldest:
-                return
-            state.store_attempt(lease, AttemptState.RUNNING, now)
+            return
         state.unstored.popleft()
+
+
+def _store_old_leases(state: CoreState, now: Moment) -> None:
+    """Write down leases of some age, so that try counts and blame survive a restart of the master."""
+    oldest = now.monotonic_s - state.timing.store_leases_after_s
+    _drop_stored(state)
+    while state.unstored:
+        lease = state.leases[state.unstored[0]]
+        if lease.granted_s > oldest:
+            return
+        state.store_attempt(lease, AttemptState.RUNNING, now)
+        _drop_stored(state)
+
+
+def _may_be_forgotten(state: CoreState, job: Job) -> bool:
+    """Its end is durable, and the effects that waited for that are carried out."""
+    return job.job_key not in state.dirty_jobs and job.job_key not in state.taken_jobs
 
 
 def _forget_ended_jobs(state: CoreState, now: Moment) -> None:
     for job in list(state.jobs.values()):
-        if job.state in ENDED_JOBS and now.monotonic_s > job.forget_s:
-            if job.job_key in state.dirty_jobs or job.job_key in state.taken_jobs:
-                # Its end is not durable yet, nor are the effects carried out that wait for that.
-                continue
+        if job.state in ENDED_JOBS and now.monotonic_s > job.forget_s and _may_be_forgotten(state, job):
             for step in job.steps:
                 del state.steps[step.step_id]
             del state.jobs[job.job_key]

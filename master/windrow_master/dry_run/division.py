@@ -17,6 +17,7 @@ from windrow_master.one_request import command_of
 from windrow_master.planning import describe_items
 from windrow_master.planning.describe import describe_partition
 from windrow_master.planning.without_input import groups_without_input
+from windrow_master.recipes import RecipePlace, Recipes
 from windrow_master.shell.planning_driver import EARLIER, MESSAGE_HEAD, GroupRecords
 
 LOOK_S = 0.2
@@ -140,12 +141,12 @@ class Division:
         self.items = counted["items"]
         group = GroupRecords.of(message, records)
         taken = self._take_over(group.earlier)
-        for index, (_, items, offset, length) in enumerate(PLAN_RECORD.iter_unpack(group.planned)):
+        for index, (_, items, offset, length, crc) in enumerate(PLAN_RECORD.iter_unpack(group.planned)):
             self.items_known = self.items_known and (items > 0 or self.reader["kind"] == "none")
             self.largest = max(self.largest, items)
             if len(self.first) < self._limits.recipes:
                 number = self.mini_batches + index
-                described = self._describe(number, items, offset, length)
+                described = self._describe(number, items, RecipePlace(number, offset, length, crc))
                 self.first.append({**described, "taken_over": number in taken})
         self.mini_batches = counted["mini_batches"]
         self.complete = counted["done"]
@@ -156,11 +157,10 @@ class Division:
         found = [(number, before) for number, (before,) in pairs if before >= 0]
         return self._taking_over.take(found) if self._taking_over is not None and found else set()
 
-    def _describe(self, index: int, items: int, offset: int, length: int) -> dict[str, Any]:
-        """A mini-batch in words."""
-        with (self._folder / "recipes").open("rb") as file:
-            file.seek(offset)
-            recipe = file.read(length)
+    def _describe(self, index: int, items: int, place: RecipePlace) -> dict[str, Any]:
+        """A mini-batch in words. Raises StepDamaged."""
+        with Recipes(self._folder / "recipes") as recipes:
+            recipe = recipes.read(place)
         texts = describe_items(self.reader, recipe)
         return {
             "index": index,

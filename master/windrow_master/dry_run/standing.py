@@ -19,7 +19,9 @@ from windrow_master.core.records import JobRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import JobState
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResume
-from windrow_master.store.errors import StoreBroken, StoreError
+from windrow_master.store.errors import StateDamaged, StoreBroken, StoreError
+from windrow_master.store.integrity import damaged, is_damage, refuse_damaged_files
+from windrow_master.store.lock import LOCK_FILE, is_locked
 from windrow_master.store.reading import SqliteReader
 from windrow_master.store.rows import OutputRow
 
@@ -36,7 +38,7 @@ class Standing:
 
     def __init__(self, state: Path) -> None:
         self._path = state / STATE_MARK
-        self._reader = SqliteReader(_Untouched(self._path), _broken)
+        self._reader = SqliteReader(_Untouched(self._path), self._broken)
         self.is_there = self._path.is_file()
 
     def outputs_at(self, path: str) -> Sequence[OutputRow]:
@@ -95,12 +97,16 @@ class Standing:
         steps = (step for step in self._reader.steps_of(job.job_key) if step.name not in commands)
         return any(Counters.from_json(step.counters).succeeded for step in steps)
 
+    def _broken(self, error: sqlite3.Error) -> StoreError:
+        return damaged(self._path, error) if is_damage(error) else StoreBroken(str(error))
+
     def _ask(self, question: Callable[[], T], nothing: T) -> T:
-        if not self.is_there:
-            return nothing
         try:
-            return question()
-        except (StoreError, sqlite3.Error) as error:
+            refuse_damaged_files(self._path, is_live=is_locked(self._path.with_name(LOCK_FILE)))
+            return question() if self.is_there else nothing
+        except StateDamaged as damage:
+            raise Unreadable(str(damage)) from damage
+        except (OSError, StoreError, sqlite3.Error) as error:
             raise Unreadable(f"{self._path} cannot be read without changing it: {error}") from error
 
 
@@ -142,7 +148,3 @@ def _is_of(row: JobRow, job_file: str) -> bool:
         return EffectiveJob.from_json(row.document).job_file == job_file
     except DocumentError:
         return False  # of another version
-
-
-def _broken(error: sqlite3.Error) -> StoreError:
-    return StoreBroken(str(error))

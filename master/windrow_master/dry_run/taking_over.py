@@ -18,10 +18,9 @@ class TakingOver:
         """`folder`: for what the planner reads. Raises OSError, StoreError."""
         self._jobs = jobs
         self._step = step
-        self._index = folder / INDEX
         self.mini_batches = 0
         self.items = 0
-        jobs.write_index(step, self._index)
+        self._index = jobs.write_index(step, folder / INDEX)
 
     def request(self) -> dict[str, Any]:
         """What the planner is told."""

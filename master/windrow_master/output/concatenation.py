@@ -9,7 +9,8 @@ Invariants:
 1. The target is at every moment what it was before, or the whole new output.
 2. Before the rename, the store knows what is renamed (`record`), so that any later master knows the file as its own.
 3. Rows stand in the file in output order, each verified against the crc32 its mini-batch was committed with.
-4. A file that Windrow did not write, or that was changed since, is never replaced.
+4. A file that Windrow did not write, or that was changed since, is never replaced. One that has, byte for byte, the
+   content of the new output is taken for it, and not touched.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import contextlib
 import hashlib
 import io
 import os
+import stat
 import threading
 import zlib
 from collections.abc import Callable, Sequence
@@ -39,7 +41,7 @@ from windrow_master.output.errors import (
 )
 from windrow_master.output.extents import SegmentFile, SegmentReader, strides
 from windrow_master.output.files import Files
-from windrow_master.output.target import refuse_foreign, remove_stale, temporary_path
+from windrow_master.output.target import foreign, refuse_foreign, remove_stale, stamp_if_equal, temporary_path
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.rows import CommittedRange, OutputRow
 
@@ -127,9 +129,7 @@ class _Concatenation:
         self._segments = SegmentReader(wanted.segments_folder, names.get)
 
     def run(self) -> OutputRow:
-        target = self._wanted.target
         try:
-            refuse_foreign(target, self._reader.outputs_at)
             return self._make()
         except OSError as error:
             raise self._explained(error) from error
@@ -171,15 +171,35 @@ class _Concatenation:
             self._rows,
         )
         self._unless_stopped()
+        found = self._equal_in_place(row)
+        if found is not None:
+            self._record(found)
+            return found
         self._record(row)
         reach("concatenate.recorded")
-        # Once more: copying may have taken long.
+        # Once more: recording may have taken long.
         refuse_foreign(wanted.target, self._reader.outputs_at)
         files.rename(self._temporary, wanted.target)
         reach("concatenate.renamed")
         files.sync_folder(wanted.target.parent)
         reach("concatenate.folder_synced")
         return row
+
+    def _equal_in_place(self, row: OutputRow) -> OutputRow | None:
+        """The output as it stands already, under the eyes of a state that does not know it: one that was brought back
+        from a backup. The content tells, since it is a pure function of the rows. Raises TargetForeign for another."""
+        target = self._wanted.target
+        try:
+            refuse_foreign(target, self._reader.outputs_at)
+        except TargetForeign:
+            if not stat.S_ISREG(os.lstat(target).st_mode):
+                raise
+            mtime_ns = stamp_if_equal(target, row.length, row.digest)
+            if mtime_ns is None:
+                known = bool(self._reader.outputs_at(str(target)))
+                raise foreign(str(target), known=known, made=self._wanted.job_id) from None
+            return row._replace(mtime_ns=mtime_ns)
+        return None
 
     def _write_all(self) -> None:
         if self._wanted.row_format != "parquet":
@@ -236,7 +256,11 @@ class _Concatenation:
             if length != row.length or crc32 != row.crc32:
                 self._lost.append(row)
             elif not self._lost:
-                parquet.append(SegmentFile(self._segments.descriptor(row.segment_id), row.offset, row.length))
+                rows_file = SegmentFile(self._segments.descriptor(row.segment_id), row.offset, row.length)
+                parquet.append(rows_file)
+                if rows_file.checksum() != row.crc32:
+                    # Changed since it was verified. What is written now is never renamed.
+                    self._lost.append(row)
         else:
             rows = memoryview(self._segments.read(ranges, self._lost))
             at = 0

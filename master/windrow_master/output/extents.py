@@ -178,12 +178,13 @@ class SegmentReader:
 
 
 class SegmentFile(io.RawIOBase):
-    """A part of an open segment as a file of its own, to be read from its start to its end."""
+    """A part of an open segment as a file of its own, to be read once, from its start to its end."""
 
     def __init__(self, descriptor: int, offset: int, length: int) -> None:
         self._descriptor = descriptor
         self._at = offset
         self._end = offset + length
+        self._checksum = 0
 
     def readable(self) -> bool:
         """It is there to be read."""
@@ -194,7 +195,15 @@ class SegmentFile(io.RawIOBase):
         content = os.pread(self._descriptor, min(len(buffer), self._end - self._at), self._at)
         buffer[: len(content)] = content
         self._at += len(content)
+        self._checksum = crc32_of(content, self._checksum)
         return len(content)
+
+    def checksum(self) -> int:
+        """crc32 of all of it; what has not been read is read now. Raises OSError."""
+        while content := os.pread(self._descriptor, min(STRIDE_BYTES, self._end - self._at), self._at):
+            self._at += len(content)
+            self._checksum = crc32_of(content, self._checksum)
+        return self._checksum
 
 
 def _crc32(view: memoryview, length: int) -> int:

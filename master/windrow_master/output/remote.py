@@ -20,19 +20,24 @@ from windrow.storage.stores import open_store
 from windrow.storage.urls import parse_url
 
 from windrow_master.crash_points import reach
-from windrow_master.output.errors import ConcatenationStopped, TargetForeign
+from windrow_master.output.errors import ConcatenationStopped
+from windrow_master.output.target import foreign
 from windrow_master.store.rows import OutputRow
 
 DIGEST_KEY = "windrow-sha256"
 CHUNK_BYTES = 16 << 20
 """Parts of an upload; a store takes at most 10,000 of them."""
 PARTS_MAX = 9_000
+STAMP_S = 1.0
+"""Stores tell the time of an object's last change in whole seconds."""
 UPLOADS_AT_ONCE = 4
 
 
-def refuse_foreign_object(address: str, outputs_at: Callable[[str], Sequence[OutputRow]]) -> None:
+def refuse_foreign_object(
+    address: str, outputs_at: Callable[[str], Sequence[OutputRow]], *, submitted: float | None = None
+) -> None:
     """Raise TargetForeign unless nothing stands at an address, or what Windrow wrote there, unchanged, or an empty
-    object. Raises StorageError, also where the bucket is not there."""
+    object. Raises StorageError, also where the bucket is not there. `submitted`: as of `target.refuse_foreign`."""
     url = parse_url(address)
     store = open_store(url.root)
     try:
@@ -48,11 +53,21 @@ def refuse_foreign_object(address: str, outputs_at: Callable[[str], Sequence[Out
     digest = found.attributes.get(DIGEST_KEY)
     if any(row.digest == digest and row.length == found.meta["size"] for row in known):
         return
-    raise TargetForeign(
-        f"The output {address} exists already and "
-        + ("was changed since Windrow wrote it" if known else "was not written by Windrow from this state folder")
-        + "; it is left alone. Move it away, or give the output another path; then run the job again."
-    )
+    if submitted is not None and digest and found.meta["last_modified"].timestamp() > submitted - STAMP_S:
+        return
+    raise foreign(address, known=bool(known))
+
+
+def stands_there(row: OutputRow) -> bool:
+    """Whether an object carries the digest, and has the length, of an output. Raises StorageError."""
+    url = parse_url(row.path)
+    try:
+        found = open_store(url.root).get(url.key, options={"head": True})
+    except FileNotFoundError:
+        return False
+    except Exception as error:
+        raise explained(error, "cannot be looked at", row.path) from error
+    return (found.attributes.get(DIGEST_KEY), found.meta["size"]) == (row.digest, row.length)
 
 
 class _Rows(FileIO):

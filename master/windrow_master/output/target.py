@@ -18,10 +18,15 @@ READ_BYTES = 1 << 20
 TEMPORARY_SUFFIX = ".windrow-partial"
 
 
-def refuse_foreign(target: Path, outputs_at: Callable[[str], Sequence[OutputRow]]) -> None:
+def refuse_foreign(
+    target: Path, outputs_at: Callable[[str], Sequence[OutputRow]], *, submitted: float | None = None
+) -> None:
     """Raise TargetForeign unless nothing stands at `target`, or what Windrow wrote there, unchanged, or an empty file.
 
     Size and time of the last change tell; where only the time differs (a copy, a touch), the content's digest does.
+
+    `submitted`: when the job was that is about to begin, in seconds since 1970. A file that was written later passes:
+    where the state was brought back from a backup, it may be this job's own output, which is told when it is made.
     """
     try:
         status = os.lstat(target)
@@ -37,14 +42,41 @@ def refuse_foreign(target: Path, outputs_at: Callable[[str], Sequence[OutputRow]
     known = outputs_at(str(target))
     if any((row.length, row.mtime_ns) == (status.st_size, status.st_mtime_ns) for row in known):
         return
+    if submitted is not None and status.st_mtime > submitted:
+        return
     digests = {row.digest for row in known if row.length == status.st_size}
     if digests and digest_of(target) in digests:
         return
-    raise TargetForeign(
-        f"The output {target} exists already and "
-        + ("was changed since Windrow wrote it" if known else "was not written by Windrow from this state folder")
-        + "; it is left alone. Move it away, or give the output another path; then run the job again."
+    raise foreign(str(target), known=bool(known))
+
+
+def foreign(place: str, *, known: bool, made: str = "") -> TargetForeign:
+    """What to tell of what stands at an output's place. `known`: Windrow has written there from this state folder.
+    `made`: the job whose output is made, and is another."""
+    seen = "was changed since Windrow wrote it" if known else "was not written by Windrow from this state folder"
+    if not made:
+        return TargetForeign(
+            f"The output {place} exists already and {seen}; it is left alone. Move it away, or give the output another "
+            f"path; then run the job again."
+        )
+    return TargetForeign(
+        f"The output {place} exists already, {seen}, and is not what this job writes; it is left alone. (Where the "
+        f"state was brought back from a backup, it may be what the job wrote after that.) Move it away, then: windrow "
+        f"job retry {made}. No mini-batch needs to run again."
     )
+
+
+def stamp_if_equal(target: Path, length: int, digest: str) -> int | None:
+    """The time of the last change, in ns, of a file that has this content; None where it has another. Raises
+    OSError."""
+    with target.open("rb") as file:
+        before = os.fstat(file.fileno())
+        if before.st_size != length:
+            return None
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        after = os.fstat(file.fileno())
+    same = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
+    return before.st_mtime_ns if found == digest and same else None
 
 
 def temporary_path(target: Path, job_id: str, step_id: int, generation: int, incarnation: int) -> Path:

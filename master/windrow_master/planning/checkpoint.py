@@ -10,13 +10,16 @@ from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 class Checkpoint(NamedTuple):
     """A point between two mini-batches. Source: docs/contracts.md, section 3.
 
-    `recipes_bytes` and `listing_bytes` are lengths that are on disk; `position` belongs to the strategy that made it.
+    `recipes_bytes` and `listing_bytes` are lengths that are on disk, with their checksums (`checked.BlockSums`);
+    `position` belongs to the strategy that made it.
     """
 
     mini_batches: int = 0
     items: int = 0
     recipes_bytes: int = 0
     listing_bytes: int = 0
+    recipes_checksum: int = 0
+    listing_checksum: int = 0
     position: Any = None
     done: bool = False
 
@@ -27,7 +30,7 @@ class Checkpoint(NamedTuple):
     @classmethod
     def from_json(cls, value: Any) -> Checkpoint:
         """The stored form read back. Raises PlanningError if it is not one."""
-        counts = ("mini_batches", "items", "recipes_bytes", "listing_bytes")
+        counts = tuple(name for name in cls._fields if name not in ("position", "done"))
         if not isinstance(value, dict) or set(value) != set(cls._fields):
             raise PlanningError(f"The stored checkpoint of planning is not one: {value!r:.200}.", SYSTEM_ERROR)
         if any(type(value[name]) is not int or value[name] < 0 for name in counts):

@@ -15,16 +15,20 @@ import struct
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from windrow.recipe_files import local_files
 
+from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 from windrow_master.planning.places import PlacesKnown
 from windrow_master.planning.uploads import Uploads
+from windrow_master.step_damage import StepDamaged
 
 NONE = -1
 """In place of a mini-batch of an earlier job."""
-RECORD = struct.Struct("<QIQI")
-"""Of the index: mini_batch, items, recipe_offset, recipe_length."""
+RECORD = struct.Struct("<QIQII")
+"""Of the index: mini_batch, items, recipe_offset, recipe_length, recipe_crc32."""
+_READ_BYTES = RECORD.size * 5000
 MARGIN_S = 2.0
 """A file changed so shortly before the earlier step began may have been changed after it was looked at: file systems
 keep times by the tick of a clock, on a share by that of another machine."""
@@ -44,12 +48,14 @@ class Earlier:
     def __init__(self, given: dict[str, Any]) -> None:
         self.job_id: str = given["job"]
         self._index: str = given["index"]
+        self._index_crc32: int = given["index_crc32"]
         self._recipes: str = given["recipes"]
         self._reader: Any = json.loads(given["reader"])
         self._alike: bool | None = given["alike"]
         """Whether this step's reader, where a planner before has pinned it, is the same."""
         self._places = PlacesKnown(given["places"])
         self._uploads = None if given["uploads"] is None else Uploads(given["uploads"])
+        self._damaged = 0
         self._unchanged_before_ns = int((given["began"] - MARGIN_S) * 1e9)
 
     def reads_alike(self, reader: dict[str, Any] | None) -> bool:
@@ -79,20 +85,48 @@ class Earlier:
         return EarlierRecipes(self, self._reader, None if names is None else frozenset(names))
 
     def mini_batches(self, first: int = 0) -> Iterator[EarlierMiniBatch]:
-        """All that have a result, in their order, but for so many. Raises OSError."""
-        recipes = os.open(self._recipes, os.O_RDONLY | os.O_CLOEXEC)
+        """All that have a result, in their order, but for so many. Raises OSError, PlanningError.
+
+        One whose recipe is damaged, or gone, has none: it runs again.
+        """
+        self._verify_index()
+        self._damaged = 0
+        try:
+            recipes = os.open(self._recipes, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._damaged = os.stat(self._index).st_size // RECORD.size - first
+            return
         try:
             with open(self._index, "rb") as index:
                 index.seek(first * RECORD.size)
-                while records := index.read(RECORD.size * 5000):
-                    for mini_batch, items, offset, length in RECORD.iter_unpack(records):
+                while records := index.read(_READ_BYTES):
+                    for mini_batch, items, offset, length, crc in RECORD.iter_unpack(records):
                         recipe = os.pread(recipes, length, offset)
-                        if len(recipe) == length:
+                        if len(recipe) == length and crc32(recipe) == crc:
                             yield EarlierMiniBatch(mini_batch, items, recipe)
                         else:
+                            self._damaged += 1
                             yield EarlierMiniBatch(NONE, 0, b"")
         finally:
             os.close(recipes)
+
+    def trouble(self) -> str:
+        """What there is to tell of `mini_batches` when all have come; "": nothing."""
+        if not self._damaged:
+            return ""
+        return (
+            f"{self._recipes}, of job {self.job_id}, is damaged or gone: {self._damaged:,} mini-batches of that job "
+            "are not taken over, and their items run again. Check that disk."
+        )
+
+    def _verify_index(self) -> None:
+        """Raises PlanningError, where it is not what was written for this planner."""
+        found = 0
+        with open(self._index, "rb") as index:
+            while records := index.read(_READ_BYTES):
+                found = crc32(records, found)
+        if found != self._index_crc32:
+            raise PlanningError(str(StepDamaged(self._index, "it fails its checksum")), SYSTEM_ERROR)
 
     def is_unchanged(self, path: bytes) -> bool:
         """Whether a path leads to the local file that it led to when the earlier step began, as it was then."""

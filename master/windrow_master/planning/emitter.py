@@ -14,6 +14,7 @@ import json
 import os
 import struct
 import time
+import zlib
 from array import array
 from typing import Any
 
@@ -24,7 +25,8 @@ from windrow_master.planning.journal import Journal
 from windrow_master.planning.places import PlacesNoted
 
 HEAD = struct.Struct("<II")
-RECORD = struct.Struct("<QIQI")
+RECORD = struct.Struct("<QIQII")
+"""item_first, item_count, recipe_offset, recipe_length, recipe_crc32."""
 RANK = struct.Struct("<Q")
 
 GROUP_FIRST = 16
@@ -118,27 +120,29 @@ class Emitter:
         """Whether the present input has come to no mini-batch so far."""
         return self._input_mini_batches == 0
 
-    def add(self, items: int, offset: int, length: int, position: Any, rank: int | None = None) -> None:
+    def add(self, items: int, offset: int, length: int, crc32: int, position: Any, rank: int | None = None) -> None:
         """Add the mini-batch whose recipe is `length` bytes at `offset`, written already.
 
-        `position` is where planning goes on after it. `items` 0: only loading tells. `rank`: the higher, the sooner it
-        runs; a step's mini-batches have one all, or none has.
+        `crc32`: of the recipe, computed from what was written rather than from what the file holds by now. `position`
+        is where planning goes on after it. `items` 0: only loading tells. `rank`: the higher, the sooner it runs; a
+        step's mini-batches have one all, or none has.
         """
         self._make_room()
-        self._add(items, offset, length, position, rank, NONE)
+        self._add(items, offset, length, crc32, position, rank, NONE)
 
     def add_recipe(self, items: int, recipe: bytes, position: Any, rank: int | None = None) -> None:
         """Write the recipe of a mini-batch, and add it; what is sent before has no part of it."""
         self._make_room()
         recipe = self.mark + recipe
         before = self._find(recipe)
-        self._add(items, self._journal.recipes.append(recipe), len(recipe), position, rank, before)
+        offset = self._journal.recipes.append(recipe)
+        self._add(items, offset, len(recipe), zlib.crc32(recipe), position, rank, before)
 
     def add_earlier(self, items: int, recipe: bytes, position: Any, before: int) -> None:
         """As `add_recipe`, for a name list of which the result is taken over; its NUL is written behind it."""
         self._make_room()
         offset = self._journal.recipes.append(recipe + b"\0")
-        self._add(items, offset, len(recipe), position, None, before)
+        self._add(items, offset, len(recipe), zlib.crc32(recipe), position, None, before)
 
     def _find(self, recipe: bytes) -> int:
         if self._earlier is None:
@@ -149,18 +153,22 @@ class Emitter:
                 self.warn(f"The input is read otherwise than in job {self._earlier.job_id}: all of it runs again.")
                 self._earlier = None
                 return NONE
+            if trouble := self._earlier.trouble():
+                self.warn(trouble)
         return self._recipes_known.find(recipe)
 
     def _make_room(self) -> None:
         if len(self._records) >= self._size or (self._records and time.monotonic() - self._since > GROUP_S):
             self._send(done=False)
 
-    def _add(self, items: int, offset: int, length: int, position: Any, rank: int | None, before: int) -> None:
+    def _add(
+        self, items: int, offset: int, length: int, crc32: int, position: Any, rank: int | None, before: int
+    ) -> None:
         if length > RECIPE_BYTES_MAX or items > ITEMS_MAX:
             raise PlanningError(f"A mini-batch of {items} items is too large; make mini_batch_size smaller.")
         if not self._records:
             self._since = time.monotonic()
-        self._records.append(RECORD.pack(self.items, items, offset, length))
+        self._records.append(RECORD.pack(self.items, items, offset, length, crc32))
         if rank is not None:
             self._ranks.append(RANK.pack(rank))
         if before != NONE:
@@ -183,8 +191,16 @@ class Emitter:
     def _send(self, *, done: bool) -> None:
         self._journal.sync()
         position = {"next": self._position, "frontier": self.frontier}
+        recipes, listing = self._journal.recipes, self._journal.listing
         end = Checkpoint(
-            self._mini_batches, self.items, self._journal.recipes.length, self._journal.listing.length, position, done
+            self._mini_batches,
+            self.items,
+            recipes.length,
+            listing.length,
+            recipes.checksum,
+            listing.checksum,
+            position,
+            done,
         ).to_json()
         message: dict[str, Any] = {
             "type": "group",

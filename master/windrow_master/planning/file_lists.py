@@ -14,6 +14,7 @@ the next one are written: so the names between the two are always of one input.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -143,6 +144,8 @@ class TakingOver:
                 self._emitter.add_earlier(len(names), one.recipe, end, one.mini_batch)
                 self.recipes_bytes = end
             self._emitter.frontier = {"entry": -1, "earlier": number + 1}
+        if trouble := earlier.trouble():
+            self._emitter.warn(trouble)
         taken = self._emitter.items
         self._emitter.warn(
             f"Results of job {earlier.job_id} are taken over: {taken:,} files; {left - taken:,} are new, have "
@@ -223,19 +226,21 @@ def _plan_one(
     taking_over: TakingOver,
 ) -> int:
     """Plan an input whose entries are numbered from `first` on; return where the names of the next one begin."""
-    have, end = 0, begin
+    have, end, crc = 0, begin, 0
     for names in _runs(one, first, root, begin, start, journal, emitter, taking_over):
         at = 0
         while at < len(names):
             part = names[at : at + size - have]
             at += len(part)
+            text = b"\0".join(part)
+            crc = zlib.crc32(text, zlib.crc32(b"\0", crc)) if have else zlib.crc32(text)
             have += len(part)
-            end += sum(map(len, part)) + len(part)
+            end += len(text) + 1
             if have == size:
-                emitter.add(have, begin, end - begin - 1, end)
+                emitter.add(have, begin, end - begin - 1, crc, end)
                 begin, have = end, 0
     if have:
-        emitter.add(have, begin, end - begin - 1, end)
+        emitter.add(have, begin, end - begin - 1, crc, end)
     if emitter.is_input_empty and not taking_over.recipes_bytes:
         raise nothing_found(one.path, one.entries) if one.steps is None else one.steps.nothing_left()
     return end

@@ -1,10 +1,12 @@
 """The append-only files of a step: `recipes`, and `listing` for tables.
 
 Invariants:
-1. A file never shrinks below the length that a sent checkpoint names, and its bytes up to there never change.
+1. A file never shrinks below the length that a sent checkpoint names, and its bytes up to there never change: the
+   checkpoint has their checksum, and a planner that is started again verifies it.
 2. `sync` returns only when everything appended is on disk, the files' names in the folder included.
 3. One planner at a time writes: the files are locked, so that a planner that is about to die cannot disturb its
 successor.
+4. What is read back is what was appended: each block is verified when it is read (`checked`).
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ from functools import partial
 from pathlib import Path
 
 from windrow_master.folders import FULL_ERRORS, sync_folder
+from windrow_master.planning.checked import BLOCK_BYTES, BlockSums
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
+from windrow_master.step_damage import StepDamaged
 
 RETRY_FULL_S = 1.0
+_READ_BYTES = 1 << 20
 
 
 class JournalLost(Exception):
@@ -34,28 +39,31 @@ class JournalLost(Exception):
 class AppendFile:
     """A file that only grows. `length` counts what has been appended, synced or not."""
 
-    def __init__(self, path: bytes, length: int | None) -> None:
-        """Open the file, wait for an earlier planner to leave it, cut it to `length` (None: leave it as it is). Waits
-        while the disk is full.
+    def __init__(self, path: bytes, length: int | None, checksum: int = 0) -> None:
+        """Open the file, wait for an earlier planner to leave it, cut it to `length` (None: leave it as it is; then
+        nothing is read back). Waits while the disk is full. `checksum`: of the bytes up to `length`.
 
-        Raises PlanningError if it is shorter, or cannot be opened.
+        Raises PlanningError if it is shorter, or other bytes are in it, or it cannot be opened.
         """
         self._path = path
         self._fd = _when_there_is_room(path, partial(os.open, path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         there = os.fstat(self._fd).st_size
-        if length is None:
-            length = there
-        if there < length:
-            os.close(self._fd)
-            raise PlanningError(
-                f"{os.fsdecode(path)} holds {there} bytes, but the checkpoint of planning says {length}: the state "
-                "folder has been damaged or restored from an older copy. Cancel the job and submit it again.",
-                SYSTEM_ERROR,
-            )
-        os.ftruncate(self._fd, length)
+        length_known = length is not None
+        length = there if length is None else length
         self.length = length
+        self._sums = BlockSums()
         self._synced = length if length else -1
+        try:
+            if length_known:
+                self._sums = known_sums(self._fd, path, length, checksum)
+                os.ftruncate(self._fd, length)
+        except StepDamaged as error:
+            os.close(self._fd)
+            raise PlanningError(str(error), SYSTEM_ERROR) from error
+        except BaseException:
+            os.close(self._fd)
+            raise
 
     def append(self, data: bytes) -> int:
         """Append; return the offset at which `data` begins. Waits while the disk is full."""
@@ -65,15 +73,37 @@ class AppendFile:
             written = _when_there_is_room(self._path, partial(os.pwrite, self._fd, rest, self.length))
             self.length += written
             rest = rest[written:]
+        self._sums.add(data)
         return start
 
+    @property
+    def checksum(self) -> int:
+        """Of all that was appended."""
+        return self._sums.checksum
+
     def read(self, start: int, end: int) -> bytes:
-        """What was appended from `start` to `end`."""
-        parts = []
-        while start < end and (part := os.pread(self._fd, end - start, start)):
-            parts.append(part)
-            start += len(part)
-        return b"".join(parts)
+        """What was appended from `start` to `end`. Raises PlanningError where the file does not hold it any more."""
+        if end <= start:
+            return b""
+        block = start // BLOCK_BYTES
+        first = block * BLOCK_BYTES
+        data = self._pread(first, min(-(-end // BLOCK_BYTES) * BLOCK_BYTES, self.length))
+        if first + len(data) < end:
+            raise self._damaged(f"it ends at {first + len(data):,}, and {max(end, self.length):,} bytes were written")
+        bad = self._sums.first_bad(block, data)
+        if bad is not None:
+            at = bad * BLOCK_BYTES
+            raise self._damaged(f"bytes {at:,} to {at + BLOCK_BYTES:,} fail their checksum")
+        return data[start - first : end - first]
+
+    def _pread(self, start: int, end: int) -> bytes:
+        try:
+            return _pread(self._fd, self._path, start, end)
+        except StepDamaged as error:
+            raise PlanningError(str(error), SYSTEM_ERROR) from error
+
+    def _damaged(self, what: str) -> PlanningError:
+        return PlanningError(str(StepDamaged(os.fsdecode(self._path), what)), SYSTEM_ERROR)
 
     def sync(self) -> None:
         """Put everything on disk. A file whose sync failed is never synced again: the system tells an error once, and
@@ -98,8 +128,8 @@ class Journal:
     def __init__(self, folder: bytes, start: Checkpoint) -> None:
         self._folder = folder
         self._named = start.mini_batches > 0
-        self.recipes = AppendFile(os.path.join(folder, b"recipes"), start.recipes_bytes)
-        self.listing = AppendFile(os.path.join(folder, b"listing"), start.listing_bytes)
+        self.recipes = AppendFile(os.path.join(folder, b"recipes"), start.recipes_bytes, start.recipes_checksum)
+        self.listing = AppendFile(os.path.join(folder, b"listing"), start.listing_bytes, start.listing_checksum)
 
     def sync(self) -> None:
         """Put everything on disk, the listing before the recipes that name its files."""
@@ -115,12 +145,46 @@ class Journal:
         self.listing.close()
 
 
+def known_sums(descriptor: int, path: bytes, length: int, checksum: int) -> BlockSums:
+    """Of the first `length` bytes of a file that an earlier planner has written. Raises StepDamaged where they are not
+    what it wrote; OSError.
+    """
+    there = os.fstat(descriptor).st_size
+    if there < length:
+        raise StepDamaged(os.fsdecode(path), f"it holds {there:,} bytes, and {length:,} were written")
+    sums, at = BlockSums(), 0
+    while at < length:
+        part = _pread(descriptor, path, at, min(at + _READ_BYTES, length))
+        if not part:
+            break
+        sums.add(part)
+        at += len(part)
+    if sums.checksum != checksum:
+        raise StepDamaged(os.fsdecode(path), f"its first {length:,} bytes fail their checksum")
+    return sums
+
+
+def _pread(descriptor: int, path: bytes, start: int, end: int) -> bytes:
+    """Less only where the file ends. Raises StepDamaged."""
+    parts = []
+    while start < end:
+        try:
+            part = os.pread(descriptor, end - start, start)
+        except OSError as error:
+            raise StepDamaged(os.fsdecode(path), f"it cannot be read at {start:,}: {error.strerror}") from error
+        if not part:
+            break
+        parts.append(part)
+        start += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 def _when_there_is_room(path: bytes, write: Callable[[], int]) -> int:
     """Do it; while the disk is full, say so on stderr once and try again: when space comes back, planning goes on."""
     told = False
     while True:
         try:
-            return write()
+            written = write()
         except OSError as error:
             if error.errno not in FULL_ERRORS:
                 raise _unwritable(path, error) from error
@@ -132,6 +196,10 @@ def _when_there_is_room(path: bytes, write: Callable[[], int]) -> int:
                 )
                 told = True
             time.sleep(RETRY_FULL_S)
+        else:
+            if told:
+                print(f"{os.fsdecode(path)}: there is room again; planning goes on", file=sys.stderr, flush=True)
+            return written
 
 
 def _unwritable(path: bytes, error: OSError) -> PlanningError:

@@ -3,15 +3,18 @@
 A folder that is swapped for another, and a link that is switched, change no file, only what its name leads to. So who
 takes results over later (`earlier`) asks whether a name still leads to the same.
 
-Kept in the step's file `places`: for each, file system and inode in decimal, each with a blank behind it, the path, and
-NUL. It is not synced: what is missing there, or stands there twice and differs, counts as changed.
+Kept in the step's file `places`: for each, the crc32 of what follows in eight hexadecimal digits, file system and inode
+in decimal, each with a blank behind it, the path, and NUL. It is not synced: what is missing there, fails its checksum,
+or stands there twice and differs, counts as changed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 from windrow_master.planning.journal import AppendFile
 
@@ -46,11 +49,21 @@ class PlacesNoted:
     def note(self, path: bytes) -> None:
         """Note what a folder, or a link to a file, leads to. Raises PlanningError."""
         with contextlib.suppress(OSError):
-            self._file.append(b"%b %b\0" % (self._marks.of(path), path.rstrip(b"/") or b"/"))
+            told = b"%b %b" % (self._marks.of(path), path.rstrip(b"/") or b"/")
+            self._file.append(b"%08x %b\0" % (crc32(told), told))
 
     def close(self) -> None:
         """Nothing more is noted."""
         self._file.close()
+
+
+def read_places(file: str) -> Iterator[bytes | None]:
+    """What each record says, without its checksum; None: it fails that. Raises OSError."""
+    records = Path(file).read_bytes().split(b"\0")
+    for record in records[:-1]:  # behind the last NUL stands at most a part of one
+        if record:
+            checksum, _, told = record.partition(b" ")
+            yield told if checksum == b"%08x" % crc32(told) else None
 
 
 class PlacesKnown:
@@ -62,9 +75,10 @@ class PlacesKnown:
         self._then: dict[bytes, bytes] = {}
         self._same: dict[bytes, bool] = {}
         with contextlib.suppress(OSError):
-            for record in Path(file).read_bytes().split(b"\0"):
-                number, _, rest = record.partition(b" ")
-                inode, _, path = rest.partition(b" ")
+            for told in read_places(file):
+                if told is None:
+                    continue
+                number, inode, path = told.split(b" ", 2)
                 mark = b"%b %b" % (number, inode)
                 if self._then.setdefault(path, mark) != mark:
                     self._then[path] = b""

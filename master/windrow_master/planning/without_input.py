@@ -12,7 +12,7 @@ from typing import Any
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import GROUP_MAX, RECORD
 
-_NOTHING = RECORD.pack(0, 0, 0, 0)
+_NOTHING = RECORD.pack(0, 0, 0, 0, 0)
 
 
 def groups_without_input(count: int, stored: Any) -> Iterator[tuple[dict[str, Any], bytes]]:

@@ -4,14 +4,19 @@ input is divided by keys. Rows are streamed."""
 from __future__ import annotations
 
 import csv
+import logging
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from windrow.journal import say
+
 from windrow_master.core.ids import StepId
 from windrow_master.core.states import Cause
+from windrow_master.recipes import RecipePlace, Recipes
+from windrow_master.step_damage import StepDamaged
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.rows import FailureRow
 
@@ -19,6 +24,7 @@ COLUMNS = ("item", "cause", "tries", "node", "message", "mini_batch")
 FILE_NAME = "failed_items.csv"
 
 PARTITION_COLUMN = "partition"
+_UNKNOWN = "(not known: the recipe of this mini-batch is damaged)"
 
 
 class Describer(NamedTuple):
@@ -40,18 +46,18 @@ def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, desc
     try:
         with (
             temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-            recipes.open("rb") as source,
+            _Held(recipes) as held,
         ):
             writer = csv.writer(file)
             writer.writerow(COLUMNS if describe.partition is None else (*COLUMNS, PARTITION_COLUMN))
             for page in reader.failures_of(step_id):
                 for failure in page:
-                    recipe = os.pread(source.fileno(), failure.recipe_length, failure.recipe_offset)
+                    recipe = held.recipe(failure)
                     cause = Cause(failure.cause).name.lower() if failure.cause else "no_result"
                     rest: list[object] = [cause, failure.tries, failure.node_id, failure.message, failure.mini_batch]
                     if describe.partition is not None:
-                        rest.append(describe.partition(recipe))
-                    items = _items(failure, describe.items(recipe))
+                        rest.append("" if recipe is None else describe.partition(recipe))
+                    items = [_UNKNOWN] if recipe is None else _items(failure, describe.items(recipe))
                     writer.writerows([item, *rest] for item in items)
                     count += len(items)
             file.flush()
@@ -90,6 +96,39 @@ def describer(reader: dict[str, Any]) -> Describer:
         lambda recipe: describe_items(reader, recipe),
         (lambda recipe: describe_partition(reader, recipe)) if has_partition(reader) else None,
     )
+
+
+class _Held:
+    """What mini-batches were, as far as the recipes can still tell."""
+
+    def __init__(self, path: Path) -> None:
+        self._recipes: Recipes | None = None
+        try:
+            self._recipes = Recipes(path)
+        except StepDamaged as error:
+            _tell(error)
+
+    def __enter__(self) -> _Held:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._recipes is not None:
+            self._recipes.close()
+
+    def recipe(self, failure: FailureRow) -> bytes | None:
+        """None: it is damaged."""
+        if self._recipes is None:
+            return None
+        place = (failure.mini_batch, failure.recipe_offset, failure.recipe_length, failure.recipe_crc32)
+        try:
+            return self._recipes.read(RecipePlace(*place))
+        except StepDamaged as error:
+            _tell(error)
+            return None
+
+
+def _tell(error: StepDamaged) -> None:
+    say(logging.ERROR, "what failed items were is not known any more", where=error.where, what=error.what)
 
 
 def _items(failure: FailureRow, names: list[str]) -> list[str]:

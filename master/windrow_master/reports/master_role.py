@@ -16,7 +16,9 @@ from windrow_master.core.records import EventRow, StepRow
 from windrow_master.core.states import Cause, StepState
 
 CHECKPOINT_INTERVAL_S = 10.0
-_WARNINGS = frozenset(("node_lost", "node_quarantined", "rows_lost", "shutdown_lost", "paused", "cancelled"))
+_WARNINGS = frozenset(
+    ("node_lost", "node_quarantined", "node_set_aside", "rows_lost", "shutdown_lost", "paused", "cancelled")
+)
 _TEXTS = {
     "submitted": "The job was submitted.",
     "first_task_scheduled": "The first mini-batches are scheduled.",

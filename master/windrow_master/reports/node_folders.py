@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-import json
+import logging
 from pathlib import Path
 
-from windrow_master.folders import write_durable
+from windrow.journal import say
+from windrow.notes import NoteDamaged, read_note, write_note
 
 REGISTER = "nodes.json"
 
@@ -16,16 +17,17 @@ REGISTER = "nodes.json"
 def read_register(register: Path) -> dict[str, list[str]]:
     """Node id -> its incarnations, oldest first. Raises OSError, but for a file that is not there."""
     try:
-        incarnations: dict[str, list[str]] = json.loads(register.read_text())
-    except (FileNotFoundError, ValueError):
-        # Damaged by a loss of power. Then a later incarnation may go on in the folder of an earlier one.
+        incarnations: dict[str, list[str]] = (read_note(register) or {"incarnations": {}})["incarnations"]
+    except (NoteDamaged, LookupError) as error:
+        # Then a later incarnation may go on in the folder of an earlier one.
+        say(logging.WARNING, "whose logs lie in which folder is not known any more", reason=str(error))
         return {}
     return incarnations
 
 
 def write_register(register: Path, incarnations: dict[str, list[str]]) -> None:
     """Durable, whole or not at all. Raises OSError."""
-    write_durable(register, json.dumps(incarnations))
+    write_note(register, {"incarnations": incarnations}, durable=True)
 
 
 def folder_name(node_id: str, number: int) -> str:

@@ -3,7 +3,7 @@
 A file whose marks are the same is not read again. Marks are taken down only of a file that had been at rest when it was
 read: one that is changed twice within a tick of the file system's clock keeps its marks.
 
-A listing that is torn or gone, or cannot be written, costs time alone: what it does not tell is read.
+A listing that is torn, damaged or gone, or cannot be written, costs time alone: what it does not tell is read.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NamedTuple
 
-RECORD = struct.Struct("<QqqQQ32sI")
-"""size, mtime_ns, ctime_ns, inode, device, sha256, length of the name, which follows."""
+from windrow_master.checked_records import RecordWriter, read_records
+
+RECORD = struct.Struct("<QqqQQ32s")
+"""size, mtime_ns, ctime_ns, inode, device, sha256. The name follows."""
 AT_REST_NS = 2_000_000_000
 KEPT_S = 90 * 86400
 """Listings that were not used for so long are removed."""
-_NAME_MAX = 1 << 16
+RECORD_BYTES_MAX = RECORD.size + (1 << 16)
 
 
 class Marks(NamedTuple):
@@ -59,6 +61,7 @@ class Listing:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._new = self._partial.open("wb", buffering=1 << 20)
+            self._records = RecordWriter(self._new)
         self._old = _records(path)
         self._next: tuple[bytes, Marks, bytes] | None = next(self._old, None)
 
@@ -91,7 +94,7 @@ class Listing:
         if self._new is None:
             return
         try:
-            self._new.write(RECORD.pack(*marks, digest, len(name)) + name)
+            self._records.write(RECORD.pack(*marks, digest) + name)
         except OSError:
             self._forget()
 
@@ -114,11 +117,9 @@ def _records(path: Path) -> Iterator[tuple[bytes, Marks, bytes]]:
     except OSError:
         return
     with file:
-        while len(head := file.read(RECORD.size)) == RECORD.size:
-            *marks, digest, length = RECORD.unpack(head)
-            if length > _NAME_MAX or len(name := file.read(length)) < length:
-                return
-            yield name, Marks(*marks), digest
+        for record in read_records(file, RECORD_BYTES_MAX):
+            *marks, digest = RECORD.unpack_from(record)
+            yield record[RECORD.size :], Marks(*marks), digest
 
 
 def remove_unused(folder: Path) -> None:

@@ -1,17 +1,18 @@
 """What steps have made that may be reused: for each key of settings, the last few.
 
-Kept in the state folder as one JSON file a key. A file that is lost means that steps run again, no more.
+Kept in the state folder as one note a key. One that is lost or damaged means that steps run again, no more.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from windrow_master.folders import write_durable
+from windrow.journal import say
+from windrow.notes import NoteDamaged, read_note, write_note
 
 MADE = "made"
 KEPT = 10
@@ -41,9 +42,10 @@ class MadeFolder:
     def find(self, key: str) -> list[Made]:
         """The newest first; what cannot be read is not there."""
         try:
-            entries = json.loads((self._folder / f"{key}.json").read_text())
-            return [Made(**entry) for entry in entries]
-        except (OSError, ValueError, TypeError):
+            found = read_note(self._folder / f"{key}.json") or {"made": []}
+            return [Made(**entry) for entry in found["made"]]
+        except (NoteDamaged, OSError, LookupError, TypeError) as error:
+            say(logging.WARNING, "a note of what steps have made is ignored: they run again", reason=str(error))
             return []
 
     def add(self, key: str, made: Made) -> None:
@@ -53,4 +55,4 @@ class MadeFolder:
             others = [known for known in self.find(key) if known.step_id != made.step_id and not known.why_not]
             entries = [one._asdict() for one in (made, *others[: KEPT - 1])]
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_durable(self._folder / f"{key}.json", json.dumps(entries))
+            write_note(self._folder / f"{key}.json", {"made": entries}, durable=True)

@@ -118,7 +118,17 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         self._credentials = {known: owner for known, owner in self._credentials.items() if owner[0] in here}
         self._credentials[credential] = (node_id, request.node_incarnation)
         self._heartbeats = {name: heartbeat for name, heartbeat in self._heartbeats.items() if name in here}
-        timing = self._writer.core.state.timing
+        state = self._writer.core.state
+        timing = state.timing
+        foreign = [held.step_id for held in request.held_steps if state.is_foreign(StepId(held.step_id), held.identity)]
+        if foreign:
+            say(
+                logging.WARNING,
+                "a node works on steps of which this state knows nothing: it was brought back from a backup, or is "
+                "another one. What the node has of them is dropped",
+                node=node_id,
+                steps=foreign,
+            )
         response = pb.RegisterResponse(
             node_credential=credential,
             master_incarnation=self._writer.core.state.incarnation,
@@ -126,8 +136,10 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             message_bytes_max=RESPONSE_BYTES_MAX,
             inline_rows_bytes_max=INLINE_ROWS_BYTES_MAX,
             takes_rows_files=self._embedded,
+            foreign_step_ids=foreign,
         )
         response.heartbeat_interval.FromMilliseconds(int(timing.heartbeat_s * 1000))
+        response.idle_heartbeat_interval.FromMilliseconds(int(timing.idle_heartbeat_s * 1000))
         response.lease_ttl.FromMilliseconds(int(timing.lease_ttl_s * 1000))
         return response
 
@@ -143,6 +155,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 request.lease_count,
                 request.lease_digest,
                 list({StepId(worker.step_id) for worker in request.workers if worker.phase in READY_PHASES}),
+                request.next_heartbeat.seconds + request.next_heartbeat.nanos / 1e9,
             )
         )
         await refuse(context, reply)
@@ -161,7 +174,13 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         session = WorkSession(next(self._streams))
         self._sessions.open_session(node_id, session)
         held = tuple(
-            HeldLease(LeaseId(lease.lease_id), StepId(lease.step_id), lease.mini_batch_index, lease.generation)
+            HeldLease(
+                LeaseId(lease.lease_id),
+                StepId(lease.step_id),
+                lease.mini_batch_index,
+                lease.generation,
+                lease.identity,
+            )
             for lease in first.hello.held_leases
         )
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -73,7 +74,9 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         await in_thread(self._threads.shutdown)
 
     async def GetArtifact(self, request: pb.GetArtifactRequest, context: Context) -> pb.GetArtifactResponse:
-        """How much is here."""
+        """How much is here. What is damaged is not."""
+        with contextlib.suppress(ArtifactError):
+            await in_thread(self._artifacts.verified, request.digest)
         length, complete = self._artifacts.length(request.digest)
         return pb.GetArtifactResponse(length=length, complete=complete)
 
@@ -104,8 +107,10 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
     async def _receive(self, first: pb.UploadArtifactRequest, requests: AsyncIterator[pb.UploadArtifactRequest]) -> int:
         """Take one upload in; return the artifact's length. Raises ArtifactError, OSError."""
         digest, length, at = first.digest, first.length, first.offset
-        if self._artifacts.path(digest) is not None:
-            return self._artifacts.length(digest)[0]
+        with contextlib.suppress(ArtifactError):
+            # One that is damaged is not there: it comes anew.
+            if await in_thread(self._artifacts.verified, digest) is not None:
+                return self._artifacts.length(digest)[0]
         if await in_thread(self._data.path, digest) is not None:
             return length
         descriptor = self._artifacts.begin(digest, length, at)
@@ -138,7 +143,11 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         self, request: pb.DownloadArtifactRequest, context: Context
     ) -> AsyncIterator[pb.DownloadArtifactResponse]:
         """Send an artifact from an offset."""
-        path = self._artifacts.path(request.digest)
+        try:
+            path = await in_thread(self._artifacts.verified, request.digest)
+        except ArtifactError as error:
+            await _abort(context, error)
+            return
         if path is None:
             await errors.abort(
                 context,

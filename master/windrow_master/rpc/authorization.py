@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from windrow.journal import say
+from windrow.journal import Repeated
 from windrow.rpc import errors
 
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY, CREDENTIAL_REFUSED
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from windrow_master.rpc.refusals import Handler
 
 AUTHORIZATION_KEY = "authorization"
+_repeated = Repeated()
 _HEALTH = "/grpc.health.v1.Health/"
 _AGENTS = "/windrow.rpc.v1.AgentService/"
 _REGISTER = _AGENTS + "Register"
@@ -94,7 +95,8 @@ def _refusing(handler: Handler, method: str, reason: str) -> Handler:
     async def refuse(requests: object, context: Context) -> Any:
         # An agent without its credential is an everyday thing: its master was restarted.
         level = logging.INFO if reason == errors.CREDENTIAL_INVALID else logging.WARNING
-        say(level, "a call was refused", method=method, reason=reason, peer=context.peer())
+        kind = (method, reason, context.peer().rpartition(":")[0])
+        _repeated.say(kind, level, "a call was refused", method=method, reason=reason, peer=context.peer())
         await errors.abort(context, grpc.StatusCode.UNAUTHENTICATED, reason, _MESSAGES[reason])
 
     async def refuse_stream(requests: object, context: Context) -> AsyncIterator[Any]:

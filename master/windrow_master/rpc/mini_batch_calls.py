@@ -18,6 +18,7 @@ from windrow_master.core.leases import Lease
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.jobs import Jobs
+from windrow_master.recipes import RecipePlace, Recipes
 from windrow_master.reports.job_figures import RunningAttempt
 from windrow_master.reports.worker_logs import logs_of_worker
 from windrow_master.rpc.mini_batch_pages import Wanted, by_index, newest
@@ -34,6 +35,7 @@ from windrow_master.rpc.refusals import Context
 from windrow_master.shell.preparation import resolved
 from windrow_master.shell.step_spec import replayed_step_spec
 from windrow_master.shell.writer import Writer, moment
+from windrow_master.step_damage import StepDamaged
 from windrow_master.step_paths import StepPaths, logs_folder, step_folder
 from windrow_master.store.rows import MiniBatchRow
 from windrow_master.threads import in_thread
@@ -112,7 +114,7 @@ class MiniBatchCalls:
             )
         try:
             return await in_thread(self._replayed, job, step, row)
-        except (OSError, UnknownDatastore) as error:
+        except (OSError, StepDamaged, UnknownDatastore) as error:
             await errors.abort(
                 context,
                 grpc.StatusCode.FAILED_PRECONDITION,
@@ -239,7 +241,7 @@ class MiniBatchCalls:
         )
         try:
             recipe = self._recipe(job, step, row)
-        except OSError as error:
+        except (OSError, StepDamaged) as error:
             response.items.append(f"(not known any more: {error})")
             return response
         items = describe_items(reader, recipe)
@@ -276,18 +278,12 @@ class MiniBatchCalls:
         )
 
     def _recipe(self, job: JobRow, step: StepRow, row: MiniBatchRow) -> bytes:
-        """Raises OSError where the recipes of the step cannot be read."""
+        """Raises StepDamaged, OSError where the recipes of the step cannot be read."""
         if not row.recipe_length:
             return b""
         path = step_folder(self._state_folder, job.job_id, step.step_id) / "recipes"
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            recipe = os.pread(descriptor, row.recipe_length, row.recipe_offset)
-        finally:
-            os.close(descriptor)
-        if len(recipe) != row.recipe_length:
-            raise OSError(f"{path} ends before the recipe of mini-batch {row.mini_batch}")
-        return recipe
+        with Recipes(path) as recipes:
+            return recipes.read(RecipePlace(row.mini_batch, row.recipe_offset, row.recipe_length, row.recipe_crc32))
 
 
 async def _step(job_id: str, steps: list[StepRow], name: str, context: Context) -> StepRow:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from windrow.journal import say
+from windrow.journal import Repeated
 
 from windrow_master.rpc.refusals import Context
 
@@ -18,8 +18,18 @@ if TYPE_CHECKING:
 
 LOGGED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.DATA_LOSS)
 """Other refusals belong to the normal course of things, or log themselves (tokens)."""
+EVERYDAY = {"/windrow.rpc.v1.ArtifactService/StatData": grpc.StatusCode.PERMISSION_DENIED}
+"""Answers that belong to how data is brought: a client asks whether the master sees its folder, and it does not."""
 REASON_CHARACTERS_MAX = 500
 DROPPED = "a request was dropped: it is larger than a master takes, or its sender left while it was on its way"
+
+
+_repeated = Repeated()
+
+
+def host_of(peer: str) -> str:
+    """Of a gRPC peer, without the port: each connection has another."""
+    return peer.rpartition(":")[0]
 
 
 class RefusalLog(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
@@ -46,7 +56,7 @@ def _watched(handler: Handler, method: str) -> Handler:
         finally:
             # gRPC may have ended the call, and cancelled this, already.
             if request is None:
-                say(logging.WARNING, DROPPED, method=method, peer=peer)
+                _repeated.say((method, host_of(peer)), logging.WARNING, DROPPED, method=method, peer=peer)
         if request is None:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "The request did not arrive whole.")
         return request
@@ -54,7 +64,9 @@ def _watched(handler: Handler, method: str) -> Handler:
     def tell(context: Context) -> None:
         if context.code() in LOGGED:
             reason = str(context.details())[:REASON_CHARACTERS_MAX]
-            say(logging.WARNING, "a request was refused", method=method, peer=context.peer(), reason=reason)
+            level = logging.INFO if EVERYDAY.get(method) == context.code() else logging.WARNING
+            kind = (method, host_of(context.peer()), context.code())
+            _repeated.say(kind, level, "a request was refused", method=method, peer=context.peer(), reason=reason)
 
     async def answer(requests: AsyncIterator[Any], context: Context) -> Any:
         try:

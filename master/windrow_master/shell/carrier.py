@@ -6,7 +6,6 @@ Called by the writer only, on the event loop's thread; never raises and never bl
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,9 @@ from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import ENDED_STEPS, Step
 from windrow_master.core.states import JobState, StepState
+from windrow_master.core.statuses import SYSTEM_ERROR
 from windrow_master.datastores import UnknownDatastore
+from windrow_master.recipes import RecipePlace, Recipes
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.reporting import Reporter
@@ -33,7 +34,7 @@ from windrow_master.shell.starting import Starter, Submit
 from windrow_master.shell.step_spec import step_spec
 from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.step_paths import StepPaths
-from windrow_master.store.errors import StoreError
+from windrow_master.store.errors import DatabaseDamaged, StateDamaged, StoreError
 from windrow_master.store.protocol import StoreReader
 from windrow_master.watchers import Watchers
 
@@ -63,7 +64,7 @@ class Carrier:
         self._submit: Submit
         self._on_fatal: Callable[[BaseException], None]
         self._sessions: dict[NodeId, WorkSession] = {}
-        self._recipes: dict[StepId, int] = {}
+        self._recipes: dict[StepId, Recipes] = {}
         self._reporter = reporter
         self._listings: dict[JobKey, list[asyncio.Task[Any]]] = {}
         """Lists of failed items that are being made."""
@@ -74,6 +75,7 @@ class Carrier:
             fx.SendAssignments: self._send_assignments,
             fx.SendStep: self._send_step,
             fx.RevokeLeases: self._revoke_leases,
+            fx.RecallLeases: self._recall_leases,
             fx.EndStep: self._end_step,
             fx.SendDrain: self._send_drain,
             fx.CloseStream: self._close_stream,
@@ -95,12 +97,23 @@ class Carrier:
         for effect in effects:
             try:
                 self._handlers[type(effect)](effect)
+            except DatabaseDamaged as error:
+                self._on_fatal(error)
+            except StateDamaged as error:
+                self._fail_damaged(effect, error)
             except Exception as error:
                 log.exception("an effect could not be carried out", extra={"fields": {"effect": repr(effect)[:500]}})
                 step_id = getattr(effect, "step_id", None)
                 if step_id is not None:
                     message = f"{type(effect).__name__} could not be carried out by the master: {error!r}"
                     self._submit(commands.FailStep(step_id, message))
+
+    def _fail_damaged(self, effect: fx.Effect, error: StateDamaged) -> None:
+        """A step cannot go on with what is left of its files; all others can."""
+        step_id: StepId | None = getattr(effect, "step_id", None)
+        log.error("state is damaged", extra={"fields": {"step": step_id, "where": error.where, "what": error.what}})
+        if step_id is not None:
+            self._submit(commands.FailStep(step_id, str(error), SYSTEM_ERROR))
 
     def clear_up(self, reader: StoreReader) -> None:
         """Remove what an earlier master has left behind, beside everything else."""
@@ -114,8 +127,8 @@ class Carrier:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for descriptor in self._recipes.values():
-            os.close(descriptor)
+        for recipes in self._recipes.values():
+            recipes.close()
         self._recipes.clear()
 
     # Streams (rpc.agent_service.Sessions)
@@ -176,38 +189,18 @@ class Carrier:
         session.send_assignments(step.step_id, generation, part, size)
 
     def _with_recipes(self, step: Step, leases: list[Lease]) -> list[tuple[Lease, bytes]]:
-        """Each lease with its recipe; runs of recipes that stand one behind the other are read at once."""
-        table, descriptor = step.mini_batches, self._recipes_of(step)
-        found: list[tuple[Lease, bytes]] = []
-        at = 0
-        while at < len(leases):
-            first = leases[at].mini_batch
-            begin = table.recipe_offsets[first]
-            end = begin + table.recipe_lengths[first]
-            stop = at + 1
-            while stop < len(leases) and end - begin < RESPONSE_BYTES_MAX:
-                # Neighbours mostly, with a byte between; but where one of several inputs ends and the next one begins,
-                # recipes may lie anywhere.
-                following = table.recipe_offsets[leases[stop].mini_batch]
-                if not end <= following <= end + 1:
-                    break
-                end = following + table.recipe_lengths[leases[stop].mini_batch]
-                stop += 1
-            data = os.pread(descriptor, end - begin, begin)
-            if len(data) != end - begin:
-                raise OSError(f"the recipes of step {step.step_id} end at {begin + len(data)}, {end} is needed")
-            for lease in leases[at:stop]:
-                offset = table.recipe_offsets[lease.mini_batch] - begin
-                found.append((lease, data[offset : offset + table.recipe_lengths[lease.mini_batch]]))
-            at = stop
-        return found
+        """Each lease with its recipe. Raises StepDamaged."""
+        table = step.mini_batches
+        offsets, lengths, crcs = table.recipe_offsets, table.recipe_lengths, table.recipe_crcs
+        numbers = [lease.mini_batch for lease in leases]
+        places = [RecipePlace(number, offsets[number], lengths[number], crcs[number]) for number in numbers]
+        return list(zip(leases, self._recipes_of(step).read_all(places, RESPONSE_BYTES_MAX), strict=True))
 
-    def _recipes_of(self, step: Step) -> int:
-        descriptor = self._recipes.get(step.step_id)
-        if descriptor is None:
-            path = self._jobs.folder(step) / "recipes"
-            descriptor = self._recipes[step.step_id] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        return descriptor
+    def _recipes_of(self, step: Step) -> Recipes:
+        recipes = self._recipes.get(step.step_id)
+        if recipes is None:
+            recipes = self._recipes[step.step_id] = Recipes(self._jobs.folder(step) / "recipes")
+        return recipes
 
     def _send_step(self, effect: fx.SendStep) -> None:
         session = self._session(effect.node_id, effect.stream)
@@ -219,7 +212,12 @@ class Carrier:
     def _revoke_leases(self, effect: fx.RevokeLeases) -> None:
         session = self._session(effect.node_id, effect.stream)
         if session is not None:
-            session.revoke(list(map(int, effect.lease_ids)), started_too=effect.started_too)
+            session.revoke(list(map(int, effect.lease_ids)))
+
+    def _recall_leases(self, effect: fx.RecallLeases) -> None:
+        session = self._session(effect.node_id, effect.stream)
+        if session is not None:
+            session.recall(effect.step_id, effect.leases_max)
 
     def _end_step(self, effect: fx.EndStep) -> None:
         session = self._session(effect.node_id, effect.stream)
@@ -249,9 +247,9 @@ class Carrier:
         ending = self._starter.stop(effect.step_id)
         if ending is not None:
             self._keep(asyncio.create_task(ending))
-        descriptor = self._recipes.pop(effect.step_id, None)
-        if descriptor is not None:
-            os.close(descriptor)
+        recipes = self._recipes.pop(effect.step_id, None)
+        if recipes is not None:
+            recipes.close()
 
     def _concatenate_rows(self, effect: fx.ConcatenateRows) -> None:
         step = self._core.state.steps[effect.step_id]
@@ -315,6 +313,13 @@ class Carrier:
                 finally:
                     keeping.cancel()
                     self._keeping.pop(work.step_id, None)
+        except DatabaseDamaged as error:
+            self._on_fatal(error)
+            return
+        except StateDamaged as error:
+            # Rows of this step alone: other jobs go on.
+            message = f"The output of step {work.step_name!r} was not finished: {error}"
+            command = commands.FailStep(work.step_id, message, generation=work.generation)
         except StoreError as error:
             self._on_fatal(error)
             return

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from windrow.spec.effective import EffectiveJob, EffectiveStep
 
@@ -29,6 +30,13 @@ class NothingToResume(Exception):
     """A step cannot take over what it is to take over; the text tells the user why and what to do."""
 
 
+class Index(NamedTuple):
+    """A list of mini-batches that may be taken over, for one planner (`EarlierJobs.write_index`)."""
+
+    path: Path
+    crc32: int
+
+
 class EarlierStep(NamedTuple):
     """The step whose results are taken over. `folder`: `step_folder` of it.
 
@@ -44,11 +52,12 @@ class EarlierStep(NamedTuple):
     uploads: dict[str, str] | None
     """As `PlacedData.told`."""
 
-    def request(self, index: Path, reader: bytes | None) -> dict[str, Any]:
-        """What the planner is told. `index` is written by `write_index`; `reader` is the new step's, if pinned."""
+    def request(self, index: Index, reader: bytes | None) -> dict[str, Any]:
+        """What the planner is told. `reader` is the new step's, if pinned."""
         return {
             "job": self.job_id,
-            "index": str(index),
+            "index": str(index.path),
+            "index_crc32": index.crc32,
             "recipes": str(self.folder / "recipes"),
             "places": str(self.folder / "places"),
             "reader": (self.row.reader or b"{}").decode(),
@@ -97,17 +106,21 @@ class EarlierJobs:
         folder = step_folder(self._state_folder, job.job_id, row.step_id)
         return EarlierStep(job.job_id, job.create_time, job.generation, row, folder, self._uploads)
 
-    def write_index(self, earlier: EarlierStep, path: Path) -> None:
+    def write_index(self, earlier: EarlierStep, path: Path) -> Index:
         """List the mini-batches that may be taken over, in their order. Raises OSError, StoreError."""
+        checksum = 0
         with path.open("wb") as file:
             for page in self._reader.mini_batches_of(earlier.row.step_id):
-                file.write(
-                    b"".join(
-                        RECORD.pack(row.mini_batch, row.items_counted, row.recipe_offset, row.recipe_length)
-                        for row in page
-                        if row.state == MiniBatchState.SUCCEEDED and row.ok_count >= row.items_counted
+                records = b"".join(
+                    RECORD.pack(
+                        row.mini_batch, row.items_counted, row.recipe_offset, row.recipe_length, row.recipe_crc32
                     )
+                    for row in page
+                    if row.state == MiniBatchState.SUCCEEDED and row.ok_count >= row.items_counted
                 )
+                file.write(records)
+                checksum = crc32(records, checksum)
+        return Index(path, checksum)
 
     def outcomes(self, earlier: EarlierStep, wanted: Sequence[tuple[int, int]]) -> tuple[TakenOver, ...]:
         """Outcomes for pairs of a new mini-batch and that of `earlier` that it is, ascending.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from windrow.failure_list import listed_in
-from windrow.journal import say
+from windrow.journal import Condition, say
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.urls import is_remote
 
@@ -32,9 +32,9 @@ from windrow_master.output.concatenation import (
     concatenate,
 )
 from windrow_master.output.errors import TargetForeign
-from windrow_master.output.remote import need_bucket, refuse_foreign_object, upload
+from windrow_master.output.remote import need_bucket, refuse_foreign_object, stands_there, upload
 from windrow_master.output.staging import remove_orphans
-from windrow_master.output.target import digest_of, refuse_foreign
+from windrow_master.output.target import digest_of, foreign, refuse_foreign, stamp_if_equal
 from windrow_master.reports.failed_items import FILE_NAME, copy_list, describer, write_failed_items
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StoreError, StorePostponed
@@ -101,18 +101,18 @@ class Finisher:
         self._makings: dict[StepId, _Making] = {}
         """The last one of each step, until it is over."""
 
-    def refuse_foreign(self, paths: StepPaths) -> None:
+    def refuse_foreign(self, paths: StepPaths, submitted: float) -> None:
         """Raise TargetForeign or StorageError, before any work is done, where the output must not or cannot be
-        written."""
+        written. `submitted`: when the job was."""
         for place in paths.outputs.values():
             if is_remote(place):
                 need_bucket(place)
         if paths.append_row is None:
             return
         if is_remote(paths.append_row):
-            refuse_foreign_object(paths.append_row, self._reader.outputs_at)
+            refuse_foreign_object(paths.append_row, self._reader.outputs_at, submitted=submitted)
         else:
-            refuse_foreign(Path(paths.append_row), self._reader.outputs_at)
+            refuse_foreign(Path(paths.append_row), self._reader.outputs_at, submitted=submitted)
 
     async def finish(
         self, work: Finish, postpone: Callable[[PostponeFinish], object]
@@ -146,13 +146,16 @@ class Finisher:
     ) -> FinishStep | RequeueLostRows | FailStep | None:
         loop = asyncio.get_running_loop()
         uploads_left = UPLOADS_MAX
+        waits = Condition(logging.WARNING, "the output waits", "the output waits no more")
         while not stop.is_set():
             try:
-                return await loop.run_in_executor(self._threads, self._finish_once, work, stop)
+                made = await loop.run_in_executor(self._threads, self._finish_once, work, stop)
+                waits.is_over(step=work.step_id)
+                return made
             except ConcatenationStopped:
                 break
             except (OutputFull, RowsUnreadable, StorePostponed) as error:
-                say(logging.WARNING, "the output waits", step=work.step_id, reason=str(error))
+                waits.goes_on(step=work.step_id, reason=str(error))
                 postpone(PostponeFinish(work.step_id, work.generation, str(error)))
                 await asyncio.sleep(RETRY_S)
             except StorageError as error:
@@ -160,7 +163,7 @@ class Finisher:
                 if error.trouble is not Trouble.FAILED or not uploads_left:
                     text = f"The output could not be written: {error} Then retry the job: nothing needs to run again."
                     return FailStep(work.step_id, text, DEPENDENCY_ERROR, work.generation)
-                say(logging.WARNING, "the output waits", step=work.step_id, reason=str(error))
+                waits.goes_on(step=work.step_id, reason=str(error))
                 postpone(PostponeFinish(work.step_id, work.generation, str(error)))
                 await asyncio.sleep(RETRY_S)
             except ConcatenationError as error:
@@ -200,7 +203,6 @@ class Finisher:
             remote = is_remote(append_row)
             target = work.folder / ASSEMBLED / append_row.rpartition("/")[2] if remote else Path(append_row)
             if remote:
-                refuse_foreign_object(append_row, self._reader.outputs_at)
                 make_durable(target.parent, work.folder)
             wanted = Wanted(
                 work.job_key,
@@ -221,7 +223,7 @@ class Finisher:
                 return RequeueLostRows(work.step_id, work.generation, lost)
             if remote:
                 try:
-                    upload(target, row._replace(path=append_row, mtime_ns=0), self._record, stop)
+                    self._upload(target, row._replace(path=append_row, mtime_ns=0), work, stop)
                 finally:
                     target.unlink(missing_ok=True)
         # A step that was ended meanwhile may be at work again, with rows that are staged and not committed yet.
@@ -232,6 +234,17 @@ class Finisher:
         # Last: what can be found by a name stands. Should this master die now, the next one finds it registered.
         told = self.register(work.assets)
         return FinishStep(work.step_id, work.generation, " ".join([*told, message]) if told else message)
+
+    def _upload(self, rows: Path, row: OutputRow, work: Finish, stop: threading.Event) -> None:
+        """Bring an output to its store, unless it stands there already; Windrow's own is known by its digest."""
+        try:
+            refuse_foreign_object(row.path, self._reader.outputs_at)
+        except TargetForeign:
+            if not stands_there(row):
+                raise foreign(row.path, known=bool(self._reader.outputs_at(row.path)), made=work.job_id) from None
+            self._record(row)
+            return
+        upload(rows, row, self._record, stop)
 
     def _lost_rows(self, step_id: StepId, row: CommittedRange) -> LostRows:
         failures = tuple(self._reader.counted_failures_of(step_id, row.mini_batch))
@@ -253,7 +266,14 @@ class Finisher:
         if not self._list_failures(work, logged):
             return ""
         if beside != logged and self._is_foreign(beside):
-            return f"{beside} stands there already, and Windrow did not write it; it is left alone. {listed_in(logged)}"
+            status = logged.stat()
+            if not beside.is_file() or stamp_if_equal(beside, status.st_size, digest_of(logged)) is None:
+                return (
+                    f"{beside} stands there already, and Windrow did not write it from this state folder; it is left "
+                    f"alone. {listed_in(logged)}"
+                )
+            self._record_list(work, beside, beside)
+            return listed_in(beside)
         if beside != logged:
             beside.parent.mkdir(parents=True, exist_ok=True)
             copy_list(logged, beside, work.step_id, before=lambda file: self._record_list(work, file, beside))

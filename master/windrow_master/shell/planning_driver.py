@@ -10,7 +10,7 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from windrow.journal import log, say
+from windrow.journal import Repeated, log, say
 
 from windrow_master.core.commands import FailStep, PlanGroup, TakenOver
 from windrow_master.core.ids import StepId
@@ -19,6 +19,7 @@ from windrow_master.crash_points import reach
 from windrow_master.one_request import command_of
 from windrow_master.planning.without_input import groups_without_input
 from windrow_master.shell.errors import CommandFailed
+from windrow_master.store.errors import DatabaseDamaged, StateDamaged
 
 MESSAGE_HEAD = struct.Struct("<II")
 EARLIER = struct.Struct("<q")
@@ -97,6 +98,10 @@ class PlanningDriver:
                 await self._plan_without_input()
         except CommandFailed:
             return  # told where it was raised, and the job is paused
+        except DatabaseDamaged:
+            return  # the store has told the master, which ends
+        except StateDamaged as error:
+            await self._submit(FailStep(self._step_id, f"The input could not be divided: {error}"))
         except Exception as error:
             # A bug. Unsaid, the step would wait for its mini-batches for ever.
             log.exception("planning failed: please report this", extra={"fields": {"step": self._step_id}})
@@ -149,7 +154,7 @@ class PlanningDriver:
             stderr=asyncio.subprocess.PIPE,
         )
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        stderr = asyncio.create_task(_read_tail(process.stderr))
+        stderr = asyncio.create_task(_read_tail(process.stderr, self._step_id))
         try:
             stored = self._checkpoint()
             request = {**self._request, "checkpoint": json.loads(stored) if stored else None}
@@ -210,9 +215,11 @@ class PlanningDriver:
         return await asyncio.to_thread(self._earlier, pairs)
 
 
-async def _read_tail(stream: asyncio.StreamReader) -> str:
-    """Read to the end, keep the last few KiB."""
-    tail = b""
+async def _read_tail(stream: asyncio.StreamReader, step_id: StepId) -> str:
+    """Read to the end, keep the last few KiB. What a planner says while it works (its disk is full) goes to the log."""
+    tail, repeated = b"", Repeated()
     while chunk := await stream.read(4096):
         tail = (tail + chunk)[-STDERR_TAIL:]
+        text = chunk.decode(errors="replace").strip()
+        repeated.say(step_id, logging.WARNING, "the planner says", step=step_id, message=text[-1000:])
     return tail.decode(errors="replace")

@@ -14,7 +14,6 @@ reported when what is still written of its end before is over.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import shlex
 import time
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.journal import say
+from windrow.notes import NoteDamaged, read_note, write_note
 
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import JobRow
@@ -213,7 +213,7 @@ class Reporter:
         for step in job.steps:
             if step.settings.get("copy_logs_to_parent"):
                 self._copy_to_parent(job, step)
-        self._try(job_key, logs / MARKER, lambda path: write_whole(path, _marker(row, logs, names)))
+        self._try(job_key, logs / MARKER, lambda path: write_note(path, _marker(row, logs, names)))
 
     def _remove_results(self, job_key: JobKey) -> None:
         from windrow_master.reports.live import remove_results
@@ -292,11 +292,11 @@ class Reporter:
     def _is_reported(self, job: JobRow) -> bool:
         logs = self._logs_of(job.job_id)
         try:
-            marker = json.loads((logs / MARKER).read_text())
+            marker = read_note(logs / MARKER) or {}
             return (marker["generation"], marker["seq"]) == (job.generation, job.seq) and all(
                 (logs / name).stat().st_size == length for name, length in marker["files"].items()
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (NoteDamaged, OSError, LookupError):
             return False
 
     def _try(self, job_key: JobKey, path: Path, write: Callable[[Path], object]) -> None:
@@ -310,10 +310,9 @@ class Reporter:
 
     def _keep_problem(self, job_key: JobKey, problem: str) -> None:
         known = self._problems.setdefault(job_key, [])
-        if problem not in known:
+        if problem not in known and len(known) < PROBLEMS_MAX:
             say(logging.WARNING, "a report could not be written", job=job_key, reason=problem)
-            if len(known) < PROBLEMS_MAX:
-                known.append(problem)
+            known.append(problem)
 
     def _logs_of(self, job_id: str) -> Path:
         return logs_folder(self._state_folder, job_id)
@@ -327,10 +326,10 @@ def _problem(path: Path, error: BaseException) -> str:
     )
 
 
-def _marker(job: JobRow, logs: Path, step_names: tuple[str, ...]) -> str:
+def _marker(job: JobRow, logs: Path, step_names: tuple[str, ...]) -> dict[str, Any]:
     """Which end of the job the reports tell of, and how long each is."""
     wanted = ["job_result.txt", "readme.txt"]
     for name in step_names:
         wanted += [f"{name}/job_result.txt", f"{name}/sys/job_report/processed_mini-batches.csv"]
     files = {name: (logs / name).stat().st_size for name in wanted if (logs / name).is_file()}
-    return json.dumps({"generation": job.generation, "seq": job.seq, "files": files})
+    return {"generation": job.generation, "seq": job.seq, "files": files}

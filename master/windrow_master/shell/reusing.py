@@ -9,13 +9,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from windrow.journal import log, say
+from windrow.notes import NoteDamaged, read_note, write_note
 from windrow.spec.effective import EffectiveStep, LiteralInput
 
 from windrow_master.core.state import Step
@@ -190,12 +190,12 @@ def _told(name: str) -> str:
 
 def _write_note(path: Path, note: dict[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(note))
+    write_note(path, note)
 
 
 def _read_note(path: Path) -> dict[str, Any] | None:
     try:
-        note = json.loads(path.read_text())
-    except (OSError, ValueError):
+        return read_note(path)
+    except (NoteDamaged, OSError) as error:
+        say(logging.WARNING, "a step cannot be reused later", reason=str(error))
         return None
-    return note if isinstance(note, dict) and isinstance(note.get("inputs"), dict) else None

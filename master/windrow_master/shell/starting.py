@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from windrow.journal import log
+from windrow.spec.effective import EffectiveStep
 from windrow.storage.errors import StorageError, Trouble
 
+from windrow_master.artifacts import ArtifactError, ArtifactFolder
 from windrow_master.assets import rows_of_outputs
 from windrow_master.core.commands import FailStep, ReuseStep, StartStep
 from windrow_master.core.ids import StepId
 from windrow_master.core.state import Step
-from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
+from windrow_master.core.statuses import DEPENDENCY_ERROR, SYSTEM_ERROR, USER_ERROR
 from windrow_master.datastores import UnknownDatastore
 from windrow_master.output.errors import TargetForeign
-from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResume
+from windrow_master.shell.earlier import EarlierJobs, EarlierStep, Index, NothingToResume
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.planning_driver import PlanningDriver
@@ -28,11 +30,32 @@ from windrow_master.shell.preparation import PreparationFailed, make_folders, pl
 from windrow_master.shell.reusing import Begun, Reuse, message_of
 from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.step_paths import StepPaths
+from windrow_master.store.errors import DatabaseDamaged, StateDamaged
 
 PLANNERS_AT_ONCE = 32
 """A job may begin a thousand steps at a time."""
 
 Submit = Callable[[Any], "asyncio.Future[Any]"]
+
+
+def _need_datastores(written: EffectiveStep, effective: EffectiveStep, step: Step, paths: StepPaths) -> None:
+    """Raise PreparationFailed where a step that has begun would write elsewhere now, since a datastore is not known any
+    more: part of its output would lie here, and part there."""
+    if step.checkpoint is None:
+        return
+    before = StepPaths.from_json(step.paths).outputs
+    for name, output in written.outputs.items():
+        is_lost = output.path is not None and effective.outputs[name].path is None
+        if is_lost and before.get(name) not in (None, paths.outputs[name]):
+            raise PreparationFailed(
+                f"Output {name!r} of step {step.settings.name!r} lies at {output.path}, which was {before[name]} when "
+                "the step began, and is not known now. Name that datastore again (--datastore NAME=PLACE), and retry "
+                "the job."
+            )
+
+
+class CodeLost(Exception):
+    """The archive of a step's code is gone or damaged; the text says what to do."""
 
 
 class Starter:
@@ -46,14 +69,16 @@ class Starter:
         earlier: EarlierJobs,
         reuse: Reuse,
         sorted_rows: SortedRows,
+        artifacts: ArtifactFolder,
     ) -> None:
-        """`outputs_root`: where outputs go that have no path."""
+        """`outputs_root`: where outputs go that have no path; `artifacts`: the code of jobs."""
         self._jobs = jobs
         self._outputs_root = outputs_root
         self._finisher = finisher
         self._earlier = earlier
         self._reuse = reuse
         self._sorted_rows = sorted_rows
+        self._artifacts = artifacts
         self._submit: Submit
         self._beginning: dict[StepId, asyncio.Task[None]] = {}
         self._planners: dict[StepId, PlanningDriver] = {}
@@ -89,9 +114,15 @@ class Starter:
     async def _begin(self, step: Step) -> None:
         try:
             await self._start(step)
+        except CodeLost as error:
+            self._submit(FailStep(step.step_id, str(error), SYSTEM_ERROR))
         except StorageError as error:
             users = error.trouble in (Trouble.MISSING, Trouble.UNSUPPORTED)
             self._submit(FailStep(step.step_id, str(error), USER_ERROR if users else DEPENDENCY_ERROR))
+        except DatabaseDamaged:
+            return  # the store has told the master, which ends
+        except StateDamaged as error:
+            self._submit(FailStep(step.step_id, f"Step {step.settings.name!r} was not prepared: {error}"))
         except (PreparationFailed, TargetForeign, UnknownDatastore, NothingToResume) as error:
             self._submit(FailStep(step.step_id, str(error), USER_ERROR))
         except Exception as error:
@@ -110,25 +141,27 @@ class Starter:
             if other.settings.name in effective.depends_on
         }
         paths = resolve(jobs.document(step), effective, job.job_id, self._outputs_root, others)
+        _need_datastores(jobs.document(step).steps[step.ordinal], effective, step, paths)
         folder = jobs.folder(step)
         if effective.reuse:
             paths = await self._with_reuse(step, paths)
         if paths.reused_from:
             return
 
-        def touch_disks() -> EarlierStep | None:
+        def touch_disks() -> tuple[EarlierStep, Index] | None:
+            if step.checkpoint is None:
+                # Later, nodes have it; and one that has not is told when it asks.
+                self._need_code(effective)
             make_folders(effective, paths, folder, jobs.readable)
-            self._finisher.refuse_foreign(paths)
+            self._finisher.refuse_foreign(paths, job.create_time)
             if not effective.input_data:
                 # What planners write, where there is one.
                 (folder / "recipes").touch()
             found = None if step.planned else self._earlier.find(effective, begun=step.checkpoint is not None)
-            if found is not None:
-                self._earlier.write_index(found, folder / "earlier")
-            return found
+            return None if found is None else (found, self._earlier.write_index(found, folder / "earlier"))
 
         # In a thread: an output may be on a share that is slow to answer, or long to read.
-        earlier = await asyncio.get_running_loop().run_in_executor(None, touch_disks)
+        taken = await asyncio.get_running_loop().run_in_executor(None, touch_disks)
         self._submit(StartStep(step.step_id, paths.to_json()))
         if not step.planned:
             driver = PlanningDriver(
@@ -140,16 +173,28 @@ class Starter:
                     jobs.places,
                     jobs.readable,
                     self._sorted_rows.folder_of(job.job_id, step.step_id),
-                    None if earlier is None else earlier.request(folder / "earlier", step.reader),
+                    None if taken is None else taken[0].request(taken[1], step.reader),
                 ),
                 lambda: step.checkpoint,
                 self._submit,
                 self._planning,
-                None if earlier is None else partial(self._earlier.outcomes, earlier),
-                None if earlier is None else earlier.row.header,
+                None if taken is None else partial(self._earlier.outcomes, taken[0]),
+                None if taken is None else taken[0].row.header,
             )
             self._planners[step.step_id] = driver
             driver.start()
+
+    def _need_code(self, step: EffectiveStep) -> None:
+        """Raises CodeLost."""
+        try:
+            found = self._artifacts.verified(step.code_digest)
+        except (ArtifactError, OSError) as error:
+            raise CodeLost(f"The code of step {step.name!r} cannot be used: {error}") from error
+        if found is None:
+            raise CodeLost(
+                f"The code of step {step.name!r} is gone from the state folder (artifacts/{step.code_digest}). Submit "
+                "the job again: that uploads it anew."
+            )
 
     async def _with_reuse(self, step: Step, paths: StepPaths) -> StepPaths:
         """The paths with `reused_from`, where what an earlier job has made stands for the step's outputs (that is said

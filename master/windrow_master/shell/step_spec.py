@@ -10,6 +10,7 @@ from windrow.rpc.v1 import work_pb2
 from windrow.spec.effective import EffectiveStep, LiteralInput, outputs_elsewhere, resolve_arguments
 from windrow.storage.urls import is_remote
 
+from windrow_master.core.ids import step_identity
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import Job, Step
 from windrow_master.step_paths import StepPaths
@@ -18,7 +19,11 @@ from windrow_master.step_paths import StepPaths
 def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:
     """The message for a step whose paths are resolved and whose reader is pinned."""
     stored = stored_outputs(effective, paths)
-    return _spec(job, step, effective, paths, stored, _output_path(effective, paths, stored))
+    spec = _spec(job, step, effective, paths, stored, _output_path(effective, paths, stored))
+    spec.identity = step_identity(
+        job.job_id, job.request_id, job.create_time, job.generation, job.document, step.ordinal
+    )
+    return spec
 
 
 def replayed_step_spec(job: JobRow, step: StepRow, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:

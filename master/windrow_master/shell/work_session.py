@@ -48,10 +48,13 @@ class WorkSession:
         for verdict, lease_ids in verdicts.items():
             last.acknowledgements.add(verdict=verdict, lease_ids=lease_ids)
 
-    def revoke(self, lease_ids: list[int], *, started_too: bool) -> None:
-        """Take leases away, or ask the unstarted ones back."""
-        last = self._last
-        (last.revoked_lease_ids if started_too else last.recalled_lease_ids).extend(lease_ids)
+    def revoke(self, lease_ids: list[int]) -> None:
+        """Take leases away."""
+        self._last.revoked_lease_ids.extend(lease_ids)
+
+    def recall(self, step_id: int, count: int) -> None:
+        """Ask for leases of a step that have not started."""
+        self._last.recalls.add(step_id=step_id, count=count)
 
     def end_step(self, step_id: int) -> None:
         """Tell that a step has ended."""

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from windrow.journal import say
+from windrow.journal import Condition, say
 
 from windrow_master.core import commands
 from windrow_master.core.commands import Command, Moment
@@ -35,6 +35,7 @@ from windrow_master.core.records import Dirty
 from windrow_master.crash_points import reach
 from windrow_master.shell.committer import CommitPostponed, Committer
 from windrow_master.shell.errors import CommandFailed
+from windrow_master.shell.ticking import Ticker
 
 VOLATILE = (
     commands.ExplainJob,
@@ -58,7 +59,7 @@ CLIENT_CHANGES = (
 )
 """Commands that are refused while there is no room. AdoptJob is none: what it takes over is durable already."""
 
-LOUD_EVENTS = ("node_lost", "node_quarantined", "rows_lost", "shutdown_lost", "paused")
+LOUD_EVENTS = ("node_lost", "node_quarantined", "node_set_aside", "rows_lost", "shutdown_lost", "paused")
 """Kinds of events that somebody may have to do something about."""
 
 RETRY_COMMIT_S = 1.0
@@ -89,6 +90,14 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "committer")
         self._closed = False
+        self._postponed = Condition(logging.ERROR, "nothing can be acknowledged at the moment", "writing again")
+        self._short = Condition(
+            logging.ERROR,
+            "the disk is full: what is in hand is brought to an end, and nothing new is taken",
+            "the disk has room again: new work is taken",
+        )
+        # Where nothing may begin, there may be nothing to commit: space that is free again is looked for by ticks.
+        self._ticker = Ticker(core, self.submit, moment, lambda: bool(committer.short_of_space))
         self._arrived: list[tuple[Command, asyncio.Future[Any]]] = []
         self._replies: list[tuple[asyncio.Future[Any], Any]] = []
         self._owed: list[Effect] = []
@@ -117,6 +126,7 @@ class Writer:
         self._owed.extend(self.core.take_effects())
         self._idle.clear()
         self._commit_if_idle()
+        self._ticker.after([commands.Tick()])
 
     async def drain(self) -> None:
         """Wait until all that was submitted is durable and answered."""
@@ -130,6 +140,7 @@ class Writer:
         Nothing more is handled: what ends with the server (streams, calls) may still submit; its futures are cancelled.
         """
         self._closed = True
+        self._ticker.close()
         await self._loop.run_in_executor(None, self._thread.shutdown)
 
     def _handle_group(self) -> None:
@@ -165,10 +176,11 @@ class Writer:
         if at_once:
             self._carry_out(at_once)
         if self._committer.short_of_space and any(isinstance(command, commands.Tick) for command, _ in group):
-            # Where nothing may begin, there may be nothing to commit.
-            self._loop.run_in_executor(self._thread, self._committer.take_reserve)
+            taking = self._loop.run_in_executor(self._thread, self._committer.take_reserve)
+            taking.add_done_callback(lambda _: self._tell_space())
         self._idle.clear()
         self._commit_if_idle()
+        self._ticker.after(command for command, _ in group)
 
     def _contain(self, command: Command, error: Exception, future: asyncio.Future[Any], now: Moment) -> None:
         """A command raised: write down all there is, pause its job, and live."""
@@ -222,21 +234,27 @@ class Writer:
     ) -> None:
         error = done.exception()
         if isinstance(error, CommitPostponed):
-            if self.read_only_reason != str(error):
-                say(logging.ERROR, "nothing can be acknowledged at the moment", reason=str(error))
             self.read_only_reason = str(error)
+            self._postponed.goes_on(reason=str(error))
+            self._tell_space()
             self._loop.call_later(RETRY_COMMIT_S, self._commit, dirty, replies, owed)
             return
         if error is not None:
             self._on_fatal(error)
             return
-        if self.read_only_reason:
-            say(logging.INFO, "writing again", after=self.read_only_reason)
-            self.read_only_reason = ""
+        self.read_only_reason = ""
+        self._postponed.is_over()
+        self._tell_space()
         self._in_flight = None
         self._tell(dirty)
         self._release(replies, owed)
         self._commit_if_idle()
+
+    def _tell_space(self) -> None:
+        if self._committer.short_of_space:
+            self._short.goes_on(reason=self._committer.short_of_space)
+        elif not self.read_only_reason:
+            self._short.is_over()
 
     def _tell(self, dirty: Dirty) -> None:
         """What has happened to nodes and jobs goes to the log, too, once it is durable."""

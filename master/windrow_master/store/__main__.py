@@ -19,8 +19,10 @@ import time
 from pathlib import Path
 
 from windrow_master.store.connections import SQLITE_MIN, migrations
+from windrow_master.store.errors import DatabaseDamaged
 from windrow_master.store.filesystem import NETWORK_TYPES, type_of
-from windrow_master.store.lock import LOCK_FILE
+from windrow_master.store.integrity import refuse_damaged_files
+from windrow_master.store.lock import LOCK_FILE, is_locked
 from windrow_master.store.reserve import RESERVE_BYTES
 from windrow_master.store.sqlite import DATABASE_FILE
 
@@ -46,9 +48,10 @@ def look(folder: Path) -> dict[str, object]:
         "needed_bytes": 2 * RESERVE_BYTES,
         "sqlite": sqlite3.sqlite_version,
         "sqlite_ok": sqlite3.sqlite_version_info >= SQLITE_MIN,
+        "damage": _damage(folder),
         "schema": _schema(folder / DATABASE_FILE),
         "schema_known": len(migrations()),
-        "locked": _is_locked(folder / LOCK_FILE),
+        "locked": is_locked(folder / LOCK_FILE),
         "trials": None,
         "trouble": "",
     }
@@ -64,6 +67,19 @@ def look(folder: Path) -> dict[str, object]:
     return found
 
 
+def _damage(folder: Path) -> str:
+    """How damage of the database shows at a first look; "" where none does."""
+    live = is_locked(folder / LOCK_FILE)
+    try:
+        if folder.is_dir():
+            refuse_damaged_files(folder / DATABASE_FILE, is_live=live)
+    except DatabaseDamaged as damage:
+        return str(damage)
+    except OSError as error:
+        return f"{folder / DATABASE_FILE} cannot be read: {error.strerror}"
+    return ""
+
+
 def _schema(database: Path) -> int | None:
     with contextlib.suppress(OSError):
         with database.open("rb") as file:
@@ -71,17 +87,6 @@ def _schema(database: Path) -> int | None:
         if head.startswith(b"SQLite format 3\0"):
             return int.from_bytes(head[_SCHEMA_AT : _SCHEMA_AT + 4], "big")
     return None
-
-
-def _is_locked(lock: Path) -> bool:
-    try:
-        with lock.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _flock(path: Path) -> bool:

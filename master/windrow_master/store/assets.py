@@ -6,11 +6,8 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
+from windrow_master.store.checks import ASSET, CHECK, checked, with_crc
 from windrow_master.store.rows import AssetRow
-
-COLUMNS = (
-    "kind, name, version, type, path, is_file, description, tags, create_time, step_id, job_id, step_name, output_name"
-)
 
 Rows = Callable[[str, tuple[object, ...]], list[Any]]
 """Runs a query."""
@@ -69,19 +66,19 @@ def list_assets(rows: Rows, kind: int, name: str, size: int, before: int | None)
     latest = "id IN (SELECT max(id) FROM asset WHERE kind = ? GROUP BY name)"
     which, values = (f"kind = ? AND {latest}", (kind, kind)) if not name else ("kind = ? AND name = ?", (kind, name))
     found = rows(
-        f"SELECT id, {COLUMNS} FROM asset WHERE {which} AND id < ? ORDER BY id DESC LIMIT ?",
+        f"SELECT id, {ASSET}, {CHECK} FROM asset WHERE {which} AND id < ? ORDER BY id DESC LIMIT ?",
         (*values, (1 << 62) if before is None else before, size),
     )
-    return [(number, AssetRow._make(row)) for number, *row in found]
+    return [(number, AssetRow._make(checked("asset", row))) for number, *row in found]
 
 
 def _one(rows: Rows, condition: str, values: tuple[object, ...]) -> AssetRow | None:
-    found = rows(f"SELECT {COLUMNS} FROM asset WHERE {condition}", values)
-    return AssetRow._make(found[0]) if found else None
+    found = rows(f"SELECT {ASSET}, {CHECK} FROM asset WHERE {condition}", values)
+    return AssetRow._make(checked("asset", found[0])) if found else None
 
 
 def _insert(connection: sqlite3.Connection, row: AssetRow) -> AssetRow:
-    connection.execute(f"INSERT INTO asset ({COLUMNS}) VALUES ({','.join('?' * len(row))})", row)
+    connection.execute(f"INSERT INTO asset ({ASSET}, {CHECK}) VALUES ({','.join('?' * (len(row) + 1))})", with_crc(row))
     return row
 
 

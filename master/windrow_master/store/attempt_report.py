@@ -13,6 +13,7 @@ from typing import NamedTuple
 from windrow_master.core.ids import MINI_BATCH_SHIFT
 from windrow_master.core.states import AttemptState, Cause, Phase
 from windrow_master.core.statuses import category_of, status_of
+from windrow_master.store.checks import ATTEMPTS, MINI_BATCHES
 
 SUMMED_ROWS = 100_000
 """Attempts summed up by one query."""
@@ -56,7 +57,7 @@ def lines_query(folders: Mapping[tuple[str, str], str]) -> tuple[str, list[objec
     """The query for a page of lines, and the values that come before its own (step, after, rows).
 
     `folders`: (node id, incarnation) -> what the node is called, where that is not its id. Its row: the lines, the last
-    lease id, their number.
+    lease id, their number, the first lease id of a damaged row.
     """
     values: list[object] = []
     whens = ""
@@ -75,6 +76,7 @@ def lines_query(folders: Mapping[tuple[str, str], str]) -> tuple[str, list[objec
         SELECT a.lease_id, a.mini_batch, a.process_number, a.start_unix_us, a.item_count, a.elapsed_us, a.cpu_us,
                a.run_us, a.state, a.cause, a.message, a.generation, m.item_first, m.item_count AS planned,
                a.phase = {int(Phase.FETCHING)} AS fetched, {ok} AS ok, {picked} AS picked, {node} AS node,
+               {ATTEMPTS.holds("a")} AND {MINI_BATCHES.holds("m")} AS held,
                CASE WHEN a.state = {done} THEN 'RUN_DONE' ELSE {_choice(status_of)} END AS status,
                CASE WHEN a.state = {done} THEN '' ELSE {_choice(_category)} END AS category
         FROM attempt AS a INDEXED BY attempt_by_step
@@ -89,7 +91,11 @@ def lines_query(folders: Mapping[tuple[str, str], str]) -> tuple[str, list[objec
                CASE WHEN message = '' THEN '' ELSE
                '"' || replace(substr(message, 1, {MESSAGE_CHARS_MAX}), '"', '""') || '"' END,
                mini_batch, picked, item_first, planned, generation, node)"""
-    return f"SELECT group_concat({line}, ''), max(lease_id), count(*) FROM ({rows})", values
+    return (
+        f"SELECT group_concat({line}, ''), max(lease_id), count(*), "
+        f"min(CASE WHEN held THEN NULL ELSE lease_id END) FROM ({rows})",
+        values,
+    )
 
 
 def _category(state: int, cause: int, phase: int) -> str:
@@ -118,7 +124,7 @@ TOTALS_QUERY = f"""
            sum(item_count),
            sum(CASE WHEN state = {int(AttemptState.SUCCEEDED)} THEN min(result_count, item_count) ELSE 0 END),
            sum(elapsed_us), sum(cpu_us), sum(run_us), min(start_unix_us), max(start_unix_us + elapsed_us),
-           max(peak_rss_kib), max(lease_id)
+           max(peak_rss_kib), max(lease_id), min({ATTEMPTS.holds()})
     FROM (SELECT * FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? ORDER BY lease_id LIMIT ?)
     GROUP BY 1, 2, 3"""
 """The totals of each worker, and of what no worker has had, over the next attempts."""

@@ -12,7 +12,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Protocol
 
-from windrow_master.store.errors import SchemaTooNew, StoreBusy, StoreFull, StorePostponed, StoreUnusable
+from windrow_master.store.errors import (
+    DatabaseDamaged,
+    SchemaTooNew,
+    StoreBusy,
+    StoreFull,
+    StorePostponed,
+    StoreUnusable,
+)
+from windrow_master.store.integrity import Check, damaged, refuse_wrong_schema, says_damage
+from windrow_master.store.migrating import CHECKS_SCHEMA, fill_checks
 
 SQLITE_MIN = (3, 37, 0)
 """STRICT tables; UPDATE ... FROM came before them."""
@@ -53,6 +62,8 @@ class FileDatabase:
         self._lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
+        self.check: Check | None = None
+        """Goes through the database in the background, while it was not new when it was opened."""
 
     def writer(self) -> sqlite3.Connection:
         """The connection that writes, opened and migrated at the first call. Raises StoreUnusable, StoreBusy."""
@@ -70,7 +81,9 @@ class FileDatabase:
             except sqlite3.Error as error:
                 raise unusable(self._path, error) from error
             try:
+                refuse_wrong_schema(connection, self._path, APPLICATION_ID, migrations())
                 check_identity(connection, self._path)
+                self._check_beside(connection)
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
                 if mode != "wal":
@@ -88,6 +101,12 @@ class FileDatabase:
                 raise
             self._writer = connection
         return self._writer
+
+    def _check_beside(self, connection: sqlite3.Connection) -> None:
+        """Have SQLite go through a database that holds something, and wait a moment for what it finds."""
+        if connection.execute("PRAGMA user_version").fetchone()[0]:
+            self.check = Check(self._path)
+            self.check.wait()
 
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
@@ -109,6 +128,8 @@ class FileDatabase:
 
     def close(self) -> None:
         """Close all connections; those that are lent close when they come back."""
+        if self.check is not None:
+            self.check.stop()
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -175,14 +196,17 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     if present > len(scripts):
         raise SchemaTooNew(
             f"{path} has schema {present}; this Windrow knows schemas up to {len(scripts)}. It was written by a newer "
-            f"version: use that one (or a newer one), or give another state folder: --state DIR."
+            f"version, unless its number is damaged: use that one (or a newer one), or give another state folder: "
+            f"--state DIR."
         )
     for number in range(present + 1, len(scripts) + 1):
         try:
-            connection.executescript(
-                f"BEGIN IMMEDIATE;\n{scripts[number - 1]}\n"
-                f"PRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {number};\nCOMMIT;"
-            )
+            connection.executescript(f"BEGIN IMMEDIATE;\n{scripts[number - 1]}")
+            if number == CHECKS_SCHEMA:
+                fill_checks(connection, path.parent)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -198,8 +222,10 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def unusable(path: Path, error: sqlite3.Error) -> StoreUnusable | StorePostponed:
+def unusable(path: Path, error: sqlite3.Error) -> StoreUnusable | StorePostponed | DatabaseDamaged:
     """What to tell when a database cannot be opened."""
+    if says_damage(error):
+        return damaged(path, error)
     primary = error.sqlite_errorcode & 0xFF
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(f"{path} is locked by another program. End it (a backup, an sqlite3 shell), then try again.")
@@ -207,8 +233,8 @@ def unusable(path: Path, error: sqlite3.Error) -> StoreUnusable | StorePostponed
     if primary == sqlite3.SQLITE_FULL or (primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _full(path)):
         return StoreFull(f"The disk that holds {path} is full. Make room, then start the master again.")
     return StoreUnusable(
-        f"{path} cannot be opened: {error} ({error.sqlite_errorname}). May this user not write there? If the file is "
-        f"damaged, bring it back from a backup, or begin anew in another folder: --state DIR."
+        f"{path} cannot be opened: {error} ({error.sqlite_errorname}). May this user write there, and is the disk "
+        f"well? Mend that, or give another state folder: --state DIR."
     )
 
 

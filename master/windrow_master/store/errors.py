@@ -20,7 +20,31 @@ class StoreBusy(StorePostponed):
 
 
 class StoreBroken(StoreError):
-    """Whether the transaction is durable is not known, or the database is damaged: end, and recover by a restart."""
+    """Whether the transaction is durable is not known: end, and recover by a restart."""
+
+
+class StateDamaged(StoreError):
+    """A durable byte is not what was written: a disk, a copy or a hand has changed it. A restart does not mend it.
+
+    Whoever reads durable state raises this instead of using what it read. Its text is the one message for such damage,
+    wherever it is met; nobody words another one.
+    """
+
+    def __init__(self, where: str, what: str) -> None:
+        """`where`: the file, or the table and row, as a person would look for it. `what`: how the damage shows, without
+        a full stop."""
+        super().__init__(
+            f"{where} is damaged: {what}. It is not used. What else of the state is damaged, and since when, is not "
+            f"known. Keep a copy of the state folder as it is, and look at all of it: windrow state check DIR. Then "
+            f"bring the whole folder back from a backup, or save what can still be read: windrow state salvage DIR "
+            f"--to OUT"
+        )
+        self.where = where
+        self.what = what
+
+
+class DatabaseDamaged(StateDamaged):
+    """The database itself: a master that meets this takes and gives nothing any more."""
 
 
 class OwnershipLost(StoreError):

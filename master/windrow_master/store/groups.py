@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from windrow_master.core.ids import JobKey, StepId, mini_batch_key
 from windrow_master.core.mini_batches import PLAN_RECORD, RANK
-from windrow_master.core.records import Dirty, JobRow, OutcomeRow, PlannedRows, StepRow
+from windrow_master.core.records import AttemptRow, Dirty, ItemOutcomeRow, JobRow, OutcomeRow, PlannedRows, StepRow
 from windrow_master.store import statements as sql
+from windrow_master.store.checks import text_crc, texts_crc, with_crc
 from windrow_master.store.rows import RowRange, SegmentRow
 from windrow_master.store.statements import BulkStatement, Row
 
@@ -37,25 +38,29 @@ def writes_of(
     if len(ranges) != len(dirty.row_blocks):
         raise ValueError(f"{len(dirty.row_blocks)} row blocks came with {len(ranges)} ranges")
     outcomes = _outcomes(dirty.outcomes, ranges)
-    verdicts = [(row.lease_id, row.state, row.cause, row.message) for row in dirty.attempts if not row.node_id]
+    verdicts = [
+        (row.lease_id, row.state, row.cause, row.message, text_crc(row.message))
+        for row in dirty.attempts
+        if not row.node_id
+    ]
     attempts = [row for row in dirty.attempts if row.node_id] if verdicts else dirty.attempts
     writes = [
-        Write(sql.JOBS, [(*row[:11], *row[12:]) for row in dirty.jobs]),
+        Write(sql.JOBS, [job_values(row) for row in dirty.jobs]),
         Write(sql.JOB_DOCUMENTS, _job_documents(dirty.jobs, written)),
-        Write(sql.STEPS, [_step(row) for row in dirty.steps]),
+        Write(sql.STEPS, [step_values(row) for row in dirty.steps]),
         Write(sql.STEP_DOCUMENTS, _step_documents(dirty.steps, written)),
         *(Write(sql.PLANNED_RANKED if group.ranks else sql.PLANNED, _planned(group)) for group in dirty.planned),
-        Write(sql.SEGMENTS, segments),
+        Write(sql.SEGMENTS, [with_crc(row) for row in segments]),
         Write(sql.OUTCOMES, outcomes, len(outcomes)),
         Write(sql.CANCELLED_STEPS, [_keys_of(step_id) for step_id in dirty.cancelled_steps]),
         # Attempts without a node are the master's later verdicts on finished ones (rows_lost). They come first: a
         # mini-batch's next success needs the place of the one taken back.
         Write(sql.VERDICTS, verdicts),
-        Write(sql.ATTEMPTS, attempts),
+        Write(sql.ATTEMPTS, [_attempt(row) for row in attempts]),
         Write(sql.ITEM_OUTCOMES_CLEARED, dirty.item_outcomes_cleared),
-        Write(sql.ITEM_OUTCOMES, dirty.item_outcomes),
+        Write(sql.ITEM_OUTCOMES, [_item_outcome(row) for row in dirty.item_outcomes]),
         Write(sql.NODES_REMOVED, [(node_id,) for node_id in dirty.nodes_removed]),
-        Write(sql.NODES, dirty.nodes),
+        Write(sql.NODES, [with_crc(row) for row in dirty.nodes]),
         Write(sql.EVENTS, dirty.events),
     ]
     return [write for write in writes if write.rows]
@@ -86,28 +91,44 @@ def _planned(group: PlannedRows) -> list[Row]:
 
 
 def _job_documents(jobs: Sequence[JobRow], written: DocumentCache) -> list[Row]:
-    return [(row.job_key, row.document) for row in jobs if written.jobs.get(row.job_key) != row.document]
+    return [with_crc((row.job_key, row.document)) for row in jobs if written.jobs.get(row.job_key) != row.document]
 
 
-def _step(row: StepRow) -> Row:
-    return (
-        row.step_id,
-        row.job_key,
-        row.ordinal,
-        row.name,
-        row.state,
-        row.message,
-        row.checkpoint,
-        row.counters,
-        row.start_time,
-        row.end_time,
-        row.error_category,
+def job_values(row: JobRow) -> Row:
+    """As statements.JOBS takes it."""
+    return with_crc((*row[:11], *row[12:]))
+
+
+def step_values(row: StepRow) -> Row:
+    """As statements.STEPS takes it."""
+    return with_crc(
+        (
+            row.step_id,
+            row.job_key,
+            row.ordinal,
+            row.name,
+            row.state,
+            row.message,
+            row.checkpoint,
+            row.counters,
+            row.start_time,
+            row.end_time,
+            row.error_category,
+        )
     )
+
+
+def _attempt(row: AttemptRow) -> Row:
+    return (*row, text_crc(row.message), texts_crc(row.node_id, row.node_incarnation, row.detail))
+
+
+def _item_outcome(row: ItemOutcomeRow) -> Row:
+    return (*row, text_crc(row.message))
 
 
 def _step_documents(steps: Sequence[StepRow], written: DocumentCache) -> list[Row]:
     return [
-        (row.step_id, row.paths, row.reader, row.header)
+        with_crc((row.step_id, row.paths, row.reader, row.header))
         for row in steps
         if written.steps.get(row.step_id) != (row.paths, row.reader, row.header)
     ]

@@ -2,98 +2,205 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from array import array
+from collections.abc import Sequence
+from typing import Any
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId
 from windrow_master.core.records import JobRow, NodeRow, Snapshot, StepRow, StepSnapshot
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
-from windrow_master.store.errors import StoreBroken
+from windrow_master.store.checks import (
+    ATTEMPTS,
+    CHECK,
+    COUNTED,
+    DATABASE,
+    JOB,
+    MINI_BATCHES,
+    checked,
+    damaged,
+    missing,
+    texts_crc,
+)
+from windrow_master.store.errors import StateDamaged
 
 FETCH_ROWS = 20_000
 
 JOB_COLUMNS = (
     "job.job_key, job_id, request_id, state, generation, seq, queue, priority, weight, parent_key, run_digest, "
-    "document, message, warnings, create_time, end_time"
+    "document, message, warnings, create_time, end_time, job.check_value, job_document.check_value"
 )
-JOB_FROM = "job JOIN job_document USING (job_key)"
+JOB_FROM = "job LEFT JOIN job_document ON job_document.job_key = job.job_key"
 STEP_COLUMNS = (
     "step.step_id, job_key, ordinal, name, state, message, paths, reader, checkpoint, counters, header, start_time, "
-    "end_time, error_category"
+    "end_time, error_category, step.check_value, step_document.check_value"
 )
-STEP_FROM = "step JOIN step_document USING (step_id)"
-NODE_COLUMNS = "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned"
+STEP_FROM = "step LEFT JOIN step_document ON step_document.step_id = step.step_id"
+STEPS_OF_JOB = f"SELECT {STEP_COLUMNS} FROM {STEP_FROM} WHERE job_key = ? ORDER BY ordinal"
+NODE_COLUMNS = "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned, check_value"
 
 
 def load_snapshot(connection: sqlite3.Connection, job_key: JobKey | None = None) -> Snapshot:
     """The snapshot, read in one transaction; `job_key`: of that job alone, and no node.
 
-    Raises sqlite3.Error, StoreBroken.
+    Raises sqlite3.Error, StateDamaged.
     """
-    which = "job.state < ?" + ("" if job_key is None else f" AND job.job_key = {int(job_key)}")
     connection.execute("BEGIN")
     try:
-        counted: dict[str, int] = dict(connection.execute("SELECT name, value FROM counted"))
-        jobs = connection.execute(
-            f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE {which} ORDER BY job.job_key", (JobState.COMPLETED,)
-        ).fetchall()
-        steps = connection.execute(
-            f"SELECT {STEP_COLUMNS} FROM {STEP_FROM} WHERE job_key IN (SELECT job_key FROM job WHERE {which}) "
-            f"ORDER BY job_key, ordinal",
-            (JobState.COMPLETED,),
-        ).fetchall()
+        counted: dict[str, int] = dict(counted_rows(connection))
+        open_keys = [row[0] for row in _all_jobs(connection, job_key) if row[3] < JobState.COMPLETED]
+        jobs = [
+            job_of(row)
+            for row in connection.execute(
+                f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE job.job_key IN (SELECT value FROM json_each(?)) "
+                "ORDER BY job.job_key",
+                (json.dumps(open_keys),),
+            )
+        ]
+        steps = []
+        for job in jobs:
+            of_job = steps_of_job(connection.execute(STEPS_OF_JOB, (job.job_key,)).fetchall())
+            check_steps(job.job_id, job.document, len(of_job))
+            steps += of_job
         nodes = []
         if job_key is None:
-            nodes = connection.execute(f"SELECT {NODE_COLUMNS} FROM node ORDER BY node_id").fetchall()
+            nodes = [node_of(row) for row in connection.execute(f"SELECT {NODE_COLUMNS} FROM node ORDER BY node_id")]
         return Snapshot(
             job_key_last=JobKey(counted["job_key"]),
             step_id_last=StepId(counted["step_id"]),
-            jobs=[JobRow._make(row) for row in jobs],
-            steps=[_load_step(connection, StepRow._make(row)) for row in steps],
-            nodes=[NodeRow._make(row) for row in nodes],
+            jobs=jobs,
+            steps=[_load_step(connection, row) for row in steps],
+            nodes=nodes,
+            lease_prefixes=frozenset(prefix for (prefix,) in connection.execute("SELECT lease_prefix FROM master")),
         )
     finally:
         connection.execute("ROLLBACK")
 
 
+def counted_rows(connection: sqlite3.Connection) -> list[tuple[str, int]]:
+    """The highest numbers given so far. Raises sqlite3.Error, StateDamaged."""
+    rows = [checked("counted", row) for row in connection.execute(f"SELECT {COUNTED}, {CHECK} FROM counted")]
+    if len(rows) != 2:
+        raise missing("counted", "all of it", 2, len(rows))
+    return [(name, value) for name, value in rows]
+
+
+def _all_jobs(connection: sqlite3.Connection, job_key: JobKey | None) -> list[Sequence[Any]]:
+    """All rows of `job`, or that of one. Of ended jobs, too, and past the index: a job whose state is damaged would be
+    left out without a word."""
+    which = "" if job_key is None else f" WHERE job_key = {int(job_key)}"
+    rows = connection.execute(f"SELECT {JOB}, {CHECK} FROM job NOT INDEXED{which} ORDER BY job_key").fetchall()
+    return [checked("job", row) for row in rows]
+
+
+def job_of(row: Sequence[Any]) -> JobRow:
+    """A row of JOB_COLUMNS. Raises StateDamaged."""
+    *values, check, document_check = row
+    checked("job", (*values[:11], *values[12:], check))
+    checked("job_document", (values[0], values[11], document_check))
+    return JobRow._make(values)
+
+
+def step_of(row: Sequence[Any]) -> StepRow:
+    """A row of STEP_COLUMNS. Raises StateDamaged."""
+    *values, check, document_check = row
+    found = StepRow._make(values)
+    checked("step", (*values[:6], *values[8:10], *values[11:], check))
+    checked("step_document", (found.step_id, found.paths, found.reader, found.header, document_check))
+    return found
+
+
+def steps_of_job(rows: Sequence[Sequence[Any]]) -> list[StepRow]:
+    """All rows of STEPS_OF_JOB. Raises StateDamaged."""
+    steps = [step_of(row) for row in rows]
+    if steps and steps[-1].ordinal - steps[0].ordinal + 1 != len(steps):
+        raise missing("step", f"job_key {steps[0].job_key}", steps[-1].ordinal - steps[0].ordinal + 1, len(steps))
+    return steps
+
+
+def check_steps(job_id: str, job_document: bytes, found: int) -> None:
+    """Raise StateDamaged unless a job has the steps that its document names."""
+    try:
+        document = json.loads(job_document)
+    except ValueError:
+        return  # as it was written: whoever needs it says what is wrong with it
+    named = document.get("steps") if isinstance(document, dict) else None
+    if named and len(named) != found:
+        raise missing("step", f"job {job_id}", len(named), found)
+
+
+def node_of(row: Sequence[Any]) -> NodeRow:
+    """A row of NODE_COLUMNS. Raises StateDamaged."""
+    return NodeRow._make(checked("node", row))
+
+
+def planned_of(counters: bytes | None) -> int | None:
+    """How many mini-batches a step has by its counters; None: they do not tell. Raises StateDamaged."""
+    if not counters:
+        return None
+    try:
+        kept = json.loads(counters)
+    except ValueError as error:
+        raise StateDamaged(f"{DATABASE}, table step", f"counters are no JSON ({error})") from error
+    return kept.get("planned") if isinstance(kept, dict) else None
+
+
 def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
-    step = StepSnapshot(row, bytearray(), array("Q"), array("I"), array("Q"), array("I"), array("Q"))
+    step = StepSnapshot(row, bytearray(), array("Q"), array("I"), array("Q"), array("I"), array("I"), array("Q"))
     if row.state >= StepState.COMPLETED:
         return step
     first, stop = row.step_id << MINI_BATCH_SHIFT, (row.step_id + 1) << MINI_BATCH_SHIFT
     cursor = connection.execute(
-        "SELECT key, state, item_first, item_count, recipe_offset, recipe_length, lease_id, queue_rank FROM mini_batch "
-        "WHERE key >= ? AND key < ? ORDER BY key",
+        "SELECT key, state, item_first, item_count, recipe_offset, recipe_length, recipe_crc32, lease_id, queue_rank, "
+        f"{MINI_BATCHES.holds()} FROM mini_batch WHERE key >= ? AND key < ? ORDER BY key",
         (first, stop),
     )
     cursor.arraysize = FETCH_ROWS
     key_last = first - 1
     while rows := cursor.fetchmany():
-        keys, states, item_firsts, item_counts, offsets, lengths, lease_ids, ranks = zip(*rows, strict=True)
+        keys, states, item_firsts, item_counts, offsets, lengths, crcs, lease_ids, ranks, held = zip(*rows, strict=True)
+        if not all(held):
+            raise damaged_mini_batch(keys[held.index(0)])
         key_last = keys[-1]
         step.states.extend(states)
         step.item_firsts.extend(item_firsts)
         step.item_counts.extend(item_counts)
         step.recipe_offsets.extend(offsets)
         step.recipe_lengths.extend(lengths)
+        step.recipe_crcs.extend(crcs)
         step.lease_ids.extend(lease_ids)
         if ranks[0] is not None:  # a step's mini-batches have ranks all, or none has
             step.ranks.extend(ranks)
-    if key_last - first + 1 != len(step.states):
-        raise StoreBroken(
-            f"step {row.step_id}: {len(step.states)} mini-batches are stored, but the last one has index "
-            f"{key_last - first}. The database is damaged: bring it back from a backup, or begin the job anew."
-        )
+    check_number(row.step_id, key_last - first + 1, len(step.states))
+    check_number(row.step_id, planned_of(row.counters), len(step.states))
     # Lease ids are ordered within an incarnation only, by their counted part. Tries before the last retry of the
     # mini-batch count no more: it was queued anew, with all of its tries.
     attempts = connection.execute(
-        "SELECT attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id "
-        "FROM attempt INDEXED BY attempt_other JOIN mini_batch ON mini_batch.key = ? + attempt.mini_batch "
+        "SELECT attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id, "
+        f"attempt.node_incarnation, attempt.detail, attempt.texts_crc32, {ATTEMPTS.holds('attempt')} AS held "
+        "FROM attempt INDEXED BY attempt_other LEFT JOIN mini_batch ON mini_batch.key = ? + attempt.mini_batch "
         "LEFT JOIN master ON master.lease_prefix = attempt.lease_id >> 32 "
         f"WHERE attempt.step_id = ? AND attempt.state <> {int(AttemptState.SUCCEEDED)} "
-        f"AND mini_batch.state = {int(MiniBatchState.QUEUED)} AND attempt.generation >= mini_batch.tries_since "
+        f"AND (NOT held OR (mini_batch.state = {int(MiniBatchState.QUEUED)} "
+        "AND attempt.generation >= mini_batch.tries_since)) "
         "ORDER BY master.incarnation, attempt.lease_id",
         (first, row.step_id),
     ).fetchall()
-    step.attempts = [(index, LeaseId(lease_id), *rest) for index, lease_id, *rest in attempts]
+    for index, lease_id, state, cause, node_id, incarnation, detail, crc32, held in attempts:
+        if not held or texts_crc(node_id, incarnation, detail) != crc32:
+            raise damaged("attempt", f"lease_id {lease_id}")
+        step.attempts.append((index, LeaseId(lease_id), state, cause, node_id))
     return step
+
+
+def damaged_mini_batch(key: int) -> StateDamaged:
+    """What to raise for a row of mini_batch."""
+    step_id, index = divmod(key, 1 << MINI_BATCH_SHIFT)
+    return damaged("mini_batch", f"step {step_id}, mini-batch {index}")
+
+
+def check_number(step_id: int, planned: int | None, found: int) -> None:
+    """Raise StateDamaged unless a step has as many mini-batches as were planned."""
+    if planned is not None and planned != found:
+        raise missing("mini_batch", f"step {step_id}", planned, found)

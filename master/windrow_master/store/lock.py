@@ -21,8 +21,10 @@ class StateLock:
     The file is never removed: a lock on a file that somebody unlinks would exclude nobody.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, incarnation_before: int) -> None:
         self._descriptor = descriptor
+        self.incarnation_before = incarnation_before
+        """The last incarnation that noted itself here; 0: none did."""
 
     @classmethod
     def acquire(cls, folder: Path) -> StateLock:
@@ -46,20 +48,46 @@ class StateLock:
                     f"Use one on a local disk: --state DIR."
                 ) from error
             raise _in_use(folder, holder) from None
-        content = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode()
-        try:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, content, 0)
-        except OSError:
+        before = _read_holder(descriptor).get("incarnation")
+        lock = cls(descriptor, before if isinstance(before, int) and before > 0 else 0)
+        lock.note(lock.incarnation_before)
+        return lock
+
+    def note(self, incarnation: int) -> None:
+        """Write down who holds the folder. `incarnation`: durable in the database that is here, so that an older one
+        in its place is found out."""
+        content = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "incarnation": incarnation}).encode()
+        # Written over, then cut: a process that is killed in between leaves no empty file.
+        with contextlib.suppress(OSError):
             # The disk may be full. The lock itself stands; only its holder's name is missing.
-            pass
-        return cls(descriptor)
+            os.pwrite(self._descriptor, content, 0)
+            os.ftruncate(self._descriptor, len(content))
 
     def release(self) -> None:
         """Let go. Repeatable."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def incarnation_in(lock: Path) -> int:
+    """The last incarnation that noted itself in a lock that is this file; 0: none did."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found = json.loads(lock.read_bytes()).get("incarnation")
+        return found if isinstance(found, int) else 0
+    return 0
+
+
+def is_locked(lock: Path) -> bool:
+    """Whether a process holds the lock that is this file."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _read_holder(descriptor: int) -> dict[str, object]:

@@ -13,8 +13,10 @@ from itertools import repeat
 from typing import Any, TypeVar
 
 from windrow_master.core.ids import StepId, mini_batch_key
+from windrow_master.store.checks import ATTEMPTS, DATABASE, ITEM_OUTCOMES, MINI_BATCHES, damaged, text_crc, texts_crc
 from windrow_master.store.connections import Database
-from windrow_master.store.errors import StoreBroken, StoreError
+from windrow_master.store.errors import StateDamaged, StoreBroken, StoreError
+from windrow_master.store.loading import check_number, damaged_mini_batch, planned_of
 from windrow_master.store.statements import bindable
 
 Page = list[list[Any]]
@@ -28,16 +30,27 @@ class Pages:
         self._database = database
         self._classified = classified
 
-    def _mini_batch_pages(
-        self, columns: Sequence[str], condition: str, step_id: StepId, page_rows: int
-    ) -> Iterator[Page]:
-        after, stop = mini_batch_key(step_id, 0) - 1, mini_batch_key(StepId(step_id + 1), 0)
-        query = paged(columns, f"FROM mini_batch WHERE key > ? AND key < ? {condition} ORDER BY key LIMIT ?")
-        while page := self._page(query, (after, stop, page_rows)):
-            yield page
-            if len(page) < page_rows:
-                return
-            after = mini_batch_key(step_id, page[-1][0])
+    def _mini_batch_pages(self, columns: Sequence[str], kept: str, step_id: StepId, page_rows: int) -> Iterator[Page]:
+        """`kept`: the condition of rows that are wanted. All are read and verified, so that none can be missing."""
+        first, stop = mini_batch_key(step_id, 0), mini_batch_key(StepId(step_id + 1), 0)
+        after, count = first - 1, page_rows
+        query = (
+            f"SELECT json_group_array(json_array({_names(columns)})) FILTER (WHERE kept), count(*), max(k), "
+            f"min(CASE WHEN held THEN NULL ELSE k END), (SELECT counters FROM step WHERE step_id = ?) FROM ("
+            f"SELECT {_aliased(columns)}, key AS k, {kept} AS kept, {MINI_BATCHES.holds()} AS held FROM mini_batch "
+            "WHERE key > ? AND key < ? ORDER BY key LIMIT ?)"
+        )
+        while count == page_rows:
+            text, count, last, broken, counters = self._rows(query, (step_id, after, stop, page_rows))[0]
+            if broken is not None:
+                raise damaged_mini_batch(broken)
+            if count:
+                check_number(step_id, last - first + 1, after - first + 1 + count)
+                after = last
+            if count < page_rows:
+                check_number(step_id, planned_of(counters), after - first + 1)
+            if page := _parsed("mini_batch", text):
+                yield page
 
     def _attempt_pages(self, columns: Sequence[str], step_id: StepId, page_rows: int) -> Iterator[Page]:
         """`columns` begin with lease_id."""
@@ -45,30 +58,54 @@ class Pages:
         query = paged(
             columns,
             "FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? ORDER BY lease_id LIMIT ?",
+            ATTEMPTS.holds(),
+            "lease_id",
         )
-        while page := self._page(query, (step_id, after, page_rows)):
+        while page := self._page("attempt", query, (step_id, after, page_rows)):
+            self._check_texts(step_id, after, page[-1][0])
             yield page
             if len(page) < page_rows:
                 return
             after = page[-1][0]
 
+    def _check_texts(self, step_id: StepId, after: int, last: int) -> None:
+        """Verify the texts of a page of attempts: few are unlike each other. Raises StateDamaged."""
+        rows = self._rows(
+            "SELECT min(lease_id), node_id, node_incarnation, message, detail, message_crc32, texts_crc32 "
+            "FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? AND lease_id <= ? "
+            "GROUP BY 2, 3, 4, 5, 6, 7",
+            (step_id, after, last),
+        )
+        for lease_id, node_id, incarnation, message, detail, message_crc32, crc32 in rows:
+            if text_crc(message) != message_crc32 or texts_crc(node_id, incarnation, detail) != crc32:
+                raise damaged("attempt", f"lease_id {lease_id}")
+
     def _item_outcome_pages(
-        self, columns: Sequence[str], source: str, step_id: StepId, page_rows: int
+        self, columns: Sequence[str], source: str, step_id: StepId, page_rows: int, held: str = "1"
     ) -> Iterator[Page]:
+        """`held`: what has to hold beyond the rows of item_outcome themselves."""
         mini_batch, after = -1, -1
         query = paged(
-            (*columns, "o.mini_batch", "o.id"),
+            (*columns, "o.message", "o.message_crc32", "o.mini_batch", "o.id"),
             f"FROM {source} WHERE o.step_id = ? AND (o.mini_batch, o.id) > (?, ?) ORDER BY o.mini_batch, o.id LIMIT ?",
+            f"({ITEM_OUTCOMES.holds('o')} AND {held})",
+            "o.id",
         )
-        while page := self._page(query, (step_id, mini_batch, after, page_rows)):
-            yield [row[:-2] for row in page]
+        while page := self._page("item_outcome", query, (step_id, mini_batch, after, page_rows)):
+            for *_, message, crc32, _, number in page:
+                if text_crc(message) != crc32:
+                    raise damaged("item_outcome", f"id {number}")
+            yield [row[:-4] for row in page]
             if len(page) < page_rows:
                 return
             mini_batch, after = page[-1][-2:]
 
-    def _page(self, query: str, values: Sequence[object]) -> Page:
-        page: Page = json.loads(self._rows(query, values)[0][0])
-        return page
+    def _page(self, table: str, query: str, values: Sequence[object]) -> Page:
+        """The rows of a query made by `paged`. Raises StateDamaged."""
+        text, broken = self._rows(query, values)[0]
+        if broken is not None:
+            raise damaged(table, f"row {broken}")
+        return _parsed(table, text)
 
     def _rows(self, query: str, values: Any = ()) -> list[Any]:
         try:
@@ -84,13 +121,30 @@ class Pages:
             raise self._classified(error) from error
 
 
+def _parsed(table: str, text: str) -> Page:
+    try:
+        page: Page = json.loads(text)
+    except ValueError as error:
+        raise StateDamaged(f"{DATABASE}, table {table}", f"a text in it cannot be read ({error})") from error
+    return page
+
+
 def typed(row_type: type[R], page: Page) -> list[R]:
     """The rows of a page as named tuples: what `_make` does, for all of them at once."""
     return list(map(tuple.__new__, repeat(row_type), page))
 
 
-def paged(columns: Sequence[str], rest: str) -> str:
-    """A query whose one row is a JSON array of rows."""
-    names = [f"c{number}" for number in range(len(columns))]
-    aliased = ", ".join(f"{column} AS {name}" for column, name in zip(columns, names, strict=True))
-    return f"SELECT json_group_array(json_array({', '.join(names)})) FROM (SELECT {aliased} {rest})"
+def paged(columns: Sequence[str], rest: str, held: str, key: str) -> str:
+    """A query whose one row is a JSON array of rows, and the lowest `key` of those of which `held` is not true."""
+    return (
+        f"SELECT json_group_array(json_array({_names(columns)})), min(CASE WHEN held THEN NULL ELSE k END) "
+        f"FROM (SELECT {_aliased(columns)}, {key} AS k, {held} AS held {rest})"
+    )
+
+
+def _names(columns: Sequence[str]) -> str:
+    return ", ".join(f"c{number}" for number in range(len(columns)))
+
+
+def _aliased(columns: Sequence[str]) -> str:
+    return ", ".join(f"{column} AS c{number}" for number, column in enumerate(columns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from windrow_master.core.ids import JobKey, LeaseId, StepId
@@ -19,6 +19,7 @@ from windrow_master.core.records import (
 from windrow_master.core.states import Cause
 from windrow_master.store.attempt_report import SUMMED_ROWS, WorkerTotals
 from windrow_master.store.errors import (
+    DatabaseDamaged,
     NetworkFileSystem,
     OwnershipLost,
     SchemaTooNew,
@@ -238,6 +239,9 @@ class Store(Protocol):
 
     def reader(self) -> StoreReader:
         """Readers of this store; usable until `close`."""
+
+    def on_damage(self, listener: Callable[[DatabaseDamaged], None]) -> None:
+        """Have damage that is met from now on told to `listener` as well, from whatever thread meets it."""
 
     def close(self) -> None:
         """Let go of everything, the state folder's lock included. Repeatable."""

@@ -13,8 +13,8 @@ OF_STEPS = (
     "DELETE FROM item_outcome WHERE id IN (SELECT id FROM item_outcome WHERE step_id = :step_id LIMIT :left)",
     "DELETE FROM segment WHERE segment_id IN (SELECT segment_id FROM segment WHERE step_id = :step_id LIMIT :left)",
 )
+EVENTS = "DELETE FROM event WHERE id IN (SELECT id FROM event WHERE job_key = :job_key LIMIT :left)"
 OF_JOB = (
-    "DELETE FROM event WHERE id IN (SELECT id FROM event WHERE job_key = :job_key LIMIT :left)",
     "DELETE FROM step_document WHERE step_id IN (SELECT step_id FROM step WHERE job_key = :job_key)",
     "DELETE FROM step WHERE job_key = :job_key",
     "DELETE FROM job_document WHERE job_key = :job_key",
@@ -44,8 +44,11 @@ def delete_some(connection: sqlite3.Connection, job_key: JobKey, rows_max: int) 
             if deleted >= rows_max:
                 return deleted
             deleted += connection.execute(statement, {**values, "left": rows_max - deleted}).rowcount
-    for statement in OF_JOB:
-        if deleted >= rows_max:
-            return deleted
-        deleted += connection.execute(statement, {"job_key": job_key, "left": rows_max - deleted}).rowcount
+    if deleted < rows_max:
+        deleted += connection.execute(EVENTS, {"job_key": job_key, "left": rows_max - deleted}).rowcount
+    if deleted < rows_max:
+        # Together: a job without its documents would look damaged.
+        for statement in OF_JOB:
+            deleted += connection.execute(statement, {"job_key": job_key}).rowcount
+        deleted = min(deleted, rows_max - 1)
     return deleted

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId, mini_batch_key
 from windrow_master.core.records import AttemptRow, EventRow, ItemOutcomeRow, JobRow, NodeRow, StepRow
@@ -16,7 +17,28 @@ from windrow_master.store.attempt_report import (
     WorkerTotals,
     lines_query,
 )
-from windrow_master.store.loading import JOB_COLUMNS, JOB_FROM, NODE_COLUMNS, STEP_COLUMNS, STEP_FROM
+from windrow_master.store.checks import (
+    ATTEMPTS,
+    CHECK,
+    MINI_BATCHES,
+    OUTPUT,
+    SEGMENT,
+    checked,
+    damaged,
+    text_crc,
+    texts_crc,
+)
+from windrow_master.store.errors import StateDamaged
+from windrow_master.store.loading import (
+    JOB_COLUMNS,
+    JOB_FROM,
+    NODE_COLUMNS,
+    STEPS_OF_JOB,
+    damaged_mini_batch,
+    job_of,
+    node_of,
+    steps_of_job,
+)
 from windrow_master.store.pages import Pages, paged, typed
 from windrow_master.store.protocol import FAILED_PAGE_ROWS, PAGE_ROWS
 from windrow_master.store.rows import (
@@ -36,7 +58,7 @@ OUTPUTS_LOOKED_AT = 16
 INDEX = f"key & {(1 << MINI_BATCH_SHIFT) - 1}"
 MINI_BATCH_COLUMNS = (
     f"{INDEX}, state, generation, item_first, item_count, items_counted, ok_count, recipe_offset, recipe_length, "
-    "lease_id, row_count"
+    "recipe_crc32, lease_id, row_count"
 ).split(", ")
 RANGE_COLUMNS = (
     f"{INDEX}, lease_id, items_counted, ok_count, row_count, segment_id, segment_offset, rows_length, rows_crc32"
@@ -70,11 +92,14 @@ LAST_NODE = (
     f"coalesce((SELECT a.node_id {_OF_OUTCOME} = 2), "
     f"(SELECT a.node_id {_OF_OUTCOME} <> 2 AND a.node_id <> '' ORDER BY a.start_unix_us DESC LIMIT 1), '')"
 )
+ATTEMPTS_HELD = " AND ".join(
+    f"coalesce((SELECT min({ATTEMPTS.holds('a')}) {_OF_OUTCOME} {states}), 1)" for states in ("= 2", "<> 2")
+)
+"""Whether the rows that the two above read are what was written."""
 FAILURE_COLUMNS = (
     *("o.mini_batch", "o.item_count", "o.cause", "o.message", "m.items_counted", "m.recipe_offset"),
-    *("m.recipe_length", TRIES, LAST_NODE),
+    *("m.recipe_length", "m.recipe_crc32", TRIES, LAST_NODE),
 )
-OUTPUT_COLUMNS = "path, job_key, step_id, generation, incarnation, length, digest, mtime_ns, rows"
 
 
 class SqliteReader(Pages):
@@ -98,38 +123,39 @@ class SqliteReader(Pages):
             f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE job.job_key < ? ORDER BY job.job_key DESC LIMIT ?",
             (before if before is not None else 1 << 62, size),
         )
-        return [JobRow._make(row) for row in rows]
+        return [job_of(row) for row in rows]
 
     def steps_of(self, job_key: JobKey) -> list[StepRow]:
         """See protocol.StoreReader."""
-        rows = self._rows(f"SELECT {STEP_COLUMNS} FROM {STEP_FROM} WHERE job_key = ? ORDER BY ordinal", (job_key,))
-        return [StepRow._make(row) for row in rows]
+        return steps_of_job(self._rows(STEPS_OF_JOB, (job_key,)))
 
     def mini_batches_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[MiniBatchRow]]:
         """See protocol.StoreReader."""
-        for page in self._mini_batch_pages(MINI_BATCH_COLUMNS, "", step_id, page_rows):
+        for page in self._mini_batch_pages(MINI_BATCH_COLUMNS, "1", step_id, page_rows):
             yield typed(MiniBatchRow, page)
 
     def mini_batches_at(self, step_id: StepId, indices: Sequence[int]) -> list[MiniBatchRow]:
         """See protocol.StoreReader."""
         rows = self._rows(
-            f"SELECT {', '.join(MINI_BATCH_COLUMNS)} FROM mini_batch WHERE key IN (SELECT value FROM json_each(?)) "
-            "ORDER BY key",
+            f"SELECT {', '.join(MINI_BATCH_COLUMNS)}, {MINI_BATCHES.holds()} FROM mini_batch "
+            "WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key",
             (json.dumps([mini_batch_key(step_id, index) for index in indices]),),
         )
-        return [MiniBatchRow._make(row) for row in rows]
+        return [MiniBatchRow._make(row) for row in _held(rows, lambda row: damaged_mini_batch(_key(step_id, row[0])))]
 
     def results_at(self, step_id: StepId, indices: Sequence[int]) -> list[ResultRow]:
         """See protocol.StoreReader."""
         rows = self._rows(
             f"SELECT m.{INDEX}, items_counted, row_count, coalesce(s.name, ''), coalesce(segment_offset, 0), "
-            "coalesce(rows_length, 0), coalesce(rows_crc32, 0) "
+            f"coalesce(rows_length, 0), coalesce(rows_crc32, 0), {MINI_BATCHES.holds('m')} AS held "
             "FROM mini_batch AS m LEFT JOIN segment AS s ON s.segment_id = m.segment_id "
-            f"WHERE m.key IN (SELECT value FROM json_each(?)) AND m.state = {int(MiniBatchState.SUCCEEDED)} "
-            "AND ok_count >= items_counted ORDER BY m.key",
+            "WHERE m.key IN (SELECT value FROM json_each(?)) "
+            f"AND (NOT held OR (m.state = {int(MiniBatchState.SUCCEEDED)} AND ok_count >= items_counted)) "
+            "ORDER BY m.key",
             (json.dumps([mini_batch_key(step_id, index) for index in indices]),),
         )
-        return [ResultRow._make(row) for row in rows]
+        self.segments_of(step_id)  # their names are verified
+        return [ResultRow._make(row) for row in _held(rows, lambda row: damaged_mini_batch(_key(step_id, row[0])))]
 
     def mini_batches_after(
         self, step_id: StepId, after: int, size: int, states: Sequence[int] = (), cause: int | None = None
@@ -145,13 +171,16 @@ class SqliteReader(Pages):
                 "WHERE step_id = :step AND mini_batch > :after AND cause = 0"
             )
             query = (
-                f"SELECT mini_batch FROM ({found}) AS f JOIN mini_batch AS m ON m.key = :first + f.mini_batch "
-                "WHERE (:any OR m.state IN (SELECT value FROM json_each(:states))) ORDER BY mini_batch LIMIT :size"
+                f"SELECT mini_batch, {MINI_BATCHES.holds('m')} AS held FROM ({found}) AS f "
+                "JOIN mini_batch AS m ON m.key = :first + f.mini_batch "
+                "WHERE (:any OR NOT held OR m.state IN (SELECT value FROM json_each(:states))) "
+                "ORDER BY mini_batch LIMIT :size"
             )
         else:
             query = (
-                f"SELECT {INDEX} FROM mini_batch WHERE key > :first + :after AND key < :stop "
-                "AND (:any OR state IN (SELECT value FROM json_each(:states))) ORDER BY key LIMIT :size"
+                f"SELECT {INDEX}, {MINI_BATCHES.holds()} AS held FROM mini_batch "
+                "WHERE key > :first + :after AND key < :stop "
+                "AND (:any OR NOT held OR state IN (SELECT value FROM json_each(:states))) ORDER BY key LIMIT :size"
             )
         values = {
             "step": step_id,
@@ -163,7 +192,8 @@ class SqliteReader(Pages):
             "states": json.dumps([int(state) for state in states]),
             "size": size,
         }
-        return [row[0] for row in self._rows(query, values)]
+        rows = _held(self._rows(query, values), lambda row: damaged_mini_batch(_key(step_id, row[0])))
+        return [index for (index,) in rows]
 
     def begun_before(self, step_id: StepId, before: tuple[int, int] | None, size: int) -> list[BegunMiniBatch]:
         """See protocol.StoreReader."""
@@ -175,11 +205,14 @@ class SqliteReader(Pages):
         for incarnation, prefix in masters:
             stop = limit if incarnation == newest else prefix + 1 << 32
             rows = self._rows(
-                "SELECT lease_id, mini_batch FROM attempt INDEXED BY attempt_by_step "
+                f"SELECT lease_id, mini_batch, {ATTEMPTS.holds()} FROM attempt INDEXED BY attempt_by_step "
                 "WHERE step_id = ? AND lease_id >= ? AND lease_id < ? ORDER BY lease_id DESC LIMIT ?",
                 (step_id, prefix << 32, stop, size - len(found)),
             )
-            found += [BegunMiniBatch(incarnation, LeaseId(lease_id), mini_batch) for lease_id, mini_batch in rows]
+            found += [
+                BegunMiniBatch(incarnation, LeaseId(lease_id), mini_batch)
+                for lease_id, mini_batch in _held(rows, _damaged_attempt)
+            ]
             if len(found) >= size:
                 break
         return found
@@ -189,12 +222,12 @@ class SqliteReader(Pages):
         # Two lookups each, since each of the two partial indexes knows half of the states.
         wanted = "FROM json_each(:indices) AS w CROSS JOIN attempt AS a ON a.step_id = :step AND a.mini_batch = w.value"
         rows = self._rows(
-            f"SELECT {UNTOLD_COLUMNS} FROM ("
+            f"SELECT {UNTOLD_COLUMNS}, message_crc32, {ATTEMPTS.holds('found')} FROM ("
             f"SELECT a.* {wanted} AND a.state = 2 UNION ALL SELECT a.* {wanted} AND a.state <> 2"
-            ") LEFT JOIN master ON master.lease_prefix = lease_id >> 32 ORDER BY incarnation, lease_id",
+            ") AS found LEFT JOIN master ON master.lease_prefix = lease_id >> 32 ORDER BY incarnation, lease_id",
             {"step": step_id, "indices": json.dumps(list(indices))},
         )
-        return [AttemptRow._make(row) for row in rows]
+        return [_attempt_without_detail(row) for row in _held(rows, _damaged_attempt)]
 
     def attempt_figures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptFigures]]:
         """See protocol.StoreReader."""
@@ -203,7 +236,7 @@ class SqliteReader(Pages):
 
     def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
         """See protocol.StoreReader."""
-        for page in self._mini_batch_pages(RANGE_COLUMNS, "AND segment_id IS NOT NULL", step_id, page_rows):
+        for page in self._mini_batch_pages(RANGE_COLUMNS, "segment_id IS NOT NULL", step_id, page_rows):
             yield typed(CommittedRange, page)
 
     def attempts_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptRow]]:
@@ -215,23 +248,24 @@ class SqliteReader(Pages):
         """See protocol.StoreReader."""
         # Two lookups, since each of the two partial indexes knows half of the states.
         rows = self._rows(
-            f"SELECT {ATTEMPT_COLUMNS} FROM ("
+            f"SELECT {ATTEMPT_COLUMNS}, message_crc32, texts_crc32, {ATTEMPTS.holds('found')} FROM ("
             "SELECT * FROM attempt WHERE step_id = :step_id AND mini_batch = :mini_batch AND state = 2 UNION ALL "
             "SELECT * FROM attempt WHERE step_id = :step_id AND mini_batch = :mini_batch AND state <> 2"
-            ") LEFT JOIN master ON master.lease_prefix = lease_id >> 32 ORDER BY incarnation, lease_id",
+            ") AS found LEFT JOIN master ON master.lease_prefix = lease_id >> 32 ORDER BY incarnation, lease_id",
             {"step_id": step_id, "mini_batch": mini_batch},
         )
-        return [AttemptRow._make(row) for row in rows]
+        return [attempt_of(row) for row in _held(rows, _damaged_attempt)]
 
     def counted_failures_of(self, step_id: StepId, mini_batch: int) -> list[tuple[LeaseId, Cause]]:
         """See protocol.StoreReader."""
         rows = self._rows(
-            "SELECT lease_id, cause FROM attempt INDEXED BY attempt_other WHERE step_id = ? AND mini_batch = ? "
-            f"AND state <> {int(AttemptState.SUCCEEDED)} AND state = {int(AttemptState.FAILED)} AND generation >= "
-            "(SELECT tries_since FROM mini_batch WHERE key = ?) ORDER BY start_unix_us",
+            f"SELECT lease_id, cause, {ATTEMPTS.holds()} AS held FROM attempt INDEXED BY attempt_other "
+            f"WHERE step_id = ? AND mini_batch = ? AND state <> {int(AttemptState.SUCCEEDED)} AND (NOT held OR "
+            f"(state = {int(AttemptState.FAILED)} AND generation >= "
+            "(SELECT tries_since FROM mini_batch WHERE key = ?))) ORDER BY start_unix_us",
             (step_id, mini_batch, mini_batch_key(step_id, mini_batch)),
         )
-        return [(LeaseId(lease_id), Cause(cause)) for lease_id, cause in rows]
+        return [(LeaseId(lease_id), Cause(cause)) for lease_id, cause in _held(rows, _damaged_attempt)]
 
     def attempt_lines_of(
         self, step_id: StepId, folders: Mapping[tuple[str, str], str], page_rows: int = PAGE_ROWS
@@ -240,8 +274,12 @@ class SqliteReader(Pages):
         query, values = lines_query(folders)
         after, count = -1, page_rows
         while count == page_rows:
-            lines, after, count = self._rows(query, [*values, step_id, after, page_rows])[0]
+            lines, last, count, broken = self._rows(query, [*values, step_id, after, page_rows])[0]
+            if broken is not None:
+                raise _damaged_attempt((broken,))
             if count:
+                self._check_texts(step_id, after, last)
+                after = last
                 yield lines
 
     def worker_totals_of(self, step_id: StepId, page_rows: int = SUMMED_ROWS) -> list[WorkerTotals]:
@@ -249,7 +287,10 @@ class SqliteReader(Pages):
         totals: dict[tuple[str, str, int], WorkerTotals] = {}
         after, count = -1, page_rows
         while count == page_rows:
-            page = [WorkerTotals._make(row) for row in self._rows(TOTALS_QUERY, (step_id, after, page_rows))]
+            rows = self._rows(TOTALS_QUERY, (step_id, after, page_rows))
+            page = [WorkerTotals._make(row) for row in _held(rows, lambda row: damaged("attempt", f"step {step_id}"))]
+            if page:
+                self._check_texts(step_id, after, max(row.last_lease_id for row in page))
             for row in page:
                 known = totals.get(row[:3])
                 totals[row[:3]] = row if known is None else known.plus(row)
@@ -263,13 +304,19 @@ class SqliteReader(Pages):
         """See protocol.StoreReader."""
         end = f"substr(detail, -{int(detail_chars)})"
         columns = [end if column == "detail" else column for column in ATTEMPT_COLUMNS.split(", ")]
+        columns.append("message_crc32")  # part of a detail has no checksum of its own
         mini_batch, after = -1, -1
         query = paged(
             columns,
-            "FROM attempt INDEXED BY attempt_other WHERE step_id = ? AND state <> 2 AND state = 3 "
+            "FROM attempt INDEXED BY attempt_other WHERE step_id = ? AND state <> 2 AND (state = 3 OR NOT held) "
             "AND (mini_batch, lease_id) > (?, ?) ORDER BY mini_batch, lease_id LIMIT ?",
+            ATTEMPTS.holds(),
+            "lease_id",
         )
-        while page := self._page(query, (step_id, mini_batch, after, page_rows)):
+        while page := self._page("attempt", query, (step_id, mini_batch, after, page_rows)):
+            for crc32, row in zip([row.pop() for row in page], page, strict=True):
+                if text_crc(row[16]) != crc32:
+                    raise _damaged_attempt(row)
             yield typed(AttemptRow, page)
             if len(page) < page_rows:
                 return
@@ -281,8 +328,11 @@ class SqliteReader(Pages):
 
     def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
         """See protocol.StoreReader."""
-        rows = self._rows(f"SELECT {ATTEMPT_COLUMNS} FROM attempt WHERE lease_id = ?", (lease_id,))
-        return AttemptRow._make(rows[0]) if rows else None
+        rows = self._rows(
+            f"SELECT {ATTEMPT_COLUMNS}, message_crc32, texts_crc32, {ATTEMPTS.holds()} FROM attempt WHERE lease_id = ?",
+            (lease_id,),
+        )
+        return attempt_of(_held(rows, _damaged_attempt)[0]) if rows else None
 
     def item_outcomes_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[ItemOutcomeRow]]:
         """See protocol.StoreReader."""
@@ -292,7 +342,8 @@ class SqliteReader(Pages):
     def failures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[FailureRow]]:
         """See protocol.StoreReader."""
         joined = f"item_outcome AS o JOIN mini_batch AS m ON m.key = o.step_id << {MINI_BATCH_SHIFT} | o.mini_batch"
-        for page in self._item_outcome_pages(FAILURE_COLUMNS, joined, step_id, page_rows):
+        held = f"{MINI_BATCHES.holds('m')} AND {ATTEMPTS_HELD}"
+        for page in self._item_outcome_pages(FAILURE_COLUMNS, joined, step_id, page_rows, held):
             yield typed(FailureRow, page)
 
     def events_of(self, job_key: JobKey | None, after: int = 0, limit: int = 1000) -> list[tuple[int, EventRow]]:
@@ -305,24 +356,19 @@ class SqliteReader(Pages):
 
     def nodes(self) -> list[NodeRow]:
         """See protocol.StoreReader."""
-        rows = self._rows(f"SELECT {NODE_COLUMNS} FROM node ORDER BY node_id")
-        return [NodeRow._make(row) for row in rows]
+        return [node_of(row) for row in self._rows(f"SELECT {NODE_COLUMNS} FROM node ORDER BY node_id")]
 
     def segments_of(self, step_id: StepId) -> list[SegmentRow]:
         """See protocol.StoreReader."""
-        rows = self._rows(
-            "SELECT segment_id, step_id, name, incarnation, state, length FROM segment WHERE step_id = ? "
-            "ORDER BY segment_id",
-            (step_id,),
-        )
-        return [SegmentRow._make(row) for row in rows]
+        rows = self._rows(f"SELECT {SEGMENT}, {CHECK} FROM segment WHERE step_id = ? ORDER BY segment_id", (step_id,))
+        return [SegmentRow._make(checked("segment", row)) for row in rows]
 
     def outputs_at(self, path: str) -> list[OutputRow]:
         """See protocol.StoreReader."""
         rows = self._rows(
-            f"SELECT {OUTPUT_COLUMNS} FROM output WHERE path = ? ORDER BY id DESC LIMIT ?", (path, OUTPUTS_LOOKED_AT)
+            f"SELECT {OUTPUT}, {CHECK} FROM output WHERE path = ? ORDER BY id DESC LIMIT ?", (path, OUTPUTS_LOOKED_AT)
         )
-        return [OutputRow._make(row) for row in rows]
+        return [OutputRow._make(checked("output", row)) for row in rows]
 
     def asset(self, kind: int, name: str, version: str | None) -> AssetRow | None:
         """See protocol.StoreReader."""
@@ -334,4 +380,40 @@ class SqliteReader(Pages):
 
     def _job(self, condition: str, value: object) -> JobRow | None:
         rows = self._rows(f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE {condition}", (value,))
-        return JobRow._make(rows[0]) if rows else None
+        return job_of(rows[0]) if rows else None
+
+
+def _key(step_id: StepId, index: int) -> int:
+    return mini_batch_key(step_id, index)
+
+
+def _held(rows: Sequence[Sequence[Any]], error: Callable[[Sequence[Any]], StateDamaged]) -> list[Sequence[Any]]:
+    """Rows without their last column, which says whether their check value holds. Raises StateDamaged."""
+    for row in rows:
+        if not row[-1]:
+            raise error(row)
+    return [row[:-1] for row in rows]
+
+
+def _damaged_attempt(row: Sequence[Any]) -> StateDamaged:
+    return damaged("attempt", f"lease_id {row[0]}")
+
+
+def attempt_of(row: Sequence[Any]) -> AttemptRow:
+    """A row of ATTEMPT_COLUMNS, and of its two crcs of texts."""
+    *values, message_crc32, crc32 = row
+    found = AttemptRow._make(values)
+    if (
+        text_crc(found.message) != message_crc32
+        or texts_crc(found.node_id, found.node_incarnation, found.detail) != crc32
+    ):
+        raise _damaged_attempt(row)
+    return found
+
+
+def _attempt_without_detail(row: Sequence[Any]) -> AttemptRow:
+    *values, message_crc32 = row
+    found = AttemptRow._make(values)
+    if text_crc(found.message) != message_crc32:
+        raise _damaged_attempt(row)
+    return found

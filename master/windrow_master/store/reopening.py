@@ -12,7 +12,21 @@ from typing import NamedTuple
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, StepId
+from windrow_master.core.records import StepRow
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
+from windrow_master.store import statements as sql
+from windrow_master.store.checks import ATTEMPTS, MINI_BATCHES, with_crc
+from windrow_master.store.groups import job_values, step_values
+from windrow_master.store.loading import (
+    JOB_COLUMNS,
+    JOB_FROM,
+    STEPS_OF_JOB,
+    check_number,
+    damaged_mini_batch,
+    job_of,
+    planned_of,
+    steps_of_job,
+)
 
 
 class Reopening(IntEnum):
@@ -43,71 +57,84 @@ class NotReopened(Exception):
 
 _OPEN = f"(state <> {int(MiniBatchState.SUCCEEDED)} OR ok_count < items_counted)"
 _OF_STEP = "key >= :first AND key < :stop"
+_QUEUED_ANEW = {
+    "state": str(int(MiniBatchState.QUEUED)),
+    "generation": ":generation",
+    "tries_since": ":generation",
+    **dict.fromkeys(("items_counted", "ok_count", "lease_id", "row_count"), "0"),
+    **dict.fromkeys(("segment_id", "segment_offset", "rows_length", "rows_crc32"), "NULL"),
+}
 _RESUMED = (
     # Results that are given up make room for the next success of their mini-batch.
-    f"UPDATE attempt SET state = {int(AttemptState.ABANDONED)} WHERE step_id = :step_id "
+    f"UPDATE attempt SET {ATTEMPTS.set_to({'state': str(int(AttemptState.ABANDONED))})} WHERE step_id = :step_id "
     f"AND state = {int(AttemptState.SUCCEEDED)} AND mini_batch IN "
     f"(SELECT key & {(1 << MINI_BATCH_SHIFT) - 1} FROM mini_batch WHERE {_OF_STEP} AND {_OPEN})",
-    f"UPDATE mini_batch SET state = {int(MiniBatchState.QUEUED)}, generation = :generation, "
-    "tries_since = :generation, items_counted = 0, "
-    "ok_count = 0, lease_id = 0, segment_id = NULL, segment_offset = NULL, rows_length = NULL, rows_crc32 = NULL, "
-    f"row_count = 0, not_before = 0 WHERE {_OF_STEP} AND {_OPEN}",
+    f"UPDATE mini_batch SET {MINI_BATCHES.set_to(_QUEUED_ANEW, {'not_before': '0'})} WHERE {_OF_STEP} AND {_OPEN}",
     # Those that are left were of mini-batches that are queued now.
     "DELETE FROM item_outcome WHERE step_id = :step_id",
-    f"UPDATE step_document SET header = NULL WHERE step_id = :step_id "
-    f"AND NOT EXISTS (SELECT 1 FROM mini_batch WHERE {_OF_STEP} AND row_count > 0)",
 )
 _ANEW = (
     f"DELETE FROM mini_batch WHERE {_OF_STEP}",
     "DELETE FROM attempt WHERE step_id = :step_id",
     "DELETE FROM item_outcome WHERE step_id = :step_id",
     "DELETE FROM segment WHERE step_id = :step_id",
-    "UPDATE step_document SET paths = x'7b7d', reader = NULL, header = NULL WHERE step_id = :step_id",
-    "UPDATE step SET checkpoint = NULL, start_time = NULL WHERE step_id = :step_id",
 )
 _TAKEN_OVER = f"(state = {int(MiniBatchState.SUCCEEDED)} AND lease_id = 0)"
 _KEPT_SUMS = (
     f"SELECT count(*), coalesce(sum(state = {int(MiniBatchState.SUCCEEDED)}), 0), "
     "coalesce(sum(CASE WHEN item_count > 0 THEN item_count ELSE items_counted END), 0), coalesce(sum(ok_count), 0), "
     f"coalesce(sum(row_count), 0), coalesce(sum(rows_length), 0), coalesce(sum({_TAKEN_OVER}), 0), "
-    f"coalesce(sum({_TAKEN_OVER} * ok_count), 0) FROM mini_batch WHERE {_OF_STEP}"
+    f"coalesce(sum({_TAKEN_OVER} * ok_count), 0), "
+    f"min(CASE WHEN {MINI_BATCHES.holds()} THEN NULL ELSE key END) FROM mini_batch WHERE {_OF_STEP}"
 )
 
 
 def reopen(connection: sqlite3.Connection, job: ReopenedJob) -> None:
-    """Raises NotReopened, sqlite3.Error."""
-    found = connection.execute("SELECT state, generation FROM job WHERE job_key = ?", (job.job_key,)).fetchone()
-    if found is None or found[0] < JobState.COMPLETED or found[1] != job.generation:
-        raise NotReopened(f"job {job.job_key}: {found}")
+    """Raises NotReopened, StateDamaged, sqlite3.Error."""
+    rows = connection.execute(f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE job.job_key = ?", (job.job_key,)).fetchall()
+    found = job_of(rows[0]) if rows else None
+    if found is None or found.state < JobState.COMPLETED or found.generation != job.generation:
+        raise NotReopened(f"job {job.job_key}: {found and found[3:5]}")
     generation = job.generation + 1
-    connection.execute(
-        "UPDATE job SET state = ?, generation = ?, seq = seq + 1, message = '', end_time = NULL, run_digest = ? "
-        "WHERE job_key = ?",
-        (JobState.RUNNING, generation, job.run_digest, job.job_key),
-    )
-    connection.execute("UPDATE job_document SET document = ? WHERE job_key = ?", (job.document, job.job_key))
+    opened = found._replace(
+        state=JobState.RUNNING, generation=generation, seq=found.seq + 1, message="", end_time=None,
+        run_digest=job.run_digest, document=job.document,
+    )  # fmt: skip
+    sql.JOBS.execute(connection, [job_values(opened)])
+    sql.JOB_DOCUMENTS.execute(connection, [with_crc((opened.job_key, opened.document))])
+    steps = {row.step_id: row for row in steps_of_job(connection.execute(STEPS_OF_JOB, (job.job_key,)).fetchall())}
     for step_id, how in job.steps.items():
-        if how == Reopening.KEPT:
-            continue
-        values = {
-            "step_id": step_id,
-            "generation": generation,
-            "first": step_id << MINI_BATCH_SHIFT,
-            "stop": (step_id + 1) << MINI_BATCH_SHIFT,
-        }
-        for statement in _RESUMED if how == Reopening.RESUMED else _ANEW:
-            connection.execute(statement, values)
-        planned, succeeded, items, ok, rows, length, taken_over, items_taken_over = connection.execute(
-            _KEPT_SUMS, values
-        ).fetchone()
-        counters = Counters(
-            planned=planned, succeeded=succeeded, items_total=items, items_ok=ok, rows=rows, output_bytes=length,
-            taken_over=taken_over, items_taken_over=items_taken_over,
-        )  # fmt: skip
-        # One that begins from nothing waits for those that it depends on; one that goes on has all of them.
-        state = StepState.RUNNING if how == Reopening.RESUMED else StepState.WAITING
-        connection.execute(
-            "UPDATE step SET state = ?, message = '', end_time = NULL, error_category = '', counters = ? "
-            "WHERE step_id = ?",
-            (state, counters.to_json(), step_id),
-        )
+        if how != Reopening.KEPT:
+            _reopen_step(connection, steps[step_id], how, generation)
+
+
+def _reopen_step(connection: sqlite3.Connection, step: StepRow, how: Reopening, generation: int) -> None:
+    values = {
+        "step_id": step.step_id,
+        "generation": generation,
+        "first": step.step_id << MINI_BATCH_SHIFT,
+        "stop": (step.step_id + 1) << MINI_BATCH_SHIFT,
+    }
+    before, *_, broken = connection.execute(_KEPT_SUMS, values).fetchone()
+    if broken is not None:
+        raise damaged_mini_batch(broken)
+    check_number(step.step_id, planned_of(step.counters), before)
+    for statement in _RESUMED if how == Reopening.RESUMED else _ANEW:
+        connection.execute(statement, values)
+    planned, succeeded, items, ok, rows, length, taken_over, items_taken_over, _ = connection.execute(
+        _KEPT_SUMS, values
+    ).fetchone()
+    counters = Counters(
+        planned=planned, succeeded=succeeded, items_total=items, items_ok=ok, rows=rows, output_bytes=length,
+        taken_over=taken_over, items_taken_over=items_taken_over,
+    )  # fmt: skip
+    # One that begins from nothing waits for those that it depends on; one that goes on has all of them.
+    state = StepState.RUNNING if how == Reopening.RESUMED else StepState.WAITING
+    step = step._replace(
+        state=state, message="", end_time=None, error_category="", counters=counters.to_json(),
+        header=step.header if rows else None,
+    )  # fmt: skip
+    if how == Reopening.ANEW:
+        step = step._replace(paths=b"{}", reader=None, header=None, checkpoint=None, start_time=None)
+    sql.STEPS.execute(connection, [step_values(step)])
+    sql.STEP_DOCUMENTS.execute(connection, [with_crc((step.step_id, step.paths, step.reader, step.header))])

@@ -81,6 +81,7 @@ class MiniBatchRow(NamedTuple):
     ok_count: int
     recipe_offset: int
     recipe_length: int
+    recipe_crc32: int
     lease_id: LeaseId
     row_count: int
 
@@ -124,6 +125,7 @@ class FailureRow(NamedTuple):
     """Items of the whole mini-batch; 0 where nobody knows."""
     recipe_offset: int
     recipe_length: int
+    recipe_crc32: int
     tries: int
     """Attempts that came to an end of their own: succeeded or failed."""
     node_id: str

@@ -32,11 +32,21 @@ from windrow_master.crash_points import reach
 from windrow_master.folders import make_durable, sync_folder
 from windrow_master.store import statements as sql
 from windrow_master.store.assets import add_asset
+from windrow_master.store.checks import CHECK, MASTER, checked, missing, with_crc
 from windrow_master.store.connections import Database, FileDatabase, MemoryDatabase, unusable
-from windrow_master.store.errors import OwnershipLost, StoreBroken, StoreBusy, StoreError, StoreFull
+from windrow_master.store.errors import (
+    DatabaseDamaged,
+    OwnershipLost,
+    StoreBroken,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreUnusable,
+)
 from windrow_master.store.filesystem import refuse_network
 from windrow_master.store.groups import DocumentCache, Write, writes_of
-from windrow_master.store.loading import load_snapshot
+from windrow_master.store.integrity import damaged, is_damage, refuse_damaged_files
+from windrow_master.store.loading import counted_rows, load_snapshot
 from windrow_master.store.lock import StateLock
 from windrow_master.store.pruning import delete_some
 from windrow_master.store.reading import SqliteReader
@@ -63,11 +73,12 @@ class SqliteStore:
         self._lock = lock
         self._turn = threading.RLock()
         self._closed = False
+        self._on_damage: Callable[[DatabaseDamaged], None] | None = None
         self._written = DocumentCache()
         self._connection = database.writer()
         try:
             self._incarnation, self._lease_prefix = self._take_over()
-            self._counted = dict(self._connection.execute("SELECT name, value FROM counted"))
+            self._counted = dict(counted_rows(self._connection))
         except sqlite3.Error as error:
             raise unusable(Path(name), error) from error
 
@@ -75,7 +86,7 @@ class SqliteStore:
     def open(cls, state_folder: Path, reserve_bytes: int = RESERVE_BYTES) -> SqliteStore:
         """The store of a state folder (made when it is not there), locked until `close`.
 
-        Raises StateFolderInUse, NetworkFileSystem, SchemaTooNew, StoreUnusable, StoreBusy, StoreFull.
+        Raises StateFolderInUse, NetworkFileSystem, SchemaTooNew, StoreUnusable, DatabaseDamaged, StoreBusy, StoreFull.
         """
         make_durable(state_folder)
         if not (state_folder / DATABASE_FILE).exists():
@@ -87,6 +98,12 @@ class SqliteStore:
         reserve = Reserve(state_folder / RESERVE_FILE, reserve_bytes)
         try:
             try:
+                refuse_damaged_files(path, lock.incarnation_before)
+            except OSError as error:
+                raise StoreUnusable(
+                    f"{path} cannot be read: {error.strerror}. May this user read there, and is the disk well?"
+                ) from error
+            try:
                 store = cls._opened(path, reserve, lock)
             except StoreFull:
                 # Room enough to show what there is, and to bring what was in hand to an end.
@@ -97,12 +114,14 @@ class SqliteStore:
             lock.release()
             raise
         reserve.restore()
+        lock.note(store.incarnation)
         return store
 
     @classmethod
     def _opened(cls, path: Path, reserve: Reserve, lock: StateLock) -> SqliteStore:
         database = FileDatabase(path)
         try:
+            refuse_older(database.writer(), path, lock.incarnation_before)
             return cls(database, reserve, str(path), lock)
         except BaseException:
             database.close()
@@ -112,6 +131,12 @@ class SqliteStore:
     def in_memory(cls, database: MemoryDatabase) -> SqliteStore:
         """A store over a database in memory, which outlives it: for simulations."""
         return cls(database, Reserve(None), ":memory:")
+
+    def on_damage(self, listener: Callable[[DatabaseDamaged], None]) -> None:
+        """See protocol.Store."""
+        self._on_damage = listener
+        if isinstance(self._database, FileDatabase) and self._database.check is not None:
+            self._database.check.tell(listener)
 
     @property
     def incarnation(self) -> int:
@@ -145,7 +170,7 @@ class SqliteStore:
 
     def record_output(self, row: OutputRow) -> None:
         """See protocol.Store."""
-        self._write_all([Write(sql.OUTPUTS, [row])])
+        self._write_all([Write(sql.OUTPUTS, [with_crc(row)])])
 
     def reopen(self, job: ReopenedJob) -> Snapshot:
         """See protocol.Store."""
@@ -203,14 +228,20 @@ class SqliteStore:
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
-            incarnation: int = connection.execute("SELECT coalesce(max(incarnation), 0) + 1 FROM master").fetchone()[0]
-            taken = {prefix for (prefix,) in connection.execute("SELECT lease_prefix FROM master").fetchall()}
+            masters = [
+                checked("master", row)
+                for row in connection.execute(f"SELECT {MASTER}, {CHECK} FROM master ORDER BY incarnation").fetchall()
+            ]
+            if masters and masters[-1][0] != len(masters):
+                raise missing("master", "all of it", masters[-1][0], len(masters))
+            incarnation: int = len(masters) + 1
+            taken = {prefix for _, prefix in masters}
             prefix = 0
             while not prefix or prefix in taken:
                 prefix = secrets.randbits(LEASE_PREFIX_BITS)
             connection.execute(
-                "INSERT INTO master (incarnation, lease_prefix, start_time) VALUES (?, ?, ?)",
-                (incarnation, prefix, time.time()),
+                f"INSERT INTO master ({MASTER}, {CHECK}, start_time) VALUES (?, ?, ?, ?)",
+                (*with_crc((incarnation, prefix)), time.time()),
             )
             connection.execute("COMMIT")
         except BaseException:
@@ -225,7 +256,7 @@ class SqliteStore:
             "job_key": max((int(row.job_key) for row in dirty.jobs), default=0),
             "step_id": max((int(row.step_id) for row in dirty.steps), default=0),
         }
-        raised = [(name, value) for name, value in last.items() if value > self._counted[name]]
+        raised = [with_crc((name, value)) for name, value in last.items() if value > self._counted[name]]
         return [Write(sql.COUNTED, raised)] if raised else []
 
     def _remember(self, dirty: Dirty) -> None:
@@ -297,7 +328,12 @@ class SqliteStore:
             ) from error
 
     def _classified(self, error: sqlite3.Error) -> StoreError:
-        """What an error of SQLite means for the group in hand."""
+        """What an error of SQLite means for the group in hand, or for what was asked."""
+        if is_damage(error):
+            found = damaged(self._name, error)
+            if self._on_damage is not None:
+                self._on_damage(found)
+            return found
         code = getattr(error, "sqlite_errorcode", None)
         primary = code & 0xFF if code is not None else None
         if primary == sqlite3.SQLITE_FULL:
@@ -309,3 +345,17 @@ class SqliteStore:
             )
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         return StoreBroken(f"{self._name}: {error} ({name})")
+
+
+def refuse_older(connection: sqlite3.Connection, path: Path, incarnation_seen: int) -> None:
+    """Raise DatabaseDamaged where masters have worked over the folder that its database does not know of."""
+    try:
+        known: int = connection.execute("SELECT coalesce(max(incarnation), 0) FROM master").fetchone()[0]
+    except sqlite3.Error as error:
+        raise unusable(path, error) from error
+    if known < incarnation_seen:
+        raise DatabaseDamaged(
+            str(path),
+            f"it knows of {known} starts of a master, but {incarnation_seen} have worked over its folder: an older "
+            f"copy was put in its place, or its last commits are gone",
+        )

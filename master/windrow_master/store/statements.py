@@ -17,11 +17,12 @@ of them, the last one filled up with NULL rows, which `WHERE column1 IS NOT NULL
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from windrow_master.core.states import MiniBatchState
+from windrow_master.store import checks
 
 PARAMETERS_MAX = 32_000
 """SQLite's limit is 32,766."""
@@ -71,63 +72,85 @@ class BulkStatement:
         return text
 
 
-def _insert(table: str, columns: str, conflict: str = "") -> BulkStatement:
+def _insert(table: str, columns: str, conflict: str = "", check: str = "") -> BulkStatement:
+    """`check`: the SQL of a check value over `column1`, `column2` …, where SQL computes it."""
     width = columns.count(",") + 1
+    into, values = (f"{columns}, {checks.CHECK}", f"*, {check}") if check else (columns, "*")
     return BulkStatement(
-        f"INSERT INTO {table} ({columns}) SELECT * FROM (VALUES {{rows}}) WHERE column1 IS NOT NULL {conflict}", width
+        f"INSERT INTO {table} ({into}) SELECT {values} FROM (VALUES {{rows}}) WHERE column1 IS NOT NULL {conflict}",
+        width,
     )
 
 
-def _upsert(table: str, key: str, columns: str, updated: str | None = None) -> BulkStatement:
+def _upsert(table: str, key: str, columns: str, updated: str | None = None, check: str = "") -> BulkStatement:
     names = [name.strip() for name in (updated or columns).split(",")]
     changes = ", ".join(f"{name} = excluded.{name}" for name in names if name != key)
-    return _insert(table, columns, f"ON CONFLICT ({key}) DO UPDATE SET {changes}")
+    if check:
+        changes += f", {checks.CHECK} = excluded.{checks.CHECK}"
+    return _insert(table, columns, f"ON CONFLICT ({key}) DO UPDATE SET {changes}", check)
 
 
-JOBS = _upsert(
+def _whole(table: str, key: str, updated: str | None = None) -> BulkStatement:
+    """An upsert of rows that bring their check value (`checks.with_crc`)."""
+    return _upsert(table, key, f"{checks.WHOLE_ROWS[table]}, {checks.CHECK}", updated and f"{updated}, {checks.CHECK}")
+
+
+def _sum(tally: checks.Tally, columns: str, defaults: Mapping[str, str] | None = None) -> str:
+    """The check value of rows that are inserted."""
+    names = [name.strip() for name in columns.split(",")]
+    return tally.sum_of({**(defaults or {}), **{name: f"column{at}" for at, name in enumerate(names, 1)}})
+
+
+JOBS = _whole(
     "job",
     "job_key",
-    "job_key, job_id, request_id, state, generation, seq, queue, priority, weight, parent_key, run_digest, message, "
-    "warnings, create_time, end_time",
     "state, generation, seq, queue, priority, weight, parent_key, run_digest, message, warnings, end_time",
 )
-JOB_DOCUMENTS = _upsert("job_document", "job_key", "job_key, document")
-STEPS = _upsert(
-    "step",
-    "step_id",
-    "step_id, job_key, ordinal, name, state, message, checkpoint, counters, start_time, end_time, error_category",
-    "state, message, checkpoint, counters, start_time, end_time, error_category",
-)
-STEP_DOCUMENTS = _upsert("step_document", "step_id", "step_id, paths, reader, header")
-PLANNED = _insert("mini_batch", "key, item_first, item_count, recipe_offset, recipe_length, generation")
+JOB_DOCUMENTS = _whole("job_document", "job_key")
+STEPS = _whole("step", "step_id", "state, message, checkpoint, counters, start_time, end_time, error_category")
+STEP_DOCUMENTS = _whole("step_document", "step_id")
+_PLANNED = "key, item_first, item_count, recipe_offset, recipe_length, recipe_crc32, generation"
+_UNTOUCHED = dict.fromkeys(("state", "lease_id", "items_counted", "ok_count", "row_count", "tries_since"), "0")
+PLANNED = _insert("mini_batch", _PLANNED, check=_sum(checks.MINI_BATCHES, _PLANNED, _UNTOUCHED))
 PLANNED_RANKED = _insert(
-    "mini_batch", "key, item_first, item_count, recipe_offset, recipe_length, generation, queue_rank"
+    "mini_batch",
+    f"{_PLANNED}, queue_rank",
+    check=_sum(checks.MINI_BATCHES, f"{_PLANNED}, queue_rank", _UNTOUCHED),
+)
+_OUTCOME = (
+    "state", "generation", "items_counted", "ok_count", "lease_id", "segment_id", "segment_offset", "rows_length",
+    "rows_crc32", "row_count",
+)  # fmt: skip
+_OUTCOME_SET = checks.MINI_BATCHES.set_to(
+    {name: f"new.column{at}" for at, name in enumerate(_OUTCOME, 2)}, {"not_before": "new.column12"}
 )
 OUTCOMES = BulkStatement(
-    "UPDATE mini_batch SET state = new.column2, generation = new.column3, items_counted = new.column4, "
-    "ok_count = new.column5, lease_id = new.column6, segment_id = new.column7, segment_offset = new.column8, "
-    "rows_length = new.column9, rows_crc32 = new.column10, row_count = new.column11, not_before = new.column12 "
-    "FROM (VALUES {rows}) AS new WHERE mini_batch.key = new.column1",
-    12,
+    f"UPDATE mini_batch SET {_OUTCOME_SET} FROM (VALUES {{rows}}) AS new WHERE mini_batch.key = new.column1", 12
 )
 CANCELLED_STEPS = BulkStatement(
-    f"UPDATE mini_batch SET state = {int(MiniBatchState.CANCELLED)} "
+    f"UPDATE mini_batch SET {checks.MINI_BATCHES.set_to({'state': str(int(MiniBatchState.CANCELLED))})} "
     "FROM (VALUES {rows}) AS step WHERE mini_batch.key >= step.column1 AND mini_batch.key < step.column2 "
     f"AND mini_batch.state = {int(MiniBatchState.QUEUED)}",
     2,
 )
+_ATTEMPT = (
+    "lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number, state, cause, "
+    "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail, phase, "
+    "message_crc32, texts_crc32"
+)
 ATTEMPTS = _upsert(
     "attempt",
     "lease_id",
-    "lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number, state, cause, "
-    "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail, phase",
+    _ATTEMPT,
     "process_number, state, cause, start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, "
-    "message, detail, phase",
+    "message, detail, phase, message_crc32, texts_crc32",
+    _sum(checks.ATTEMPTS, _ATTEMPT),
 )
+_VERDICT = {"state": "new.column2", "cause": "new.column3", "message_crc32": "new.column5"}
 VERDICTS = BulkStatement(
-    "UPDATE attempt SET state = new.column2, cause = new.column3, message = new.column4 "
+    f"UPDATE attempt SET {checks.ATTEMPTS.set_to(_VERDICT, {'message': 'new.column4'})} "
     "FROM (VALUES {rows}) AS new WHERE attempt.lease_id = new.column1",
-    4,
+    5,
 )
 ITEM_OUTCOMES_CLEARED = BulkStatement(
     # CROSS JOIN: the few rows given come first, or all of the table would be read.
@@ -135,15 +158,14 @@ ITEM_OUTCOMES_CLEARED = BulkStatement(
     "ON item_outcome.step_id = gone.column1 AND item_outcome.mini_batch = gone.column2)",
     2,
 )
-ITEM_OUTCOMES = _insert("item_outcome", "step_id, mini_batch, item_first, item_count, cause, message")
-SEGMENTS = _upsert("segment", "segment_id", "segment_id, step_id, name, incarnation, state, length", "state, length")
+_ITEM_OUTCOME = "step_id, mini_batch, item_first, item_count, cause, message, message_crc32"
+ITEM_OUTCOMES = _insert("item_outcome", _ITEM_OUTCOME, check=_sum(checks.ITEM_OUTCOMES, _ITEM_OUTCOME))
+SEGMENTS = _whole("segment", "segment_id", "state, length")
 NODES_REMOVED = BulkStatement("DELETE FROM node WHERE node_id IN (VALUES {rows})", 1)
-NODES = _upsert(
-    "node", "node_id", "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned"
-)
-COUNTED = _upsert("counted", "name", "name, value")
+NODES = _whole("node", "node_id")
+COUNTED = _whole("counted", "name")
 EVENTS = _insert("event", "time, job_key, kind, message")
-OUTPUTS = _insert("output", "path, job_key, step_id, generation, incarnation, length, digest, mtime_ns, rows")
+OUTPUTS = _insert("output", f"{checks.OUTPUT}, {checks.CHECK}")
 
 
 def bindable(rows: Sequence[Row]) -> list[list[Any]]:

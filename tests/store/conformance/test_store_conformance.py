@@ -69,13 +69,14 @@ def test_a_group_is_there_after_a_restart(harness: StoreHarness) -> None:
     assert list(step.item_counts) == [10] * 10
     assert list(step.recipe_offsets) == [at * 100 for at in range(10)]
     assert list(step.recipe_lengths) == [100] * 10
+    assert list(step.recipe_crcs) == [at * 7 for at in range(10)]
 
 
 def test_the_planned_item_count_outlives_the_counted_one(harness: StoreHarness) -> None:
     # What is in memory after a completion keeps the planned number; a reload must not differ.
     store = harness.open()
     group = begun(1)
-    group.planned = [planned(1, 0, 1)._replace(records=bytes(24))]
+    group.planned = [planned(1, 0, 1)._replace(records=bytes(28))]
     store.commit(group, [], [])
     store.commit(Dirty(outcomes=[outcome_row(0, lease(store, 1), item_count=77, ok_count=77)]), [], [])
     assert list(store.load().steps[0].item_counts) == [0]

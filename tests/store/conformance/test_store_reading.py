@@ -120,7 +120,7 @@ def test_failures_are_listed_with_their_tries_and_their_node(harness: StoreHarne
     rows = {row.mini_batch: row for page in store.reader().mini_batches_of(STEP) for row in page}
     for row in found:
         counted = rows[row.mini_batch]
-        assert row[4:7] == (counted.items_counted, counted.recipe_offset, counted.recipe_length)
+        assert row[4:8] == (counted.items_counted, counted.recipe_offset, counted.recipe_length, counted.recipe_crc32)
 
 
 def test_events_and_nodes(harness: StoreHarness) -> None:

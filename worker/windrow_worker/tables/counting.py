@@ -6,14 +6,15 @@ from typing import Any, Dict
 
 from windrow_worker.tables.delimited_text import Text
 from windrow_worker.tables.encodings import to_text
-from windrow_worker.tables.files import read_range
+from windrow_worker.tables.files import read_slice
 from windrow_worker.tables.json_lines import objects
 from windrow_worker.tables.positions import line_positions, record_positions
 
 
 def count_records(reader: Dict[str, Any], recipe: Dict[str, Any]) -> int:
-    """How many records a slice of a text file holds, without reading their values. Raises OSError, InputChanged."""
-    data, encoding = read_range(recipe), reader["encoding"]
+    """How many records a slice of a text file holds, without reading their values. Raises OSError, InputChanged,
+    InputMisread."""
+    data, encoding = read_slice(recipe, reader["encoding"]), reader["encoding"]
     if reader["format"] == "json_lines":
         if reader["drop_invalid"]:
             return sum(1 for _ in objects(to_text(data, encoding, recipe["begin"]), drop_invalid=True))

@@ -10,9 +10,9 @@ import pandas
 
 from windrow_worker.loaded import Loaded
 from windrow_worker.tables.columns import Column, Misfits, convert
-from windrow_worker.tables.delimited_text import Text, records
+from windrow_worker.tables.delimited_text import OpenQuote, Text, records
 from windrow_worker.tables.encodings import to_text, to_utf8
-from windrow_worker.tables.files import PATH, printable, read_range
+from windrow_worker.tables.files import PATH, check_records, misread, printable, read_slice
 from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS, frame
 from windrow_worker.tables.positions import record_positions
 
@@ -64,9 +64,10 @@ class DelimitedLoader:
         return {column.name: known[column.type] for column in self._columns if column.type in known}
 
     def load(self, recipe: bytes) -> Loaded:
-        """One mini-batch. Raises InputChanged, OSError, and ValueError for bytes that are no text of the encoding."""
+        """One mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for bytes that are no text of the
+        encoding."""
         where = json.loads(recipe)
-        data = read_range(where)
+        data = read_slice(where, self._encoding)
         layout = self._layouts[where["layout"]]
         columns = [self._columns[index] for index in layout]
         positions = {index: at for at, index in enumerate(layout)}
@@ -80,11 +81,16 @@ class DelimitedLoader:
                 utf8 = to_utf8(data, self._encoding, where["begin"])
                 table = read_fast(utf8, self._text, columns, self._as_text[where["layout"]])
             if table is not None:
+                check_records(where, table.rows)
                 value = self._arrow_frame(table, positions, where["file"])
                 return Loaded(value, table.rows, self._misfits(table, columns, where, data), None, places)
-            exact = _read_exact(to_text(data, self._encoding, where["begin"]), self._text, columns)
+            text = to_text(data, self._encoding, where["begin"])
+            exact = _read_exact(text, self._text, columns, is_last=where["end"] == where["size"])
+        except OpenQuote:
+            raise misread(where, "ends within quotes that something behind it closes") from None
         except ValueError as error:
             raise ValueError("%s cannot be read: %s." % (where["file"], error)) from error
+        check_records(where, exact.rows)
         value = self._exact_frame(exact, positions, where["file"])
         return Loaded(value, exact.rows, self._misfits(exact, columns, where, data), None, places)
 
@@ -134,12 +140,13 @@ class DelimitedLoader:
         return "%s, record %d after byte %d" % (file, row + 1, begin)
 
 
-def _read_exact(data: str, text: Text, columns: Sequence[Column]) -> _Table:
-    """The exact way. Memory: a few hundred bytes a field."""
+def _read_exact(data: str, text: Text, columns: Sequence[Column], is_last: bool) -> _Table:
+    """The exact way. Memory: a few hundred bytes a field. Raises OpenQuote, unless ``is_last``: nothing stands behind
+    it in its file."""
     width = len(columns)
     rows: List[List[Optional[str]]] = []
     wide_rows, first_wide_row = 0, -1
-    for record in records(data, text):
+    for record in records(data, text, is_last):
         if len(record) != width:
             if len(record) > width:
                 if not wide_rows:

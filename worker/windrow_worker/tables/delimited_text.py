@@ -32,16 +32,21 @@ class Text(NamedTuple):
         return "" if self.empty_as_string else None
 
 
-def records(data: str, text: Text) -> Iterator[Record]:
-    """The records of a text that begins at the start of one."""
+class OpenQuote(Exception):
+    """A quote is open at the end of a text that ends where a record should."""
+
+
+def records(data: str, text: Text, is_last: bool = True) -> Iterator[Record]:
+    """The records of a text that begins at the start of one. ``is_last`` False: the text goes on behind it with another
+    record; raises OpenQuote where a quote is open then."""
     if not text.multi_line or '"' not in data:
         return _single_line(data, text.delimiter, text.returns_are_blank, text.empty)
-    return (record for _, record in _multi_line(data, text.delimiter, text.empty))
+    return (record for _, record in _multi_line(data, text.delimiter, text.empty, is_last))
 
 
 def record_starts(data: str, text: Text) -> Iterator[int]:
     """Where each of the :func:`records` of a text with line ends inside quotes begins in it."""
-    return (start for start, _ in _multi_line(data, text.delimiter, text.empty))
+    return (start for start, _ in _multi_line(data, text.delimiter, text.empty, True))
 
 
 def _single_line(text: str, delimiter: str, skip_bare_return: bool, empty: Optional[str]) -> Iterator[Record]:
@@ -81,13 +86,15 @@ def _quoted_line(line: str, delimiter: str, empty: Optional[str]) -> Record:
         at = end + len(delimiter)
 
 
-def _multi_line(text: str, delimiter: str, empty: Optional[str]) -> Iterator[Tuple[int, Record]]:
+def _multi_line(text: str, delimiter: str, empty: Optional[str], is_last: bool) -> Iterator[Tuple[int, Record]]:
     at, end, line_end, start = 0, len(text), -1, 0
     fields: Record = []
     while at < end or fields:
         if text.startswith('"', at):
             close = _closing_quote(text, at + 1)
             if close < 0:
+                if not is_last:
+                    raise OpenQuote
                 # The open quote is one of the field's characters, and the rest of the text one record, with its line
                 # ends.
                 rest = text[at:-1] if text.endswith("\n") else text[at:]

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from windrow_worker.loaded import Loaded
 from windrow_worker.tables.encodings import to_text
-from windrow_worker.tables.files import PATH, printable, read_range
+from windrow_worker.tables.files import PATH, check_records, printable, read_slice
 
 
 class InvalidLine(ValueError):
@@ -91,12 +91,12 @@ class JsonLinesLoader:
         return {name: KNOWN[kind] for name, kind in self._columns if kind in KNOWN}
 
     def load(self, recipe: bytes) -> Loaded:
-        """One mini-batch. Raises InputChanged, OSError, and ValueError for what is no text or no JSON."""
+        """One mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for what is no text or no JSON."""
         from windrow_worker.tables.frames import frame
         from windrow_worker.tables.positions import line_positions
 
         where = json.loads(recipe)
-        data = read_range(where)
+        data = read_slice(where, self._encoding)
         try:
             numbered = list(_numbered(to_text(data, self._encoding, where["begin"]), self._drop_invalid))
         except ValueError as error:
@@ -104,6 +104,7 @@ class JsonLinesLoader:
                 "%s, after byte %d, cannot be read: %s." % (where["file"], where["begin"], error)
             ) from error
         rows = [value for _, value in numbered]
+        check_records(where, len(rows))
         place = "%s, record %%d after byte %d" % (printable(where["file"]).replace("%", "%%"), where["begin"])
         made: List[Tuple[str, str, List[Any]]] = []
         misfits: List[Tuple[str, int, str]] = []
@@ -134,14 +135,15 @@ class RecordsLoader:
         self._encoding: str = reader["encoding"]
 
     def load(self, recipe: bytes) -> Loaded:
-        """One mini-batch. Raises InputChanged, OSError, and ValueError for what is no text or no JSON."""
+        """One mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for what is no text or no JSON."""
         where = json.loads(recipe)
         try:
-            rows = list(records(to_text(read_range(where), self._encoding, where["begin"])))
+            rows = list(records(to_text(read_slice(where, self._encoding), self._encoding, where["begin"])))
         except ValueError as error:
             raise ValueError(
                 "%s, after byte %d, cannot be read: %s." % (where["file"], where["begin"], error)
             ) from error
+        check_records(where, len(rows))
         return Loaded(rows, len(rows))
 
 

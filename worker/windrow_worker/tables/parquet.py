@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.parquet
 
 from windrow_worker.loaded import Loaded
-from windrow_worker.tables.files import PATH, check_unchanged, open_listed, printable
+from windrow_worker.tables.files import PATH, check_records, check_unchanged, open_listed, printable
 
 
 def pack_schema(schema: pyarrow.Schema) -> str:
@@ -53,7 +53,7 @@ class ParquetLoader:
         }
 
     def load(self, recipe: bytes) -> Loaded:
-        """One mini-batch. Raises InputChanged, OSError, and pyarrow's errors for a damaged file."""
+        """One mini-batch. Raises InputChanged, InputMisread, OSError, and pyarrow's errors for a damaged file."""
         where = json.loads(recipe)
         name = where["file"]
         # Of a file in remote storage, the agent has fetched the row group and the footer, to where they stand in it.
@@ -69,6 +69,7 @@ class ParquetLoader:
             if not fetched:
                 check_unchanged(file, name, where["size"], where["mtime_ns"])
             self._footer = (listed, metadata)
+        check_records(where, table.num_rows)
         arrays: List[Any] = []
         names: List[str] = []
         misfits: List[Tuple[str, int, str]] = []

@@ -3,25 +3,28 @@
 Making a DataFrame costs as much for ten rows as for ten thousand. So when one mini-batch after the other comes from
 one batch of the file, the batch is made a DataFrame once, and cut; but for columns of which a part would come out
 otherwise than the whole (whole numbers and booleans beside nulls), or would share values that can be changed.
+
+Each batch is verified when it is read, by the checksums that stand beside the file.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import pandas
 import pyarrow
 
-from windrow_worker.loaded import Loaded
-from windrow_worker.tables.files import check_unchanged, open_listed
+from windrow_worker.loaded import InputMisread, Loaded
+from windrow_worker.tables.files import check_unchanged, open_listed, printable
+from windrow_worker.tables.sorted_sums import SortedSums
 
 _COPIES_ON_WRITE = int(pandas.__version__.split(".")[0]) >= 3
 
 
 class SortedRowsLoader:
-    """Reads runs of rows. ``reader``: ``file``, ``size``, ``mtime_ns``, ``batch_rows``, ``json_columns``,
-    ``categories``, ``partition``.
+    """Reads runs of rows. ``reader``: ``file``, ``size``, ``mtime_ns``, ``sums_crc32``, ``batch_rows``,
+    ``json_columns``, ``categories``, ``partition``.
 
     A recipe: ``rows``, ``begin`` (the first one's number in the file), ``key`` (for reports).
     """
@@ -33,12 +36,14 @@ class SortedRowsLoader:
         self._categories: List[str] = reader["categories"]
         self._keys: List[str] = reader["partition"]["keys"]
         self._file: Any = None
+        self._map: Any = None
+        self._sums: Optional[SortedSums] = None
         self._batch_number = -1
         self._batch: Any = None
         self._frame: Any = None
 
     def load(self, recipe: bytes) -> Loaded:
-        """One mini-batch. Raises InputChanged, OSError, and pyarrow's errors for a damaged file."""
+        """One mini-batch. Raises InputChanged, also for a damaged file, InputMisread and OSError."""
         where = json.loads(recipe)
         begin, end = where["begin"], where["begin"] + where["rows"]
         number = begin // self._batch_rows
@@ -50,6 +55,12 @@ class SortedRowsLoader:
             value = self._cut(batch, begin - first, end - first)
         else:
             value = self._made(self._rows(begin, end))
+        if len(value) != where["rows"]:
+            raise InputMisread(
+                "Rows %d to %d of the sorted rows in %s are not there: %d of them were found, and none was run. Run "
+                "the job anew, so that the rows are sorted again."
+                % (begin, end, printable(self._reader["file"]), len(value))
+            )
         return Loaded(value, len(value), (), key)
 
     def _cut(self, batch: Any, begin: int, end: int) -> pandas.DataFrame:
@@ -97,6 +108,7 @@ class SortedRowsLoader:
         if self._file is None:
             self._file = self._opened()
         if number != self._batch_number:
+            self._verify(number + 1)
             self._batch, self._frame = self._file.get_batch(number), None
             self._batch_number = number
         return self._batch
@@ -105,7 +117,21 @@ class SortedRowsLoader:
         name = self._reader["file"]
         with open_listed(name) as file:
             check_unchanged(file, name, self._reader["size"], self._reader["mtime_ns"])
-        return pyarrow.ipc.open_file(pyarrow.memory_map(name))
+        self._sums = SortedSums(name, self._reader["sums_crc32"])
+        self._map = pyarrow.memory_map(name)
+        # By what stands before and behind them, the batches are found.
+        self._verify(0)
+        self._verify(len(self._sums) - 1)
+        return pyarrow.ipc.open_file(self._map)
+
+    def _verify(self, part: int) -> None:
+        """Raise InputChanged where a part of the file is not what was written."""
+        assert self._sums is not None
+        self._sums.verify(part, self._read)
+
+    def _read(self, begin: int, length: int) -> Any:
+        self._map.seek(begin)
+        return self._map.read_buffer(length)
 
 
 def _cuts_alike(column: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from windrow.cli import exit_codes
 from windrow.cli.display.figures import counted, duration, rate, size
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
+from windrow.fetched import shown_places
 from windrow.job import Job, JobState, Step
 from windrow.results import rows_files
 from windrow.storage.urls import is_remote
@@ -130,7 +131,8 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
             said = ", ".join((counts or "nothing had to run", tail))
             _out(f"{coloured('Completed', GREEN, sys.stdout)}: {said}")
             _print_registered(job, document)
-            _out(f"Output: {_where(places, job, options, here) or '(none: no step has outputs)'}")
+            output = _where(places, job, document, options, here)
+            _out(f"Output: {output or '(none: no step has outputs)'}")
         case JobState.COMPLETED_WITH_FAILURES:
             went_well = f"{items.ok:,} of {counted(items.total, 'item')} ok in {of_batches}"
             if not items.total:
@@ -141,7 +143,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
             what = _failed_of(job)
             if not batches.failed:
                 what = f"{what}, since run() returned fewer results than it was given items"
-            output = _where(places, job, options, here) or "(none)"
+            output = _where(places, job, document, options, here) or "(none)"
             _out(coloured(f"CompletedWithFailures: {what}; listed in {reports}. Output: {output}", RED, sys.stdout))
         case JobState.CANCELLED:
             ended = (
@@ -190,8 +192,8 @@ def retry_command(job: Job, document: Mapping[str, Any], options: str) -> str:
     return f"windrow job retry {job.job_id}{with_file}{options}"
 
 
-def _where(places: Sequence[str], job: Job, options: str, here: bool) -> str:
-    """Where the outputs are; of those that this machine does not see, how to get them.
+def _where(places: Sequence[str], job: Job, document: Mapping[str, Any], options: str, here: bool) -> str:
+    """Where the outputs are; of those that this machine does not see, or that go beside the job file, how to get them.
 
     `here`: the master is on this machine, so that what is not seen was not written.
     """
@@ -199,8 +201,10 @@ def _where(places: Sequence[str], job: Job, options: str, here: bool) -> str:
     unseen = [file for file in files if not Path(file).exists()]
     if here:
         return ", ".join(place + " (nothing was written there)" * (place in unseen) for place in places)
-    fetch = f" (on the master; to fetch: windrow job download {job.job_id}{options})"
-    return ", ".join(places) + (fetch if files and unseen == files else "")
+    command = f"windrow job download {job.job_id}{options}"
+    if wanted := shown_places(document, job.job_id):
+        return f"{', '.join(places)} (on the master; {', '.join(wanted)} is filled by: {command})"
+    return ", ".join(places) + (f" (on the master; to fetch: {command})" if files and unseen == files else "")
 
 
 def _failed_of(job: Job) -> str:

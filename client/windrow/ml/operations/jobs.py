@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.errors import JobFailed, UsageError
+from windrow.fetched import shown_places
 from windrow.ml.operations.logs import fetch_log
 from windrow.ml.operations.submitted import SubmittedJob, SubmittedStep, status_of
 from windrow.ml.operations.validation import Validation
@@ -146,6 +147,8 @@ class JobOperations:
             for out in step.outputs:
                 if out.ready or job.state.succeeded:
                     print(f"Output {step.name}.{out.name}: {out.path}")
+        for path in shown_places(client.document(name), name) if job.state.succeeded else ():
+            print(f"{path} is filled by: windrow job download {name}")
         sys.stdout.flush()
         if not job.state.succeeded:
             raise JobFailed(f"Job {name} is {job.state.value}: {job.message or 'see its logs'}")

@@ -114,6 +114,7 @@ class RegisterRequest(google.protobuf.message.Message):
     RESOURCES_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
     WINDROW_VERSION_FIELD_NUMBER: builtins.int
+    HELD_STEPS_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """Host name of the node; `[A-Za-z0-9][\\w.-]{0,63}`."""
     node_incarnation: builtins.str
@@ -132,6 +133,10 @@ class RegisterRequest(google.protobuf.message.Message):
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Free text labels, at most 64."""
 
+    @property
+    def held_steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___HeldStep]:
+        """Every step of which the agent has anything: workers, leases, files, logs."""
+
     def __init__(
         self,
         *,
@@ -141,11 +146,34 @@ class RegisterRequest(google.protobuf.message.Message):
         resources: windrow.rpc.v1.node_pb2.NodeResources | None = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         windrow_version: builtins.str = ...,
+        held_steps: collections.abc.Iterable[global___HeldStep] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["resources", b"resources"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["labels", b"labels", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "replaced_incarnation", b"replaced_incarnation", "resources", b"resources", "windrow_version", b"windrow_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["held_steps", b"held_steps", "labels", b"labels", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "replaced_incarnation", b"replaced_incarnation", "resources", b"resources", "windrow_version", b"windrow_version"]) -> None: ...
 
 global___RegisterRequest = RegisterRequest
+
+@typing.final
+class HeldStep(google.protobuf.message.Message):
+    """A step that an agent has."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STEP_ID_FIELD_NUMBER: builtins.int
+    IDENTITY_FIELD_NUMBER: builtins.int
+    step_id: builtins.int
+    """As in StepSpec."""
+    identity: builtins.int
+    """As in StepSpec."""
+    def __init__(
+        self,
+        *,
+        step_id: builtins.int = ...,
+        identity: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["identity", b"identity", "step_id", b"step_id"]) -> None: ...
+
+global___HeldStep = HeldStep
 
 @typing.final
 class RegisterResponse(google.protobuf.message.Message):
@@ -161,10 +189,14 @@ class RegisterResponse(google.protobuf.message.Message):
     MESSAGE_BYTES_MAX_FIELD_NUMBER: builtins.int
     INLINE_ROWS_BYTES_MAX_FIELD_NUMBER: builtins.int
     TAKES_ROWS_FILES_FIELD_NUMBER: builtins.int
+    FOREIGN_STEP_IDS_FIELD_NUMBER: builtins.int
+    IDLE_HEARTBEAT_INTERVAL_FIELD_NUMBER: builtins.int
     node_credential: builtins.str
     """Secret of this node incarnation, for the metadata of all further calls."""
     master_incarnation: builtins.int
-    """Counted up at each start of a master over the same state; an agent refuses a lower one."""
+    """Counted up at each start of a master over the same state. It is durable before it is told: a lower one than before
+    comes of a state that was brought back from a backup.
+    """
     message_bytes_max: builtins.int
     """Soft bound for one message of Work, in bytes; only a single item that is larger may pass it (hard bound: 64 MiB)."""
     inline_rows_bytes_max: builtins.int
@@ -177,11 +209,21 @@ class RegisterResponse(google.protobuf.message.Message):
 
     @property
     def heartbeat_interval(self) -> google.protobuf.duration_pb2.Duration:
-        """How often to call Heartbeat; at most 1 s."""
+        """How often to call Heartbeat while anything is held or at work; at most 1 s."""
 
     @property
     def lease_ttl(self) -> google.protobuf.duration_pb2.Duration:
         """A node that is silent for longer loses its leases."""
+
+    @property
+    def foreign_step_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Those of `held_steps` that this state has never had, or has as something else: the state was brought back from a
+        backup. The agent kills what it runs of them, and says nothing more of them.
+        """
+
+    @property
+    def idle_heartbeat_interval(self) -> google.protobuf.duration_pb2.Duration:
+        """How often to call Heartbeat while nothing is; 0: as always."""
 
     def __init__(
         self,
@@ -194,9 +236,11 @@ class RegisterResponse(google.protobuf.message.Message):
         message_bytes_max: builtins.int = ...,
         inline_rows_bytes_max: builtins.int = ...,
         takes_rows_files: builtins.bool = ...,
+        foreign_step_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        idle_heartbeat_interval: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_ttl", b"lease_ttl"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["heartbeat_interval", b"heartbeat_interval", "inline_rows_bytes_max", b"inline_rows_bytes_max", "lease_ttl", b"lease_ttl", "master_addresses", b"master_addresses", "master_incarnation", b"master_incarnation", "message_bytes_max", b"message_bytes_max", "node_credential", b"node_credential", "takes_rows_files", b"takes_rows_files"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["heartbeat_interval", b"heartbeat_interval", "idle_heartbeat_interval", b"idle_heartbeat_interval", "lease_ttl", b"lease_ttl"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["foreign_step_ids", b"foreign_step_ids", "heartbeat_interval", b"heartbeat_interval", "idle_heartbeat_interval", b"idle_heartbeat_interval", "inline_rows_bytes_max", b"inline_rows_bytes_max", "lease_ttl", b"lease_ttl", "master_addresses", b"master_addresses", "master_incarnation", b"master_incarnation", "message_bytes_max", b"message_bytes_max", "node_credential", b"node_credential", "takes_rows_files", b"takes_rows_files"]) -> None: ...
 
 global___RegisterResponse = RegisterResponse
 
@@ -212,6 +256,7 @@ class HeartbeatRequest(google.protobuf.message.Message):
     WORKERS_FIELD_NUMBER: builtins.int
     LEASE_COUNT_FIELD_NUMBER: builtins.int
     LEASE_DIGEST_FIELD_NUMBER: builtins.int
+    NEXT_HEARTBEAT_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """As in RegisterRequest."""
     node_incarnation: builtins.str
@@ -228,6 +273,12 @@ class HeartbeatRequest(google.protobuf.message.Message):
     def workers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windrow.rpc.v1.node_pb2.WorkerStatus]:
         """One entry a worker process."""
 
+    @property
+    def next_heartbeat(self) -> google.protobuf.duration_pb2.Duration:
+        """Nothing is held or at work: the next heartbeat comes after so long, or as soon as work comes. The node lives that much
+        longer. Not set: after the usual interval.
+        """
+
     def __init__(
         self,
         *,
@@ -237,9 +288,10 @@ class HeartbeatRequest(google.protobuf.message.Message):
         workers: collections.abc.Iterable[windrow.rpc.v1.node_pb2.WorkerStatus] | None = ...,
         lease_count: builtins.int = ...,
         lease_digest: builtins.int = ...,
+        next_heartbeat: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["lease_count", b"lease_count", "lease_digest", b"lease_digest", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "usage", b"usage", "workers", b"workers"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["next_heartbeat", b"next_heartbeat", "usage", b"usage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["lease_count", b"lease_count", "lease_digest", b"lease_digest", "next_heartbeat", b"next_heartbeat", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "usage", b"usage", "workers", b"workers"]) -> None: ...
 
 global___HeartbeatRequest = HeartbeatRequest
 
@@ -400,6 +452,7 @@ class HeldLease(google.protobuf.message.Message):
     STEP_ID_FIELD_NUMBER: builtins.int
     MINI_BATCH_INDEX_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
+    IDENTITY_FIELD_NUMBER: builtins.int
     lease_id: builtins.int
     """The lease."""
     step_id: builtins.int
@@ -408,6 +461,8 @@ class HeldLease(google.protobuf.message.Message):
     """Its mini-batch, counted from 0 in its step."""
     generation: builtins.int
     """Generation of the job under which it was given."""
+    identity: builtins.int
+    """Of its step, as in StepSpec."""
     def __init__(
         self,
         *,
@@ -415,8 +470,9 @@ class HeldLease(google.protobuf.message.Message):
         step_id: builtins.int = ...,
         mini_batch_index: builtins.int = ...,
         generation: builtins.int = ...,
+        identity: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "lease_id", b"lease_id", "mini_batch_index", b"mini_batch_index", "step_id", b"step_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "identity", b"identity", "lease_id", b"lease_id", "mini_batch_index", b"mini_batch_index", "step_id", b"step_id"]) -> None: ...
 
 global___HeldLease = HeldLease
 
@@ -496,7 +552,7 @@ class WorkResponse(google.protobuf.message.Message):
     ASSIGNMENTS_FIELD_NUMBER: builtins.int
     ACKNOWLEDGEMENTS_FIELD_NUMBER: builtins.int
     REVOKED_LEASE_IDS_FIELD_NUMBER: builtins.int
-    RECALLED_LEASE_IDS_FIELD_NUMBER: builtins.int
+    RECALLS_FIELD_NUMBER: builtins.int
     ENDED_STEP_IDS_FIELD_NUMBER: builtins.int
     DRAIN_FIELD_NUMBER: builtins.int
     drain: builtins.bool
@@ -518,8 +574,10 @@ class WorkResponse(google.protobuf.message.Message):
         """Leases to give up: release the unstarted, kill the started, then name them in released_lease_ids."""
 
     @property
-    def recalled_lease_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Leases to give back if they have not started (another node is idle): released_lease_ids names those; the started run on."""
+    def recalls(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StepRecall]:
+        """Leases to give back that have not started (another node has free slots): released_lease_ids names those; what has
+        started runs on.
+        """
 
     @property
     def ended_step_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -534,13 +592,35 @@ class WorkResponse(google.protobuf.message.Message):
         assignments: collections.abc.Iterable[windrow.rpc.v1.work_pb2.StepAssignments] | None = ...,
         acknowledgements: collections.abc.Iterable[windrow.rpc.v1.work_pb2.Acknowledgement] | None = ...,
         revoked_lease_ids: collections.abc.Iterable[builtins.int] | None = ...,
-        recalled_lease_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        recalls: collections.abc.Iterable[global___StepRecall] | None = ...,
         ended_step_ids: collections.abc.Iterable[builtins.int] | None = ...,
         drain: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["acknowledgements", b"acknowledgements", "assignments", b"assignments", "drain", b"drain", "ended_step_ids", b"ended_step_ids", "recalled_lease_ids", b"recalled_lease_ids", "revoked_lease_ids", b"revoked_lease_ids", "steps", b"steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["acknowledgements", b"acknowledgements", "assignments", b"assignments", "drain", b"drain", "ended_step_ids", b"ended_step_ids", "recalls", b"recalls", "revoked_lease_ids", b"revoked_lease_ids", "steps", b"steps"]) -> None: ...
 
 global___WorkResponse = WorkResponse
+
+@typing.final
+class StepRecall(google.protobuf.message.Message):
+    """Leases of one step that another node could run at once."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STEP_ID_FIELD_NUMBER: builtins.int
+    COUNT_FIELD_NUMBER: builtins.int
+    step_id: builtins.int
+    """The step."""
+    count: builtins.int
+    """At most so many; which ones, the agent decides: those that it would begin last."""
+    def __init__(
+        self,
+        *,
+        step_id: builtins.int = ...,
+        count: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["count", b"count", "step_id", b"step_id"]) -> None: ...
+
+global___StepRecall = StepRecall
 
 @typing.final
 class UploadRowsRequest(google.protobuf.message.Message):

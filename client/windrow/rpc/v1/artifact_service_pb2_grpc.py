@@ -82,7 +82,8 @@ class ArtifactServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DownloadArtifact(self, request, context):
-        """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING.
+        """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING. DATA_LOSS, reason
+        DIGEST_MISMATCH: it was damaged where the master keeps it, and is removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

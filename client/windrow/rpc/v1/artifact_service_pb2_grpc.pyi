@@ -39,7 +39,9 @@ class ArtifactServiceStub:
         windrow.rpc.v1.artifact_service_pb2.DownloadArtifactRequest,
         windrow.rpc.v1.artifact_service_pb2.DownloadArtifactResponse,
     ]
-    """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING."""
+    """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING. DATA_LOSS, reason
+    DIGEST_MISMATCH: it was damaged where the master keeps it, and is removed.
+    """
 
     StatData: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.artifact_service_pb2.StatDataRequest,
@@ -80,7 +82,9 @@ class ArtifactServiceAsyncStub:
         windrow.rpc.v1.artifact_service_pb2.DownloadArtifactRequest,
         windrow.rpc.v1.artifact_service_pb2.DownloadArtifactResponse,
     ]
-    """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING."""
+    """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING. DATA_LOSS, reason
+    DIGEST_MISMATCH: it was damaged where the master keeps it, and is removed.
+    """
 
     StatData: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.artifact_service_pb2.StatDataRequest,
@@ -127,7 +131,9 @@ class ArtifactServiceServicer(metaclass=abc.ABCMeta):
         request: windrow.rpc.v1.artifact_service_pb2.DownloadArtifactRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.artifact_service_pb2.DownloadArtifactResponse], collections.abc.AsyncIterator[windrow.rpc.v1.artifact_service_pb2.DownloadArtifactResponse]]:
-        """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING."""
+        """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING. DATA_LOSS, reason
+        DIGEST_MISMATCH: it was damaged where the master keeps it, and is removed.
+        """
 
     @abc.abstractmethod
     def StatData(

@@ -244,7 +244,7 @@ class Node(google.protobuf.message.Message):
     state: global___NodeState.ValueType
     """Where it stands."""
     message: builtins.str
-    """Why it is in this state, where there is something to say."""
+    """Why it is in this state, and for which steps it is set aside, where there is something to say."""
     lease_count: builtins.int
     """Leases it holds."""
     silent_ms: builtins.int

@@ -91,6 +91,8 @@ class _CauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """It was the common factor in the loss of ten nodes."""
     CAUSE_OUTPUT_FAILED: _Cause.ValueType  # 15
     """What the script wrote could not be brought to its store."""
+    CAUSE_INPUT_MISREAD: _Cause.ValueType  # 16
+    """What was read is not what was planned: another number of items, or a part that does not begin or end at a record."""
 
 class Cause(_Cause, metaclass=_CauseEnumTypeWrapper):
     """Why an attempt failed. Each has a budget of its own."""
@@ -127,6 +129,8 @@ CAUSE_NODE_KILLER: Cause.ValueType  # 14
 """It was the common factor in the loss of ten nodes."""
 CAUSE_OUTPUT_FAILED: Cause.ValueType  # 15
 """What the script wrote could not be brought to its store."""
+CAUSE_INPUT_MISREAD: Cause.ValueType  # 16
+"""What was read is not what was planned: another number of items, or a part that does not begin or end at a record."""
 global___Cause = Cause
 
 @typing.final
@@ -193,6 +197,7 @@ class StepSpec(google.protobuf.message.Message):
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     OUTPUT_FILES_FIELD_NUMBER: builtins.int
     ARTIFACTS_FIELD_NUMBER: builtins.int
+    IDENTITY_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique for ever over one master's state."""
     job_id: builtins.str
@@ -232,6 +237,11 @@ class StepSpec(google.protobuf.message.Message):
     artifacts: builtins.str
     """Of a command step: the folder of its output `artifacts`, which holds what it writes to ./outputs; a path as in
     `arguments`. Empty: it has no such output.
+    """
+    identity: builtins.int
+    """What this step is, under whatever number: a digest of its job's name, submission, document and generation. Two
+    histories of one state (the one that went on, and the one brought back from a backup) give the same numbers to
+    different steps; this tells them apart.
     """
     @property
     def arguments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -304,9 +314,10 @@ class StepSpec(google.protobuf.message.Message):
         environment: global___Environment | None = ...,
         output_files: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         artifacts: builtins.str = ...,
+        identity: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["environment", b"environment", "run_invocation_timeout", b"run_invocation_timeout", "task_overhead_timeout", b"task_overhead_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "artifacts", b"artifacts", "code_digest", b"code_digest", "command", b"command", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "weight", b"weight"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "artifacts", b"artifacts", "code_digest", b"code_digest", "command", b"command", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "identity", b"identity", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "weight", b"weight"]) -> None: ...
 
 global___StepSpec = StepSpec
 

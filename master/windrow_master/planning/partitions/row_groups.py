@@ -15,6 +15,7 @@ import gc
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,7 +78,7 @@ def emit_row_groups(section: Section, at: int, journal: Journal, emitter: Emitte
             # {"rows":121,…
             rows = int(line[rows_at : line.index(b",")])
             following = offset + len(line) + 1
-            emitter.add(rows, offset, len(line), {"recipe": following}, rank=size_class(rows))
+            emitter.add(rows, offset, len(line), zlib.crc32(line), {"recipe": following}, rank=size_class(rows))
             offset = following
 
 
@@ -128,7 +129,7 @@ def _shuffle(
     from windrow_master.planning.partitions.read_ahead import read_ahead
     from windrow_master.planning.partitions.row_schema import RowSchema
     from windrow_master.planning.partitions.rows import Rows
-    from windrow_master.planning.partitions.sorted_rows import BATCH_ROWS, SortedRows
+    from windrow_master.planning.partitions.sorted_rows import BATCH_ROWS, SUMS, SortedRows
 
     row_schema = RowSchema(pinned["reader"])
     carried = Carried(row_schema.schema, row_schema.json_columns, keys)
@@ -160,8 +161,9 @@ def _shuffle(
             SYSTEM_ERROR,
         ) from error
     lines.finish(output.rows)
-    output.finish()
-    path.chmod(0o644)
+    sums_crc32 = output.finish()
+    for file in (path, path.with_name(path.name + SUMS)):
+        file.chmod(0o644)
     sync_folder(folder)
     sync_folder(folder.parent)
     for column, number, example in rows.misfits:
@@ -176,6 +178,7 @@ def _shuffle(
         "file": str(path),
         "size": now.st_size,
         "mtime_ns": now.st_mtime_ns,
+        "sums_crc32": sums_crc32,
         "batch_rows": BATCH_ROWS,
         "categories": [field.name for field in row_schema.schema if pyarrow.types.is_dictionary(field.type)],
         "json_columns": row_schema.json_columns,

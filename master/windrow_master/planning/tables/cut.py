@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
-from windrow_worker.loaded import InputChanged
+from windrow_worker.loaded import InputChanged, InputMisread
 
 from windrow_master.planning.counts import Counts
 from windrow_master.planning.emitter import Emitter
-from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError, shown
 from windrow_master.planning.file_steps import salt_of
 from windrow_master.planning.journal import Journal
 from windrow_master.planning.tables import listing
@@ -94,33 +94,56 @@ def _text_slices(pinned: dict[str, Any], file_at: int, file: TableFile, begin: i
     with opened(file) as window:
         if begin is None:
             begin = head_for_cutting(window, file, how, pinned["header"], file_at == pinned["header_at"]).first_record
+        if begin is None:
+            return
         if pinned["slice_rows"] is not None:
-            for first, end, rows in slices_of_lines(window, begin, pinned["slice_rows"]):
-                yield Slice({**file.where(), "begin": first, "end": end}, rows, end)
+            by_rows = slices_of_lines(window, begin, pinned["slice_rows"])
+            for first, end, rows in _without_gaps(file, begin, file.size, by_rows):
+                yield Slice({**file.where(), "begin": first, "end": end, "records": rows}, rows, end)
             return
         cutter = how.cutter(window)
         for start, stop in _runs(cutter, file, begin):
-            for first, end in slices(cutter, file.size, start, pinned["slice_bytes"]):
-                if first >= stop:
-                    break
-                behind = min(end, stop)
-                yield Slice({**file.where(), "begin": first, "end": behind, "layout": file.layout}, 0, behind)
+            by_bytes = slices(cutter, start, stop, pinned["slice_bytes"])
+            for first, end, records in _without_gaps(file, start, stop, by_bytes):
+                recipe = {**file.where(), "begin": first, "end": end, "layout": file.layout}
+                yield Slice(recipe | ({"records": records} if records else {}), records, end)
 
 
-def _runs(cutter: Cutter, file: TableFile, begin: int | None) -> Iterator[tuple[int | None, int]]:
+def _runs(cutter: Cutter, file: TableFile, begin: int) -> Iterator[tuple[int, int]]:
     """The parts to be cut, from the record at `begin` on: (first record, behind the last record)."""
     if file.runs is None:
         yield begin, file.size
         return
     for low, high in file.runs:
-        if begin is None:
-            return
         # A record that starts exactly on a boundary belongs to the partition before it.
-        start = cutter.next_record(begin, low) if low and begin <= low else begin
-        behind = cutter.next_record(begin, high) if begin <= high < file.size else None
+        start = cutter.next_record(begin, low).begin if low and begin <= low else begin
+        behind = cutter.next_record(begin, high).begin if begin <= high < file.size else None
         stop = file.size if high >= file.size or behind is None else behind
         if start is not None and begin <= high and start < stop:
             yield start, stop
+
+
+def _without_gaps(
+    file: TableFile, begin: int, stop: int, parts: Iterable[tuple[int, int, int]]
+) -> Iterator[tuple[int, int, int]]:
+    """The slices (begin, end, records) of a part of a file, each of whose bytes is in exactly one of them. Raises
+    PlanningError where that is not so: a fault of the cutter, whatever it may be."""
+    at = begin
+    for first, end, records in parts:
+        if first != at or not first < end <= stop:
+            break
+        yield first, end, records
+        at = end
+    else:
+        if at == stop:
+            return
+        first = end = stop
+    raise PlanningError(
+        f"{shown(file.name)} was divided wrongly: behind byte {at:,} of {stop:,} comes the slice from {first:,} to "
+        f"{end:,}, so that rows would be missing or come twice. This is a fault of Windrow: please report it, with the "
+        "first lines of the file and the version of Python that the master runs with.",
+        SYSTEM_ERROR,
+    )
 
 
 def _row_groups(file: TableFile, begin: int) -> Iterator[Slice]:
@@ -128,7 +151,7 @@ def _row_groups(file: TableFile, begin: int) -> Iterator[Slice]:
     chosen = range(len(file.rows)) if file.runs is None else chain.from_iterable(range(*run) for run in file.runs)
     for at in chosen:
         if at >= begin and file.rows[at]:
-            recipe: dict[str, Any] = {**file.where(), "row_group": at}
+            recipe: dict[str, Any] = {**file.where(), "row_group": at, "records": file.rows[at]}
             if file.is_remote:
                 recipe["spans"] = [file.spans[at], file.spans[-1]]
             yield Slice(recipe, file.rows[at], at + 1)
@@ -177,7 +200,7 @@ class RowSteps:
         if self._must_read:
             left = self._read(recipe, passing)
         else:
-            left = items or self._count(recipe)
+            left = recipe["records"] = items or self._count(recipe)
             for _ in self._counts.seen:
                 first, behind = passing(left)
                 left = behind - first
@@ -197,7 +220,7 @@ class RowSteps:
         try:
             with readable(recipe) as here:
                 left: int = self._loader.load(json.dumps(here).encode(), passing).item_count
-        except (OSError, ValueError, InputChanged) as error:
+        except (OSError, ValueError, InputChanged, InputMisread) as error:
             raise PlanningError(f"The rows that the steps leave cannot be counted: {error}.") from error
         return left
 
@@ -208,5 +231,5 @@ class RowSteps:
         try:
             with readable(recipe) as here:
                 return count_records(self._reader, here)
-        except (OSError, ValueError, InputChanged) as error:
+        except (OSError, ValueError, InputChanged, InputMisread) as error:
             raise PlanningError(f"The records of the input cannot be counted: {error}.") from error

@@ -11,11 +11,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from windrow_worker.tables.encodings import Encoding
 
 from windrow_master.planning.tables.window import BLOCK_MAX, Window
+
+
+class Found(NamedTuple):
+    """Where the next record begins (None: nowhere), and how many records lie before it, the one that the search began
+    at included (0: the cutter has not looked at what lies between)."""
+
+    begin: int | None
+    records: int
 
 
 class Cutter(Protocol):
@@ -27,16 +35,18 @@ class Cutter(Protocol):
     def record_end(self, begin: int) -> int:
         """Where the record that begins at `begin` ends, its line end included."""
 
-    def next_record(self, begin: int, cut: int) -> int | None:
+    def next_record(self, begin: int, cut: int) -> Found:
         """The first record that begins behind `cut`, where one begins at `begin`, not behind it."""
 
 
-def slices(cutter: Cutter, size: int, begin: int | None, slice_bytes: int) -> Iterator[tuple[int, int]]:
-    """The slices (begin, end) of a file of `size` bytes, from the record at `begin` on."""
-    while begin is not None:
+def slices(cutter: Cutter, begin: int | None, stop: int, slice_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """The slices (begin, end, records) from the record at `begin` on up to `stop`, where the file ends or a record
+    begins. `records` 0: not counted."""
+    while begin is not None and begin < stop:
         number = -(-begin // slice_bytes) - 1 if begin else 0
-        following = cutter.next_record(begin, (number + 1) * slice_bytes)
-        yield begin, size if following is None else following
+        # What begins behind the last byte before `stop` begins there.
+        following, records = cutter.next_record(begin, min((number + 1) * slice_bytes, stop - 1))
+        yield begin, stop if following is None else following, records
         begin = following
 
 
@@ -96,33 +106,37 @@ class LineCutter:
         at = self._window.find(self._newline, begin, self._unit)
         return self._window.size if at < 0 else at + self._unit
 
-    def next_record(self, begin: int, cut: int) -> int | None:
+    def next_record(self, begin: int, cut: int) -> Found:
         """See Cutter."""
         # A line starts behind the cut if the line end before it stands at the cut, or behind it.
         at = self._window.find(self._newline, max(begin, cut - cut % self._unit), self._unit)
-        return None if at < 0 else self.first_record(at + self._unit)
+        return Found(None if at < 0 else self.first_record(at + self._unit), 0)
 
 
 class WholeFile(LineCutter):
     """A file that is never cut: line ends inside quotes cannot be told apart in its encoding, or by its delimiter."""
 
-    def next_record(self, begin: int, cut: int) -> int | None:
+    def next_record(self, begin: int, cut: int) -> Found:
         """See Cutter."""
-        return None
+        return Found(None, 0)
 
 
 class QuotedCutter:
-    """Records of delimited text with line ends inside quotes: one pass over the file, block by block; parts without a
-    quote at full speed."""
+    """Records of delimited text with line ends inside quotes. One pass over the file: quoted fields are taken out of
+    whole lines, and the line ends that are left end records.
+
+    A quote opens a field only where the field begins: behind a delimiter or a line end. Two quotes in a quoted field
+    stand for one; a single quote closes it, and whatever follows up to the next delimiter or line end, quotes included,
+    is its text. A quote that nothing closes holds the rest of the file.
+    """
 
     def __init__(self, window: Window, delimiter: bytes) -> None:
         """`delimiter`: one byte."""
         self._window = window
-        other = b"[^" + re.escape(delimiter) + rb"\n]*+"
-        field = rb'(?:"(?:[^"]++|"")*+(?:"' + other + rb')?|(?!")' + other + b")"
-        record = field + b"(?:" + re.escape(delimiter) + field + b")*+"
-        self._record = re.compile(record + rb"\n?")
-        self._whole_records = re.compile(b"(?:" + record + rb"\n)*+")
+        # No possessive or atomic part: some releases of CPython match them wrongly (3.11.2 among them). None is needed:
+        # behind the opening quote nothing can fail but the look at one byte, so nothing long is tried twice.
+        opening = rb'"(?<=[' + re.escape(delimiter) + rb'\n]")'
+        self._quoted = re.compile(opening + rb'[^"]*(?:"(?!")|(?:""[^"]*)*"?)')
 
     def first_record(self, start: int) -> int | None:
         """See Cutter."""
@@ -139,39 +153,52 @@ class QuotedCutter:
 
     def record_end(self, begin: int) -> int:
         """See Cutter."""
-        length = BLOCK_MAX // 16
-        while True:
-            data = self._window.read(begin, length)
-            found = self._record.match(data)
-            end = found.end() if found else 0
-            # What reaches the end of the data may go on behind it.
-            if end < len(data) or begin + len(data) >= self._window.size:
-                return begin + end
-            length *= 2
+        return self._lines(begin, begin)[0]
 
-    def next_record(self, begin: int, cut: int) -> int | None:
+    def next_record(self, begin: int, cut: int) -> Found:
         """See Cutter."""
-        while begin <= cut:
-            block, base = self._window.block(begin)
-            at = begin - base
-            quote = block.find(b'"', at)
-            limit = len(block) if quote < 0 else quote
-            # Up to the next quote, lines are records.
-            behind = block.find(b"\n", max(at, cut - base), limit) if cut - base < limit else -1
-            if behind >= 0:
-                return self.first_record(base + behind + 1)
-            line_end = block.rfind(b"\n", at, limit)
-            if line_end >= 0:
-                at = line_end + 1
-                begin = base + at
-                if quote < 0:
-                    continue
-            # All records that end in this block before the cut; then the one on the cut, or on the block's end.
-            found = self._whole_records.match(block, at, min(len(block), max(at, cut - base)))
-            if found and found.end() > at:
-                begin = base + found.end()
-                continue
-            begin = self.record_end(begin)
-            if begin >= self._window.size:
-                return None
-        return self.first_record(begin)
+        end, records = self._lines(begin, cut)
+        return Found(self.first_record(end), records)
+
+    def _lines(self, at: int, cut: int) -> tuple[int, int]:
+        """The end of the first line behind `cut` that ends a record, and how many records end from `at`, where one
+        begins, up to there."""
+        window, records, is_open = self._window, 0, False
+        while at < window.size and (at <= cut or is_open):
+            block, base = window.block(at)
+            end = block.rfind(b"\n", at - base, min(len(block), max(at, cut) - base)) + 1
+            if end:
+                text = block[at - base : end]
+            else:
+                # The line on the cut, or on the end of the block: to the first line end that may end its record.
+                quote = window.find(b'"', at) if is_open else at
+                line_end = window.find(b"\n", quote) if quote >= 0 else -1
+                text = window.read(at, (window.size if line_end < 0 else line_end + 1) - at)
+            if not text:
+                # The file has become shorter, which its reader will tell.
+                return window.size, records
+            at += len(text)
+            found, is_open = self._count(text, is_open)
+            records += found
+            if at >= window.size:
+                # The last record needs no line end.
+                records += is_open or not text.endswith(b"\n")
+        return at, records
+
+    def _count(self, lines: bytes, is_open: bool) -> tuple[int, bool]:
+        """How many records end with these lines, and whether a quoted field is open at their end. `is_open`: one is
+        at their beginning."""
+        if not is_open and b'"' not in lines:
+            return _full_lines(b"\n" + lines), False
+        # A full stop at the end stays there if it is in no quoted field.
+        left = self._quoted.sub(b'"', (b'\n"' if is_open else b"\n") + lines + b".")
+        is_open = not left.endswith(b".")
+        return _full_lines(left), is_open
+
+
+def _full_lines(text: bytes) -> int:
+    """How many line ends of a text end a line that is not blank. The text begins with the end of a line before it."""
+    if b"\n\n" not in text and b"\n\r\n" not in text:
+        return text.count(b"\n") - 1
+    lines = text.split(b"\n")[1:-1]
+    return len(lines) - lines.count(b"") - lines.count(b"\r")

@@ -77,7 +77,7 @@ class JsonLinesPinning:
     def _head_of(self, window: Window, begin: int, budget: int) -> bytes:
         """Whole lines of at most `budget` bytes, or one line."""
         cutter = self.how.cutter(window)
-        end = cutter.next_record(begin, begin + budget) if begin + budget < window.size else None
+        end = cutter.next_record(begin, begin + budget).begin if begin + budget < window.size else None
         return window.read(begin, (window.size if end is None else end) - begin)
 
     def _objects(self, data: bytes, file: TableFile, begin: int) -> Iterable[dict[str, Any]]:

@@ -1,0 +1,64 @@
+"""`windrow health --folder DIR` and `--state DIR`: how the agent, or the master, of a folder here is.
+
+Container engines ask every few seconds: nothing is imported for it. Any other command line is left to `cli.health`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from windrow.health_file import Silent, is_serving
+
+SERVES, SERVES_NOT, USAGE, NO_ANSWER = 0, 1, 2, 5
+"""As in `windrow.cli.exit_codes`."""
+KINDS = {
+    "--folder": ("agent", "it is not connected to a master"),
+    "--state": ("master", "its storage is full, or its state damaged; windrow job list tells more"),
+}
+
+
+def parse(arguments: list[str]) -> tuple[str, str] | None:
+    """The option and the folder of a plain command line; None for any other."""
+    if len(arguments) == 1:
+        option, _, folder = arguments[0].partition("=")
+    elif len(arguments) == 2:
+        option, folder = arguments
+    else:
+        return None
+    return (option, folder) if option in KINDS and folder else None
+
+
+def local_health(option: str, folder: str) -> int:
+    """Say how the process of a folder is. Returns the exit code."""
+    role, why = KINDS[option]
+    try:
+        _become_owner(folder)
+        serving = is_serving(folder)
+    except OSError as error:
+        print(
+            f"windrow: The folder {folder} of the {role} cannot be looked at: {error.strerror}. Is {option} right, and "
+            "may this user look there?",
+            file=sys.stderr,
+        )
+        return USAGE
+    except Silent as silent:
+        print(f"windrow: The {role} does not answer: {silent}.", file=sys.stderr)
+        return NO_ANSWER
+    print("serving" if serving else f"not serving: {why}")
+    return SERVES if serving else SERVES_NOT
+
+
+def _become_owner(folder: str) -> None:
+    """A health check runs as a container's user, root without its rights perhaps; only the owner may enter the folder.
+
+    Raises OSError.
+    """
+    owner = os.stat(folder)  # noqa: PTH116  pathlib costs milliseconds here
+    if os.geteuid() == 0 and owner.st_uid != 0:
+        try:
+            os.setgroups([owner.st_gid])
+            os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
+            os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
+        except PermissionError:
+            pass  # it may be able to look there all the same

@@ -1,0 +1,98 @@
+"""`windrow state`: looks at a damaged state folder, and saves what can still be read of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from windrow.cli import exit_codes
+from windrow.cli.display.figures import counted
+from windrow.cli.options import Output, OutputForm, guarded
+from windrow.cli.tables import out, print_json, print_table
+from windrow.doctor.findings import Unanswered, ask
+from windrow.errors import UsageError
+
+app = typer.Typer(
+    help="A state folder that may be damaged: check it, and save what can still be read.",
+    no_args_is_help=True,
+    epilog="example: windrow state check /var/lib/windrow",
+)
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="[DIR]", envvar="WINDROW_STATE", help="The state folder of runs, or of a master.")
+]
+ADVICE = (
+    "Keep a copy of the folder as it is. Then bring the whole folder back from a backup, or save what can still be "
+    "read: windrow state salvage {folder} --to OUT"
+)
+
+
+@app.command("check", epilog="example: windrow state check /var/lib/windrow")
+@guarded
+def check(folder: Folder = Path(".windrow"), output: Output = OutputForm.TEXT) -> int:
+    """Compare everything durable with what it must be: the database and each of its rows, committed rows, recipes,
+    listings, sorted rows, archives, notes and lists. Each finding says what it means, and for which job and step.
+
+    No master may work over the folder; nothing in it is changed. Exit code 0: all is sound; 1: damage was found.
+    """
+    found = _asked("check", folder)
+    damage = found["damage"]
+    if output is OutputForm.JSON:
+        print_json({"sound": not damage, "damage": [{"where": where, "what": what} for where, what in damage]})
+    elif not damage:
+        out(f"{folder} is sound: {counted(found['jobs'], 'job')}, and nothing damaged.")
+    else:
+        for where, what in damage:
+            out(f"{where}: {what}")
+        out("")
+        out(f"{counted(len(damage), 'damage')} found. {ADVICE.format(folder=folder)}")
+    return exit_codes.JOB_FAILED if damage else exit_codes.DONE
+
+
+@app.command("salvage", epilog="example: windrow state salvage /var/lib/windrow --to /mnt/saved")
+@guarded
+def salvage(
+    folder: Folder = Path(".windrow"),
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="OUT", help="A new folder, for what can be read. [required]")
+    ] = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Save committed rows, documents, code archives, and the list of what is missing, into a new folder.
+
+    No master may work over the folder; nothing in it is changed. What fails its checksum is left out, and listed.
+    Exit code 0: nothing that should be there is missing; 1: something is.
+    """
+    if to is None:
+        raise UsageError("Where to? Name a new folder: --to OUT")
+    found = _asked("export", folder, to)
+    lost = bool(found["notes"])
+    if output is OutputForm.JSON:
+        print_json(found)
+        return exit_codes.JOB_FAILED if lost else exit_codes.DONE
+    rows = []
+    for job in found["jobs"]:
+        for step in job["steps"]:
+            numbers = [f"{step[name]:,}" if name in step else "?" for name in ("mini_batches", "rows", "missing")]
+            rows.append((job["job"], step["step"], *numbers, step.get("file") or step.get("segments") or ""))
+    if rows:
+        print_table(("JOB", "STEP", "SAVED", "ROWS", "MISSING", "FILE"), rows)
+    for note in found["notes"]:
+        out(note)
+    saved = f"{counted(len(found['jobs']), 'job')}, {counted(found['artifacts'], 'archive')}"
+    out(f"Saved in {to}: {saved}. Each step's missing.csv lists the mini-batches without rows; all is in salvage.json.")
+    return exit_codes.JOB_FAILED if lost else exit_codes.DONE
+
+
+def _asked(what: str, folder: Path, *more: Path) -> dict[str, Any]:
+    """The answer of the master's own code. Raises UsageError."""
+    try:
+        found = ask("windrow_master.salvage", what, str(folder.absolute()), *(str(path.absolute()) for path in more),
+                    patience_s=None)  # fmt: skip
+    except Unanswered as error:
+        raise UsageError(f"The state folder could not be looked at: {error}") from error
+    if found["trouble"]:
+        raise UsageError(str(found["trouble"]))
+    return found

@@ -1,0 +1,71 @@
+"""Outputs that a job file places beside itself, of a job that a served master runs: a download fills them.
+
+The master cannot write on the machine of a client. It keeps such an output in its default place, and the document of
+the job says under `fetch` where the client wants it: a path below the folder of the job file. A document is made by
+whoever submits the job, and a download writes on the machine of whoever asks for it. So a path is followed only where
+the job file is on that machine, and only to ordinary places below its folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def path_below(path: str, job_file: str) -> str | None:
+    """The path of an output as `fetch` has it: from the folder of the job file. None where it leads out of it."""
+    below = os.path.relpath(path, os.path.dirname(job_file))  # noqa: PTH120  also for paths of no machine
+    return below if _is_below(below) else None
+
+
+def fetch_paths(document: Mapping[str, Any], job_id: str) -> dict[str, str]:
+    """Where the client wants outputs, below the folder of the job file, by the outputs' names for downloads."""
+    named = {f"{bound['step']}.{bound['output']}": name for name, bound in document.get("outputs", {}).items()}
+    return {
+        named.get(key, key): path.replace("${{name}}", job_id)
+        for key, path in document.get("fetch", {}).items()
+        if isinstance(path, str)
+    }
+
+
+def fetch_places(document: Mapping[str, Any], job_id: str) -> dict[str, Path]:
+    """Where a download without a folder puts outputs, by name; none where the job file is not on this machine."""
+    job_file = Path(document.get("job_file", ""))
+    if not job_file.is_absolute() or not job_file.is_file():
+        return {}
+    return {
+        name: job_file.parent / path
+        for name, path in fetch_paths(document, job_id).items()
+        if _is_below(path) and job_file.parent / path != job_file
+    }
+
+
+def shown_places(document: Mapping[str, Any], job_id: str) -> list[str]:
+    """What a download without a folder fills, as a user of this machine would name it from the working folder."""
+    return [shown(place) for place in fetch_places(document, job_id).values()]
+
+
+def shown(place: Path) -> str:
+    """A path from the working folder on, where it lies below it."""
+    try:
+        return str(place.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(place)
+
+
+def is_one_file(document: Mapping[str, Any], name: str) -> bool:
+    """Whether an output, by its name for downloads, is one file and no folder."""
+    bound = document.get("outputs", {}).get(name)
+    step_name, _, output = (bound["step"], "", bound["output"]) if bound else name.partition(".")
+    return any(
+        step["name"] == step_name and step["outputs"].get(output, {}).get("type") == "uri_file"
+        for step in document.get("steps", ())
+    )
+
+
+def _is_below(path: str) -> bool:
+    """Whether a path stays below the folder where it starts, and names nothing hidden there."""
+    parts = path.split("/")
+    return "\0" not in path and all(part and not part.startswith(".") for part in parts)

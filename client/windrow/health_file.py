@@ -1,0 +1,65 @@
+"""How a master or an agent on this machine is, told by the time of a file in its folder.
+
+The event loop of the process sets that time; a thread would go on when the loop hangs. To look costs no import and no
+connection: container engines do it every few seconds, in each of many containers. The time alone is written, which
+works on a full disk, too. Before 1971: the process lives, but does not serve at the moment.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+NAME = "health"
+TOLD_EVERY_S = 5.0
+FRESH_S = 30.0
+"""A process that has not told for longer hangs, or is gone. On a busy machine an event loop may be late by seconds."""
+_NOT_SERVING_S = 1.0
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class HealthFile:
+    """The writing side. A file that cannot be written harms nobody: the process looks ill, that is all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = str(folder / NAME)
+
+    def tell(self, *, serving: bool) -> None:
+        """To be called by the event loop, at least every `TOLD_EVERY_S`."""
+        try:
+            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            os.utime(self._path, None if serving else (_NOT_SERVING_S, _NOT_SERVING_S))
+        except OSError:
+            pass
+
+    def remove(self) -> None:
+        """The process ends."""
+        try:
+            os.unlink(self._path)  # noqa: PTH108  pathlib costs milliseconds here
+        except OSError:
+            pass
+
+
+class Silent(Exception):
+    """Nobody tells how it is; the text says since when, or that nobody ever did."""
+
+
+def is_serving(folder: str, now_s: float | None = None) -> bool:
+    """Whether the process that works in a folder serves. Raises Silent, PermissionError."""
+    path = os.path.join(folder, NAME)  # noqa: PTH118
+    try:
+        told_s = os.stat(path).st_mtime  # noqa: PTH116
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise Silent(f"nothing that runs tells of itself in {folder} ({path}: {error.strerror})") from error
+    if told_s == _NOT_SERVING_S:
+        return False
+    age_s = (time.time() if now_s is None else now_s) - told_s
+    # A clock that was set back makes it lie in the future, until the process tells anew.
+    if not -FRESH_S < age_s < FRESH_S:
+        raise Silent(f"it has given no sign of life for {abs(age_s):.0f} s: it hangs, or is gone")
+    return True

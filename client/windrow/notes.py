@@ -1,0 +1,76 @@
+"""Notes: small JSON documents on disk, each whole or not there, and each with its own checksum.
+
+A note is one JSON object whose last key is `crc32`, that of the text of the object without it. Every byte of the file
+is covered: one that was changed, cut off or added is noticed when the note is read.
+"""
+
+# Only cheap modules: this is on the way to the first run().
+from __future__ import annotations
+
+import os
+from zlib import crc32
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+_SUM = b'"crc32": '
+
+
+class NoteDamaged(Exception):
+    """A note is not what was written. `where`: its path; `what`: how the damage shows."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where} is damaged: {what}")
+        self.where = where
+        self.what = what
+
+
+def render(value: Mapping[str, Any]) -> bytes:
+    """The text of a note; `value` has no key `crc32`."""
+    import json
+
+    body = json.dumps(value).encode("ascii")
+    return b"%b%b%b%d}\n" % (body[:-1], b", " if value else b"", _SUM, crc32(body))
+
+
+def parse(text: bytes, where: str) -> dict[str, Any]:
+    """What a note says. Raises NoteDamaged; `where` names it there."""
+    import json
+
+    body, _, told = text.rpartition(_SUM)
+    if body.endswith(b", "):
+        body = body[:-2]
+    body += b"}"
+    # Compared as it was written: another spelling of the same number is damage, too.
+    if told != b"%d}\n" % crc32(body):
+        raise NoteDamaged(where, "its checksum does not fit its content" if text else "it is empty")
+    value: dict[str, Any] = json.loads(body)
+    return value
+
+
+def write_note(path: str | os.PathLike[str], value: Mapping[str, Any], *, durable: bool = False) -> None:
+    """Write a note, whole or not at all. One call for a path at a time.
+
+    `durable`: its content is on the disk when this returns. Raises OSError.
+    """
+    folder, slash, name = os.fspath(path).rpartition("/")
+    # Hidden, and of this name: nobody who lists a folder of logs is to see it, and ask for it when it is gone.
+    partial = f"{folder}{slash}.{name}.windrow-partial"
+    with open(partial, "wb") as file:
+        file.write(render(value))
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    os.rename(partial, path)  # noqa: PTH104  pathlib is not for the way to the first run()
+
+
+def read_note(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """What a note says; None where there is none. Raises NoteDamaged, OSError."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except FileNotFoundError:
+        return None
+    return parse(text, os.fspath(path))

@@ -1,0 +1,104 @@
+"""Until when certificates are good, and the words for it in the log of a process that depends on them.
+
+Read from the DER encoding itself: the standard library decodes no certificate that it does not trust, and a library for
+it would be imported by every agent.
+"""
+
+from __future__ import annotations
+
+import binascii
+import calendar
+import logging
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from windrow.journal import say
+
+LOOK_EVERY_S = 3600.0
+WARN_DAYS = (30, 7)
+"""It is said once when less than this is left; from the last on each day."""
+
+_DAY_S = 86_400
+_BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
+_UTC_TIME, _SEQUENCE, _VERSION = 0x17, 0x30, 0xA0
+
+
+def good_until(pem: bytes) -> float | None:
+    """When the first of the certificates in a text ends (seconds since 1970); None when there is none to be read."""
+    ends: list[float] = []
+    for block in _BLOCK.finditer(pem):
+        try:
+            ends.append(_not_after(binascii.a2b_base64(block[1])))
+        except (ValueError, IndexError):
+            continue
+    return min(ends, default=None)
+
+
+def _not_after(der: bytes) -> float:
+    """The end of one certificate's validity. Raises ValueError, IndexError for what is none."""
+    _, to_be_signed, _ = _element(_element(der)[1])
+    rest = to_be_signed
+    tag, _, behind = _element(rest)
+    if tag == _VERSION:
+        rest = behind
+    for _ in range(3):  # serial number, algorithm, issuer
+        _, _, rest = _element(rest)
+    tag, validity, _ = _element(rest)
+    if tag != _SEQUENCE:
+        raise ValueError("no validity where one belongs")
+    tag, text, _ = _element(_element(validity)[2])
+    form = "%y%m%d%H%M%SZ" if tag == _UTC_TIME else "%Y%m%d%H%M%SZ"
+    return calendar.timegm(time.strptime(text.decode("ascii"), form))
+
+
+def _element(data: bytes) -> tuple[int, bytes, bytes]:
+    """Tag and content of the first element, and what is behind it."""
+    length, start = data[1], 2
+    if length & 0x80:
+        start += length & 0x7F
+        length = int.from_bytes(data[2:start], "big")
+    if start + length > len(data):
+        raise ValueError("cut off")
+    return data[0], data[start : start + length], data[start + length :]
+
+
+class CertificateWatch:
+    """Says in the log that certificates run out: with 30 and 7 days left, then daily, and when they have."""
+
+    def __init__(self, what: str, advice: str, read: Callable[[], bytes]) -> None:
+        """`what` runs out; `advice`: what to do. `read`: their text; what cannot be read is not told."""
+        self._what = what
+        self._advice = advice
+        self._read = read
+        self._next_look_s = 0.0
+        self._told: int | None = None
+        """With how many days left it was said last: one of WARN_DAYS, or the days themselves; None: not yet."""
+
+    def look(self, now_s: float | None = None) -> None:
+        """Cheap: the certificates are read once an hour. `now_s`: seconds since 1970."""
+        now = time.time() if now_s is None else now_s
+        if now < self._next_look_s:
+            return
+        self._next_look_s = now + LOOK_EVERY_S
+        try:
+            ends = good_until(self._read())
+        except OSError:
+            return
+        if ends is None:
+            return
+        until = f"{datetime.fromtimestamp(ends, UTC):%Y-%m-%d %H:%M} UTC"
+        days = int((ends - now) // _DAY_S)
+        stage = next((limit for limit in WARN_DAYS if days >= min(WARN_DAYS) and days < limit), days)
+        if days >= max(WARN_DAYS):
+            if self._told is not None:
+                say(logging.INFO, f"{self._what} was renewed", good_until=until)
+            self._told = None
+        elif stage != self._told:
+            self._told = stage
+            if ends <= now:
+                say(logging.ERROR, f"{self._what} has expired: connections fail. {self._advice}", ended=until)
+            else:
+                level = logging.WARNING if days else logging.ERROR
+                say(level, f"{self._what} runs out. {self._advice}", good_until=until, days_left=days)

@@ -1,0 +1,43 @@
+# The service `backup` of docker-compose.yml: a tar of authority and state to stdout, or, with --restore, from stdin.
+#
+# What is restored is unpacked beside what is there, and takes its place only when it is whole.
+set -eu
+cd /backup
+say() { echo "backup: $*" >&2; }
+# A master holds this lock for as long as it runs.
+if [ -e state/lock ]; then
+  exec 9< state/lock
+  flock -n 9 || { say "the master is running; first: docker compose stop master"; exit 1; }
+fi
+
+case "${1-}" in
+  "")
+    [ ! -t 1 ] || { say "this would write a tar to your terminal; use: docker compose run --rm -T backup > windrow-backup.tar"; exit 2; }
+    [ -e state/windrow.db ] || { say "the volume 'state' holds no database; no master has run here yet"; exit 1; }
+    # This script comes last: a tar that was cut between two files looks whole to tar.
+    tar -c authority state -C / backup.sh
+    say "done"
+    ;;
+  --restore)
+    for part in authority state; do rm -rf "$part/.restored"; mkdir "$part/.restored"; done
+    # Each part is unpacked in its own volume, so that moving it into place copies nothing.
+    tar -x --transform 's,^\(authority\|state\),\1/.restored,;s,^backup.sh$,state/.restored/.whole,' || unpacked=no
+    if [ "${unpacked-}" = no ] || [ ! -e state/.restored/.whole ]; then
+      rm -rf authority/.restored state/.restored
+      say "this is no whole backup; nothing was changed"
+      exit 1
+    fi
+    rm state/.restored/.whole
+    for part in authority state; do
+      find "$part" -mindepth 1 -maxdepth 1 ! -name .restored -exec rm -rf {} +
+      find "$part/.restored" -mindepth 1 -maxdepth 1 -exec mv -t "$part" {} +
+      rmdir "$part/.restored"
+    done
+    sync
+    say "restored; start it with: docker compose up -d"
+    ;;
+  *)
+    say "unknown option: $1"
+    exit 2
+    ;;
+esac

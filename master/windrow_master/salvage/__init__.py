@@ -1,0 +1,8 @@
+"""What can be told of a state folder, and saved from it, when it is damaged. Nothing in the folder is changed.
+
+- ``database``  a copy of the database that SQLite can open, and its rows, also around pages that cannot be read.
+- ``checks``    everything that is durable against what it must be, as findings: `windrow state check`.
+- ``export``    the rows, documents, code and lists that can still be read: `windrow state salvage`.
+
+`python -m windrow_master.salvage` answers the command line (docs/contracts.md, section 5b).
+"""

@@ -1,0 +1,275 @@
+"""What can still be read of a state folder, as files that need no Windrow.
+
+OUT/
+  salvage.json                  what was saved, what was not, and why
+  artifacts/<digest>.tar        code archives (and data archives on their way), whose content is what was written
+  <job>/job.json                the job's document
+  <job>/<step>/rows.<ending>    committed rows in output order, each verified against its checksum
+  <job>/<step>/missing.csv      mini-batches whose rows are not there: never run, failed, or not readable any more
+  <job>/<step>/segments/        where nothing tells what is in them any more: the segments as they are
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from windrow_master.artifacts import DIGEST, sha256_of
+from windrow_master.core.states import MiniBatchState
+from windrow_master.output.extents import SegmentReader
+from windrow_master.recipes import RecipePlace, Recipes
+from windrow_master.reports.failed_items import describer
+from windrow_master.salvage.checks import rows_are_sound
+from windrow_master.salvage.database import SavedDatabase
+from windrow_master.salvage.folder import FoundJob, FoundMiniBatch, FoundStep, StateFolder
+from windrow_master.step_damage import StepDamaged
+
+_ENDINGS = {"csv": "csv", "jsonl": "jsonl", "parquet": "parquet"}
+_NOT_RUN = {
+    MiniBatchState.QUEUED: "it has not run, or not to a result",
+    MiniBatchState.LEASED: "it has not run to a result",
+    MiniBatchState.FAILED: "it failed",
+    MiniBatchState.CANCELLED: "it was cancelled",
+}
+COLUMNS = ("mini_batch", "items", "why", "names")
+NAMES_MAX = 1000
+"""Items named of one mini-batch."""
+
+
+def export(folder: Path, database: Path, out: Path) -> dict[str, Any]:
+    """Save what can be read into `out`, a new folder; return what `salvage.json` says. Raises OSError."""
+    told: dict[str, Any] = {"state": str(folder), "jobs": [], "notes": []}
+    told["artifacts"] = _artifacts(folder / "artifacts", out / "artifacts", told["notes"])
+    saved: SavedDatabase | None = None
+    try:
+        saved = SavedDatabase(database, out)
+    except (OSError, sqlite3.Error) as error:
+        told["notes"].append(f"Nothing of {database} can be read ({error}): segments are copied as they are.")
+    if saved is None:
+        _copy_segments(folder, out, told)
+    else:
+        try:
+            _export_jobs(StateFolder(folder, saved), out, told)
+            told["notes"] += saved.notes
+            told["notes"] += [
+                f"windrow.db, table {gap.table}: keys {gap.first} to {gap.last} cannot be read, if there were any."
+                for gap in dict.fromkeys(saved.gaps)
+            ]
+        finally:
+            saved.close()
+    (out / "salvage.json").write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return told
+
+
+def _export_jobs(state: StateFolder, out: Path, told: dict[str, Any]) -> None:
+    jobs, steps = state.jobs(), [*state.steps(), *state.lost_steps()]
+    told["notes"] += [f"{damage.where} was left out: {damage.what}." for _, _, damage in state.damaged_rows()]
+    known = {job.job_key for job in jobs}
+    # A job whose own row is lost: its steps, and the folder's name, still tell of it.
+    for number in sorted({step.job_key for step in steps} - known):
+        name = _name_of(state.folder, {step.step_id for step in steps if step.job_key == number})
+        jobs.append(FoundJob(number, name or f"job-{number}", 0, 0, "", b""))
+        told["notes"].append(f"The row of job number {number} cannot be read; it is taken for {jobs[-1].job_id!r}.")
+    for job in jobs:
+        place = out / _plain(job.job_id)
+        place.mkdir(exist_ok=True)
+        if job.document:
+            (place / "job.json").write_bytes(job.document)
+        entry: dict[str, Any] = {"job": job.job_id, "state": job.state_name, "message": job.message, "steps": []}
+        for step in steps:
+            if step.job_key == job.job_key:
+                entry["steps"].append(_export_step(state, job, step, place / _plain(step.name)))
+                damaged = entry["steps"][-1]["damaged"]
+                if damaged:
+                    told["notes"].append(
+                        f"Step {step.name!r} of job {job.job_id!r}: {damaged:,} records of mini-batches do not have "
+                        "their check value, and were left out (missing.csv lists them)."
+                    )
+        told["jobs"].append(entry)
+
+
+def _export_step(state: StateFolder, job: FoundJob, step: FoundStep, place: Path) -> dict[str, Any]:
+    place.mkdir(exist_ok=True)
+    folder = state.step_folder(job, step)
+    segments = state.segments_of(step.step_id)
+    reader = SegmentReader(folder / "segments", {number: one.name for number, one in segments.items()}.get)
+    target = place / f"rows.{_ending(job, step)}"
+    entry: dict[str, Any] = {"step": step.name, "state": step.state_name}
+    entry |= dict.fromkeys(("mini_batches", "rows", "missing", "damaged"), 0)
+    count = 0
+    names = _names(folder / "recipes", step)
+    sink = _Sink(target, step)
+    try:
+        with (place / "missing.csv").open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            missing = csv.writer(file)
+            missing.writerow(COLUMNS)
+            for batch in state.mini_batches_of(step.step_id):
+                if not batch.sound:
+                    entry["damaged"] += 1
+                    if batch.number == count:  # else its number is damaged, too, and its own one will be missing
+                        missing.writerow((count, "", "its record in the database does not have its check value", ""))
+                        entry["missing"] += 1
+                        count += 1
+                    continue
+                for lost in range(count, min(batch.number, count + 1_000_000)):
+                    missing.writerow((lost, "", "its record in the database cannot be read", ""))
+                entry["missing"] += batch.number - count
+                count = batch.number + 1
+                why = _write_rows(batch, reader, sink, step)
+                if why:
+                    entry["missing"] += 1
+                    missing.writerow((batch.number, batch.item_count or batch.items_counted or "", why, names(batch)))
+                else:
+                    entry["mini_batches"] += 1
+                    entry["rows"] += batch.range.row_count if batch.range is not None else 0
+            planned = int(step.planned.get("mini_batches", 0))
+            for lost in range(count, min(planned, count + 1_000_000)):
+                missing.writerow((lost, "", "its record in the database cannot be read", ""))
+            entry["missing"] += max(0, planned - count)
+    finally:
+        sink.close()
+        reader.close()
+    if sink.written:
+        entry["file"] = str(target)
+    if step.append_row is not None:
+        entry["output"] = step.append_row
+    return entry
+
+
+class _Sink:
+    """The file of rows, begun with the first."""
+
+    def __init__(self, path: Path, step: FoundStep) -> None:
+        self.written = False
+        self._path = path
+        self._header = step.header
+        self._file: io.BufferedWriter | None = None
+        self._parquet: Any = None
+
+    def put(self, pieces: Callable[[], Any]) -> None:
+        """The rows of a mini-batch, which are sound. Raises OSError."""
+        file = self._begin()
+        if self._parquet is not None:
+            self._parquet.append(io.BytesIO(b"".join(pieces())))
+            return
+        for piece in pieces():
+            file.write(piece)
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._parquet is not None:
+            self._parquet.finish()
+        if self._file is not None:
+            self._file.close()
+
+    def _begin(self) -> io.BufferedWriter:
+        if self._file is None:
+            self._file = self._path.open("wb")
+            self.written = True
+            if self._path.suffix == ".parquet":
+                from windrow_master.output.parquet_file import ParquetFile
+
+                self._parquet = ParquetFile(self._header, self._file.write)  # type: ignore[arg-type]  # returns a length
+            elif self._header:
+                self._file.write(self._header)
+        return self._file
+
+
+def _write_rows(batch: FoundMiniBatch, reader: SegmentReader, sink: _Sink, step: FoundStep) -> str:
+    """Why the rows of a mini-batch are not there; "" where they are."""
+    if batch.state != MiniBatchState.SUCCEEDED:
+        return next((why for state, why in _NOT_RUN.items() if state == batch.state), f"it has state {batch.state}")
+    row = batch.range
+    if row is None or not row.length:
+        return ""
+    if not rows_are_sound(reader, row):
+        if step.state_name == "completed":
+            return f"its rows are not in the state folder any more; the step's output is {step.append_row}"
+        return "its rows cannot be read, or fail their checksum"
+    sink.put(lambda: reader.pieces(row))
+    return ""
+
+
+def _names(recipes: Path, step: FoundStep) -> Callable[[FoundMiniBatch], str]:
+    """What is in a mini-batch, in words, as far as its recipe can be read."""
+    try:
+        describe = describer(json.loads(step.reader or b"{}")).items
+        held = Recipes(recipes)
+    except (OSError, StepDamaged, ValueError, LookupError, TypeError, AttributeError):
+        return lambda batch: ""
+
+    def named(batch: FoundMiniBatch) -> str:
+        try:
+            recipe = held.read(RecipePlace(batch.number, batch.recipe_offset, batch.recipe_length, batch.recipe_crc32))
+            return "\n".join(describe(recipe)[:NAMES_MAX]) if recipe else ""
+        except StepDamaged:
+            return "(not known: the recipe of this mini-batch is damaged)"
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError):
+            return ""
+
+    return named
+
+
+def _ending(job: FoundJob, step: FoundStep) -> str:
+    """Of the file of rows, by their format."""
+    written = Path(step.append_row or "").suffix[1:]
+    try:
+        steps = json.loads(job.document)["steps"]
+        form = steps[step.ordinal]["rows"].get("format", "text") if step.ordinal >= 0 else written
+    except (ValueError, LookupError, TypeError, AttributeError):
+        form = "parquet" if written == "parquet" else "text"
+    return _ENDINGS.get(form, "txt")
+
+
+def _artifacts(folder: Path, out: Path, notes: list[str]) -> int:
+    saved = 0
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if not DIGEST.fullmatch(path.name):
+            continue
+        out.mkdir(exist_ok=True)
+        target = out / f"{path.name}.tar"
+        try:
+            shutil.copyfile(path, target)
+            sound = sha256_of(target) == path.name
+        except OSError as error:
+            notes.append(f"{path} cannot be read: {error.strerror}.")
+            continue
+        if sound:
+            saved += 1
+        else:
+            target.rename(target.with_suffix(".damaged"))
+            notes.append(f"{path} is not what was written; what there is of it is in {target.with_suffix('.damaged')}.")
+    return saved
+
+
+def _copy_segments(folder: Path, out: Path, told: dict[str, Any]) -> None:
+    for segments in sorted(folder.glob("jobs/*/steps/*/segments")):
+        job, step = segments.parts[-4], segments.parts[-2]
+        target = out / _plain(job) / f"step-{step}" / "segments"
+        try:
+            shutil.copytree(segments, target)
+        except (OSError, shutil.Error) as error:
+            told["notes"].append(f"{segments} cannot be copied whole: {error}")
+        told["jobs"].append(
+            {"job": job, "state": "", "message": "", "steps": [{"step": step, "segments": str(target)}]}
+        )
+
+
+def _name_of(folder: Path, step_ids: set[int]) -> str:
+    """The job whose folder holds these steps."""
+    for path in folder.glob("jobs/*/steps/*"):
+        if path.name.isdecimal() and int(path.name) in step_ids:
+            return path.parts[-3]
+    return ""
+
+
+def _plain(name: str) -> str:
+    """A name from a damaged database as one of a folder."""
+    return re.sub(r"[^\w.-]", "_", name)[:120].lstrip(".") or "_"

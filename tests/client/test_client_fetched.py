@@ -1,0 +1,177 @@
+"""Outputs at relative paths of a job for a served master: kept there, and fetched to where the job file wants them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import windrow
+from client_workspace import Workspace, wait_until
+from windrow.fetched import fetch_paths, fetch_places
+from windrow.spec import DocumentError, EffectiveJob, load_job
+
+CONTENTS = ["a", "b", "c"]
+
+
+@dataclass
+class Served:
+    """A master and an agent that see nothing of what a client has but their datastore."""
+
+    address: str
+    datastore: Path
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Both started by the command."""
+    workspace = Workspace(tmp_path_factory.mktemp("master"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    datastore = workspace.folder / "store"
+    datastore.mkdir()
+    master = workspace.start("master", "--state", "state", "--listen", address, "--datastore", f"default={datastore}")
+    assert master.stdout is not None
+    assert json.loads(master.stdout.readline())["ready"]
+    agent = workspace.start("agent", "--master", address, "--folder", "agent", "--slots", "2", "--node-id", "one")
+    try:
+        with windrow.Client(address) as client:
+            wait_until(lambda: [node for node in client.list_nodes() if node.state == "ready"], "the node is ready")
+        yield Served(address, datastore)
+    finally:
+        for process in (agent, master):
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+        for left in workspace.processes():
+            left.kill()
+
+
+@pytest.fixture
+def laptop(tmp_path: Path) -> Workspace:
+    """A job file with data and an output at relative paths, outside the master's datastore."""
+    folder = tmp_path / "lap top"
+    folder.mkdir()
+    workspace = Workspace(folder)
+    workspace.write(CONTENTS)
+    return workspace
+
+
+def test_a_download_fills_the_path_that_the_job_file_gives(served: Served, laptop: Workspace) -> None:
+    done = laptop.run("job", "create", "job.yml", WINDROW_MASTER=served.address)
+    assert done.returncode == 0, done.stderr
+    job_id = done.stdout.strip()
+    assert f"out/rows.txt is filled by: windrow job download {job_id}" in done.stderr
+    with windrow.Client(served.address) as client:
+        job = client.wait(job_id)
+        (output,) = job.steps[0].outputs
+    assert output.path == str(served.datastore / "outputs" / job_id / "rows" / "rows.txt")
+    assert not laptop.rows.exists()
+    fetched = laptop.run("job", "download", job_id, WINDROW_MASTER=served.address)
+    assert fetched.returncode == 0, fetched.stderr
+    assert "Fetched out/rows.txt" in fetched.stdout
+    assert laptop.rows.read_text() == laptop.expected(CONTENTS)
+    assert not (laptop.folder / job_id).exists()
+    laptop.rows.write_text("of an earlier run")
+    laptop.run("job", "download", job_id, WINDROW_MASTER=served.address)
+    assert laptop.rows.read_text() == laptop.expected(CONTENTS)
+    assert [path.name for path in laptop.rows.parent.iterdir()] == ["rows.txt"]
+    laptop.run("job", "download", job_id, "--to", "results", WINDROW_MASTER=served.address)
+    assert (laptop.folder / "results" / "rows" / "rows.txt").read_text() == laptop.expected(CONTENTS)
+
+
+def test_the_end_of_a_stream_tells_the_command(served: Served, laptop: Workspace) -> None:
+    done = laptop.run("job", "create", "job.yml", "--stream", "--master", served.address)
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.strip().splitlines()[-1]
+    assert "out/rows.txt is filled by: windrow job download " in last
+    assert last.endswith(f"--master {served.address})")
+
+
+def test_a_dry_run_tells_it_and_changes_nothing(served: Served, laptop: Workspace) -> None:
+    done = laptop.run("job", "create", "job.yml", "--dry-run", "--master", served.address)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "outputs.rows: the master keeps the output; `windrow job download` fills out/rows.txt" in done.stdout
+
+
+def test_where_the_job_file_is_elsewhere_the_output_goes_to_a_folder_of_the_jobs_name(
+    served: Served, laptop: Workspace, tmp_path: Path
+) -> None:
+    with windrow.Client(served.address) as client:
+        job_id = client.wait(client.submit(laptop.job_file).job_id).job_id
+    laptop.job_file.rename(laptop.folder / "renamed.yml")
+    done = laptop.run("job", "download", job_id, "--master", served.address)
+    assert done.returncode == 0, done.stderr
+    assert f"{laptop.job_file} is not on this machine: the output rows goes to {job_id}/rows." in done.stderr
+    assert not laptop.rows.exists()
+    assert (laptop.folder / job_id / "rows" / "rows.txt").read_text() == laptop.expected(CONTENTS)
+
+
+def test_a_path_that_leads_out_of_the_job_files_folder_is_fetched_with_to(served: Served, laptop: Workspace) -> None:
+    text = laptop.job_file.read_text().replace("./out/rows.txt", "../rows.txt")
+    laptop.job_file.write_text(text)
+    with windrow.Client(served.address) as client:
+        job_id = client.wait(client.submit(laptop.job_file).job_id).job_id
+        assert "fetch" not in client.document(job_id)
+        laptop.run("job", "download", job_id, "--to", "..", "--master", served.address)
+    assert (laptop.folder.parent / "rows" / "rows.txt").read_text() == laptop.expected(CONTENTS)
+
+
+def test_folders_from_python(served: Served, laptop: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = laptop.job_file.read_text().replace("type: uri_file\n    path: ./out/rows.txt", "path: 'out/${{name}}'")
+    laptop.job_file.write_text(text)
+    monkeypatch.chdir(laptop.folder.parent)
+    with windrow.Client(served.address) as client:
+        job_id = client.wait(client.submit(laptop.job_file).job_id).job_id
+        received = client.download(job_id)
+        assert received == [laptop.folder / "out" / job_id / "parallel_run_step.txt"]
+        assert received[0].read_text() == laptop.expected(CONTENTS)
+
+
+def test_where_the_master_sees_the_folder_it_writes_there(served: Served) -> None:
+    folder = served.datastore / "shared"
+    folder.mkdir()
+    workspace = Workspace(folder)
+    workspace.write(CONTENTS)
+    with windrow.Client(served.address) as client:
+        job_id = client.wait(client.submit(workspace.job_file).job_id).job_id
+        assert "fetch" not in client.document(job_id)
+    assert workspace.rows.read_text() == workspace.expected(CONTENTS)
+
+
+@pytest.mark.parametrize(
+    "path", ["../rows.txt", "/etc/cron.d/x", "a/../../b", "", ".", ".bashrc", ".git/config", "a//b", "a\0b", "job.yml"]
+)
+def test_a_document_made_by_somebody_else_leads_nowhere_else(laptop: Workspace, path: str) -> None:
+    document = {"job_file": str(laptop.job_file), "fetch": {"score.rows": path, "score.other": "fine/rows.txt"}}
+    assert fetch_places(document, "job-1") == {"score.other": laptop.folder / "fine" / "rows.txt"}
+
+
+@pytest.mark.parametrize("job_file", ["", "job.yml", "/nowhere/job.yml", "/"])
+def test_without_its_job_file_no_place_is_known(
+    job_file: str, monkeypatch: pytest.MonkeyPatch, laptop: Workspace
+) -> None:
+    monkeypatch.chdir(laptop.folder)
+    document = {"job_file": job_file, "fetch": {"score.rows": "rows.txt"}}
+    assert fetch_places(document, "job-1") == {}
+    assert fetch_paths(document, "job-1") == {"score.rows": "rows.txt"}
+
+
+def test_the_wish_does_not_decide_the_work(laptop: Workspace) -> None:
+    from windrow.spec import build_effective
+
+    loaded = load_job(laptop.job_file, (), embedded=False)
+    digests = dict.fromkeys(loaded.code_folders.values(), "0" * 64)
+    kept = [
+        build_effective(loaded, digests, kept_outputs={("score", "rows"): path})
+        for path in ("a/rows.txt", "b/rows.txt")
+    ]
+    assert kept[0].run_digest == kept[1].run_digest
+    assert kept[0] != kept[1]
+    assert EffectiveJob.from_json(kept[0].to_json()) == kept[0]
+    with pytest.raises(DocumentError):
+        EffectiveJob.from_json(kept[0].to_json().replace('"a/rows.txt"', "7"))

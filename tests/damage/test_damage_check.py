@@ -1,0 +1,264 @@
+"""`windrow state check` names every kind of damage, and `state salvage` leaves out what fails its check value."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from damage_jobs import FILES_SCRIPT, Keys, Reuse
+from windrow_master.checked_records import RecordWriter
+from windrow_master.salvage.__main__ import main
+from windrow_master.store.checks import ASSET, CHECK, with_crc
+from windrow_master.upload_lists import UploadedFile, write_file
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+
+from damage import cut, flip
+from embedded_run import wait_until
+
+ASSET_ROW = (1, "table", "1", "uri_file", "/data/t", 1, "", b"{}", 1.5, None, "", "", "")
+
+
+class Checked(Reuse):
+    """A run that has ended, and one that was killed in the middle, which reuses its command; an item fails in both."""
+
+    name = "checked"
+    script = FILES_SCRIPT.replace("    rows = []\n", "    rows = []\n    assert not mini_batch[0].endswith('3')\n")
+
+    def step(self, **changes: object) -> str:
+        # A retry might wait behind the items that the gate holds up.
+        job = super().step(**{"settings": "error_threshold: -1", "size": 1, **changes})
+        return job.replace("max_retries: 1", "max_retries: 0")
+
+    def is_in_the_middle(self) -> bool:
+        counters = self.counters()
+        return len(counters) == 4 and counters[-1]["failed"] >= 1 and counters[-1]["succeeded"] >= 10
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """State folders: of `Checked`, with an asset and a list of an upload, and of a run over sorted rows."""
+    kept = {}
+    for kind in (Checked, Keys):
+        job = kind(tmp_path_factory.mktemp(kind.name) / "job")
+        job.run_options = ("--datastore", f"lake={job.folder}", "--python", sys.executable) if kind is Checked else ()
+        job.prepare()
+        job.interrupt()
+        kept[kind.name] = job.state
+        wait_until(lambda job=job: not job.strays(), "no process is left")  # type: ignore[misc]
+        (job.state / "reserve").unlink(missing_ok=True)
+    state = kept["checked"]
+    change(state, f"INSERT INTO asset ({ASSET}, {CHECK}) VALUES ({','.join('?' * 14)})", with_crc(ASSET_ROW))
+    (state / "uploads").mkdir(exist_ok=True)
+    with (state / "uploads" / ("a" * 64)).open("wb") as file:
+        out = RecordWriter(file)
+        for name in (b"one", b"two"):
+            write_file(out, UploadedFile(name, bytes(32), 7))
+    return kept
+
+
+def copied(source: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(source, tmp_path / "state", symlinks=True))
+
+
+def change(state: Path, statement: str, values: tuple[object, ...] = ()) -> None:
+    """What a flipped byte in a row does: no check value goes along."""
+    with contextlib.closing(sqlite3.connect(state / "windrow.db", isolation_level=None)) as database:
+        assert database.execute(statement, values).rowcount, statement
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def found_in(state: Path) -> list[str]:
+    answer = main(["check", str(state)])
+    assert not answer["trouble"], answer
+    return [f"{where}: {what}" for where, what in answer["damage"]]
+
+
+@pytest.mark.parametrize("kind", ["checked", "keys"])
+def test_a_folder_that_is_sound_is_silent(runs: dict[str, Path], kind: str, tmp_path: Path) -> None:
+    before = contents(runs[kind])
+    assert found_in(runs[kind]) == []
+    told = main(["export", str(runs[kind]), str(tmp_path / "out")])
+    assert told["notes"] == []
+    assert contents(runs[kind]) == before
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Of all files but those that SQLite makes for readers."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("windrow.db-"))
+    return {str(path): path.read_bytes() for path in files}
+
+
+ONE = "rowid = (SELECT max(rowid) FROM {table})"
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "words"),
+    [
+        ("job", "message", "'x'", ["job_key 2", "no master starts", "salvage takes its name"]),
+        ("job_document", "document", "CAST(document || ' ' AS BLOB)", ["job_key 2", "of job '", "salvage saves"]),
+        ("step", "message", "'x'", ["step_id 4", "step 'score' of job '", "salvage saves"]),
+        ("step_document", "paths", "CAST(paths || ' ' AS BLOB)", ["step_id 4", "of step 'score' of job '"]),
+        ("segment", "length", "length + 1", ["segment_id", "of step 'score' of job '", "salvage saves"]),
+        ("output", "rows", "rows + 1", ["path '/", "a step that is to write there fails"]),
+        ("node", "message", "'x'", ["node_id", "no master starts"]),
+        ("asset", "type", "'mltable'", ["kind 1", "cannot be used"]),
+        ("counted", "value", "value + 1", ["name 'step_id'", "no master starts"]),
+        ("master", "lease_prefix", "lease_prefix + 1", ["incarnation 2", "no master starts"]),
+        (
+            "mini_batch",
+            "item_first",
+            "item_first + 1",
+            ["step 4, mini-batch 47", "of step 'score' of job", "--since"],
+        ),
+        ("attempt", "elapsed_us", "elapsed_us + 1", ["lease_id", "of step 'score' of job '"]),
+        ("attempt", "message", "message || 'x'", ["lease_id", "of step 'score' of job '"]),
+        ("item_outcome", "item_count", "item_count + 1", ["id ", "items that failed of step 'score' of job '"]),
+        ("item_outcome", "message", "message || 'x'", ["id ", "items that failed of step 'score' of job '"]),
+    ],
+)
+def test_a_row_that_does_not_have_its_check_value(
+    runs: dict[str, Path], tmp_path: Path, table: str, column: str, value: str, words: list[str]
+) -> None:
+    state = copied(runs["checked"], tmp_path)
+    change(state, f"UPDATE {table} SET {column} = {value} WHERE {ONE.format(table=table)}")
+    found = found_in(state)
+    assert any(
+        one.startswith(f"windrow.db, table {table}, ")
+        and "check value it was written with" in one
+        and all(word in one for word in words)
+        for one in found
+    ), found
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("DELETE FROM mini_batch WHERE key = (SELECT max(key) FROM mini_batch)", ["48 rows were written", "47 are"]),
+        ("DELETE FROM mini_batch WHERE key & 4294967295 = 5", ["mini-batches 5 to 5 are missing"]),
+        ("DELETE FROM step WHERE step_id = 3", ["2 rows were written there, and 1 are found"]),
+        ("DELETE FROM job_document WHERE job_key = 2", ["its document is missing"]),
+    ],
+)
+def test_numbers_of_rows_that_do_not_agree(
+    runs: dict[str, Path], tmp_path: Path, statement: str, words: list[str]
+) -> None:
+    state = copied(runs["checked"], tmp_path)
+    change(state, statement)
+    found = found_in(state)
+    assert all(any(word in one for one in found) for word in words), found
+
+
+def flip_middle(path: Path) -> None:
+    flip(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern", "how", "words"),
+    [
+        ("checked", "jobs/*/steps/4/recipes", flip_middle, ["recipe of mini-batch ", "fails its checksum", "--since"]),
+        ("checked", "jobs/*/steps/4/recipes", flip_middle, ["bytes fail their checksum", "step 'score' of job '"]),
+        ("checked", "jobs/*/steps/4/recipes", Path.unlink, ["it is gone"]),
+        ("checked", "jobs/*/steps/4/places", lambda path: flip(path, 20), ["1 record fails its", "run again"]),
+        ("checked", "jobs/*/steps/4/segments/*", flip_middle, ["rows of mini-batch ", "fail their checksum"]),
+        ("checked", "artifacts/*", flip_middle, ["its content has the sha256", "uploads it anew"]),
+        ("checked", "uploads/*", flip_middle, ["record 1 fails its checksum", "they run again"]),
+        ("checked", "uploads/*", cut, ["record 1 fails its checksum, or is cut off"]),
+        ("checked", "reuse/listings/*", flip_middle, ["fails its checksum", "is read again"]),
+        ("checked", "reuse/made/*.json", flip_middle, ["its checksum does not fit", "run again"]),
+        ("checked", "jobs/*/steps/*/reuse.json", flip_middle, ["its checksum does not fit", "not reused"]),
+        ("checked", "jobs/*/logs/.reports.json", flip_middle, ["its checksum does not fit", "written again"]),
+        ("checked", "jobs/*/logs/*/nodes.json", flip_middle, ["its checksum does not fit", "logs of an agent"]),
+        ("checked", "jobs/*/run.json", flip_middle, ["its checksum does not fit", "not retried"]),
+        ("checked", "datastores.json", flip_middle, ["its checksum does not fit", "--datastore"]),
+        ("checked", "embedded.json", flip_middle, ["its checksum does not fit", "refused"]),
+        ("checked", "untold", flip_middle, ["its checksum does not fit", "begins anew"]),
+        ("checked", "agent/incarnation.json", flip_middle, ["its checksum does not fit", "looked for"]),
+        ("keys", "jobs/*/steps/*/listing", flip_middle, ["bytes fail their checksum", "of step 'score'"]),
+        ("keys", "jobs/*/steps/*/rows/*[!s]", flip_middle, ["fails its checksum", "mini-batches there fail"]),
+        ("keys", "jobs/*/steps/*/rows/*.sums", flip_middle, [".sums: it fails its checksum"]),
+    ],
+)
+def test_a_file_that_fails_its_checksum(
+    runs: dict[str, Path], tmp_path: Path, kind: str, pattern: str, how: Callable[[Path], None], words: list[str]
+) -> None:
+    # The reader of sorted rows names them by their place, so this state is damaged where it is, and mended.
+    state = runs[kind] if "rows/" in pattern else copied(runs[kind], tmp_path)
+    path = sorted(state.glob(pattern))[-1]
+    content = path.read_bytes()
+    how(path)
+    try:
+        found = found_in(state)
+    finally:
+        path.write_bytes(content)
+    assert any(one.startswith(str(path)) and all(word in one for word in words) for one in found), found
+
+
+def saved(state: Path, out: Path) -> tuple[dict[str, object], list[str], dict[str, list[str]]]:
+    """What is told; the rows of the second run's step; what is told of the missing mini-batches, by number."""
+    told = main(["export", str(state), str(out)])
+    (job,) = (one for one in told["jobs"] if one["state"] == "running")
+    place = out / job["job"] / "score"
+    with (place / "missing.csv").open(newline="") as file:
+        missing = {row[0]: row[1:] for row in csv.reader(file)}
+    return told, (place / "rows.txt").read_text().splitlines(), missing
+
+
+def test_salvage_leaves_out_a_mini_batch_whose_record_is_damaged(runs: dict[str, Path], tmp_path: Path) -> None:
+    _, whole, _ = saved(runs["checked"], tmp_path / "whole")
+    state = copied(runs["checked"], tmp_path)
+    change(state, "UPDATE mini_batch SET row_count = row_count + 1 WHERE key = 4 << 32 | 1")
+    told, rows, missing = saved(state, tmp_path / "out")
+    assert rows == [row for row in whole if not row.startswith("f00001 ")]
+    assert missing["1"][1] == "its record in the database does not have its check value"
+    assert any("1 records of mini-batches do not have their check value" in note for note in told["notes"]), told  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE step SET name = 'other' WHERE step_id = 4",
+        "UPDATE segment SET name = 'other', length = 0 WHERE step_id = 4",
+        "UPDATE segment SET name = '../../x.rows', step_id = 9 WHERE step_id = 4",
+        "UPDATE output SET rows = rows + 1",
+    ],
+)
+def test_rows_are_saved_though_the_records_around_them_are_damaged(
+    runs: dict[str, Path], tmp_path: Path, statement: str
+) -> None:
+    _, whole, _ = saved(runs["checked"], tmp_path / "whole")
+    assert len(whole) > 5
+    state = copied(runs["checked"], tmp_path)
+    change(state, statement)
+    told, rows, _ = saved(state, tmp_path / "out")
+    assert rows == whole
+    assert any("was left out" in note for note in told["notes"]), told  # type: ignore[attr-defined]
+
+
+def test_salvage_names_items_only_from_recipes_that_are_sound(runs: dict[str, Path], tmp_path: Path) -> None:
+    state = copied(runs["checked"], tmp_path)
+    (recipes,) = state.glob("jobs/*/steps/4/recipes")
+    content = recipes.read_bytes()
+    recipes.write_bytes(content.replace(b"f00040", b"f00041"))
+    _, _, missing = saved(state, tmp_path / "out")
+    assert missing["40"][2] == "(not known: the recipe of this mini-batch is damaged)"
+    assert missing["41"][2].endswith("f00041")
+
+
+def test_damage_of_every_kind_at_once_is_told_to_the_end(runs: dict[str, Path], tmp_path: Path) -> None:
+    """One finding does not hide the others."""
+    state = copied(runs["checked"], tmp_path)
+    change(state, "UPDATE job SET message = 'x'")
+    change(state, "UPDATE attempt SET cpu_us = cpu_us + 1")
+    for path in state.glob("artifacts/*"):
+        flip_middle(path)
+    found = found_in(state)
+    for part in ("table job,", "table attempt,", "/artifacts/"):
+        assert any(part in one for one in found), (part, json.dumps(found, indent=1)[:4000])

@@ -1,0 +1,208 @@
+"""The commands of the documentation: where they stand, which of them tests run, and why others are not run.
+
+A block is what a reader would copy: indented lines of a page, a fence of Python, or commands in the comments of the
+files that deploy Windrow. Single commands are those of Docker that stand in the middle of a sentence.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    "README.md",
+    *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")),
+    "benchmarks/README.md",
+    *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "examples").rglob("README.md")),
+]
+COMMENTED = [
+    "docker-compose.yml",
+    ".env.example",
+    "docker/backup.sh",
+    "docker/agent-requirements.txt",
+    "client/windrow/as_owner.py",
+]
+
+
+class Block(NamedTuple):
+    """Commands that stand together. `language`: of its fence, "" for commands of a shell."""
+
+    page: str
+    lines: tuple[str, ...]
+    language: str = ""
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """By what it is known here: the page, and the first line without its comment."""
+        return self.page, without_comment(self.lines[0])
+
+
+def without_comment(line: str) -> str:
+    """A command without what explains it."""
+    return re.sub(r"\s+# .*", "", line).strip()
+
+
+def blocks_of(page: str) -> list[Block]:
+    """All blocks of a page, in its order."""
+    found: list[Block] = []
+    lines: list[str] = []
+    fence: str | None = None
+    before = ""
+    for line in [*(ROOT / page).read_text().splitlines(), ""]:
+        if line.startswith("```"):
+            if fence == "python":
+                found.append(Block(page, tuple(lines), fence))
+            fence, lines = (line.removeprefix("```"), []) if fence is None else (None, [])
+        elif fence is not None:
+            lines.append(line)
+        elif line.startswith("    ") and (lines or not before.strip()):
+            lines.append(line[4:])
+        elif lines:
+            found.append(Block(page, tuple(lines)))
+            lines = []
+        before = line
+    return found
+
+
+def commented_commands(file: str) -> list[str]:
+    """Commands of Compose that the comments of a file name, in its order."""
+    comments = "\n".join(re.findall(r"# ?(.*)", (ROOT / file).read_text()))
+    return [command.strip() for command in re.findall(r"(docker compose [^`\n]+)", comments)]
+
+
+def single_commands(page: str) -> list[str]:
+    """Commands of Docker that stand in sentences and tables of a page, each once, in its order."""
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.M | re.S)
+    text = re.sub(r"^    .*", "", text, flags=re.M)
+    return list(dict.fromkeys(re.findall(r"`((?:sudo docker/|docker )[a-z][^`]+)`", text)))
+
+
+def block(page: str, first: str) -> Block:
+    """The block of a page that begins with this command. Raises LookupError."""
+    for found in blocks_of(page):
+        if found.name == (page, first):
+            return found
+    raise LookupError(f"{page} has no block that begins with {first}")
+
+
+DEPLOY, OPERATIONS, README, PYTHON = "docs/deploy.md", "docs/operations.md", "README.md", "docs/python.md"
+
+IN_A_CLUSTER = [
+    (README, "docker compose build"),
+    (DEPLOY, "docker compose build"),
+    (DEPLOY, "echo WINDROW_AGENTS=4 >> .env"),
+    (DEPLOY, "docker compose run --rm client job create job.yml --stream"),
+    (DEPLOY, "docker compose run --rm -T client context export | windrow context add local -"),
+    (DEPLOY, "sed -i 's/^WINDROW_AGENTS=.*/WINDROW_AGENTS=2/' .env"),
+    (DEPLOY, "docker compose stop master"),
+    (DEPLOY, "docker compose down"),
+    (DEPLOY, "git pull && docker compose build && docker compose up -d"),
+    (DEPLOY, "docker compose up -d --no-deps master"),
+]
+"""Run in a clone, with the job of the README: tests/containers/test_containers_documentation.py."""
+
+SINGLE_IN_A_CLUSTER = [
+    "docker compose up -d",
+    "docker compose up -d --scale agent=4",
+    "docker compose logs setup",
+    "docker compose build agent",
+    "docker compose build master",
+    "docker compose run --rm setup",
+    "docker compose run --rm setup setup --folder /windrow --owner 1000 --new-tokens",
+    "docker compose restart master agent",
+    "docker compose run --rm client node list",
+    "docker compose run --rm client job list",
+    "docker image ls --filter dangling=true --filter label=org.opencontainers.image.title=windrow",
+    "docker compose stop",
+    "docker compose down",
+    "docker compose build",
+    "docker compose down -v",
+]
+"""The same, of those that stand in sentences, tables and comments."""
+
+IN_A_PROJECT = [
+    (README, "windrow run job.yml"),
+    (OPERATIONS, "windrow run job.yml --since last"),
+    (OPERATIONS, "windrow job retry JOB"),
+    (OPERATIONS, "windrow mb list JOB --only failed"),
+    ("docs/job-file.md", "windrow data create --name flowers --path ./flowers"),
+    (PYTHON, "import windrow"),
+    (PYTHON, "from windrow.ml import Input, MLClient, Output"),
+]
+"""Run in a folder with the job of the README: tests/examples/test_examples_commands.py."""
+
+_OTHER_MACHINES = "needs other machines, and folders that are this one's own"
+ELSEWHERE = {
+    (
+        README,
+        '"""Tells the number of lines and characters of each file."""',
+    ): "the script of the job that all others run",
+    (README, "make demo"): "tests/examples/test_examples_end_to_end.py does what it does",
+    (README, "make test"): "runs this test",
+    (README, "pip install ."): "tests/packaging installs the wheel, alone and with its extras",
+    (
+        DEPLOY,
+        "windrow agent --master gpu0.example:8470 --ca-file ca.pem --join-token-file join-token "
+        "--folder /var/lib/windrow --user nobody",
+    ): f"{_OTHER_MACHINES}; tests/master joins by the same command over loopback",
+    (
+        OPERATIONS,
+        "windrow state check DIR",
+    ): "tests/integration/test_integration_damaged_database.py has the same commands",
+    (OPERATIONS, "settings: {force_rerun: false}"): "keys of a job file; tests/integration/test_integration_reuse.py",
+    (
+        OPERATIONS,
+        "windrow master --state /var/lib/windrow --listen 0.0.0.0:8470 --datastore default=/data "
+        "--join-token-file /etc/windrow/join-token",
+    ): f"{_OTHER_MACHINES}; tests/integration/test_integration_fleet.py has the same commands",
+    (OPERATIONS, "windrow setup --folder /etc/windrow --name gpu1.example"): (
+        f"{_OTHER_MACHINES}; tests/master has the same commands over loopback"
+    ),
+    ("benchmarks/README.md", "make bench"): "takes half an hour",
+    ("examples/README.md", "pip install -e '.[dev]'"): "`make setup` does the same for these tests",
+    ("examples/cluster/README.md", "make demo-cluster"): "takes minutes; its commands are those of docs/deploy.md",
+    ("examples/digits/README.md", "python examples/digits/train.py"): "tests/examples/test_examples_end_to_end.py",
+    ("examples/iris/README.md", "python examples/iris/train.py"): "tests/examples/test_examples_end_to_end.py",
+}
+"""Blocks that no test runs as they stand, each with the reason."""
+
+SINGLE_ELSEWHERE = {
+    "docker compose": "names the program",
+    "docker compose build --build-arg BASE_IMAGE=registry.example/python:3.11-slim-bookworm": "needs a registry",
+    "sudo docker/base-image": "makes the base image that all container tests stand on",
+    "docker volume prune": "told as what deletes a cluster",
+    "docker system prune --volumes": "told as what deletes a cluster",
+    "docker volume rm": "told as what deletes a cluster",
+    "docker rmi": "takes the names that the command before it has listed",
+}
+
+
+def type_line(
+    command: str, folder: Path, environment: dict[str, str], timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a line of a page in a shell, as a person would type it in a folder."""
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def write_project(folder: Path) -> None:
+    """The script and the job file of the README, with a folder for its texts."""
+    text = (ROOT / README).read_text()
+    script = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    job = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert script and job
+    for name in ("code", "texts"):
+        (folder / name).mkdir()
+    (folder / "code" / "sizes.py").write_text(script[1])
+    (folder / "job.yml").write_text(job[1])

@@ -1,0 +1,161 @@
+"""A byte of the state that is not what was written is told, or has no effect: never another output."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from damage import append, cut, flip_in
+from embedded_run import EmbeddedRun, check_words, wait_until
+
+FILES = 200
+SCRIPT = """\
+import os, time
+
+def run(mini_batch):
+    while os.path.basename(mini_batch[0]) > "f00020" and os.path.exists({gate!r}):
+        time.sleep(0.01)
+    return [os.path.basename(path) + " " + open(path).read() for path in mini_batch]
+"""
+EXPECTED = "".join(f"f{number:05d} {number}\n" for number in range(FILES))
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Iterator[EmbeddedRun]:
+    """A run all of whose processes were killed in the middle; started again, it is not held up any more."""
+    gate = tmp_path / "gate"
+    gate.touch()
+    run = EmbeddedRun(tmp_path / "job", SCRIPT.format(gate=str(gate)), FILES, settings="error_threshold: -1")
+    run.start()
+    wait_until(lambda: run.committed() >= 20, "the first mini-batches are done")
+    run.kill("cli", "master", "agent")
+    assert run.process is not None
+    run.process.communicate()
+    wait_until(lambda: not run.strays(), "all processes are gone")
+    gate.unlink()
+    yield run
+    if run.process.poll() is None:
+        run.process.kill()
+        run.process.communicate()
+
+
+def recipes_of(run: EmbeddedRun) -> Path:
+    (found,) = run.state.glob("jobs/*/steps/*/recipes")
+    return found
+
+
+def check_told(run: EmbeddedRun, words: list[str]) -> None:
+    code, text = run.run()
+    assert code != 0, text
+    check_words(text, words)
+    assert not run.output.exists()
+
+
+def messages(run: EmbeddedRun) -> list[str]:
+    """What is stored of each step's end."""
+    with contextlib.closing(sqlite3.connect(f"file:{run.state}/windrow.db?mode=ro", uri=True)) as database:
+        return [text for (text,) in database.execute("SELECT message FROM step ORDER BY step_id")]
+
+
+def test_a_bit_in_the_name_of_an_item_that_has_not_begun(stopped: EmbeddedRun) -> None:
+    recipes = recipes_of(stopped)
+    flip_in(recipes, b"f00170", at=3)
+    assert recipes.read_bytes().count(b"f00070") == 2
+    check_told(stopped, [str(recipes), "is damaged", "recipe of mini-batch 170", "fails its checksum", "--since"])
+
+
+def test_the_job_is_run_again_since_the_one_that_was_damaged(stopped: EmbeddedRun) -> None:
+    flip_in(recipes_of(stopped), b"f00170", at=3)
+    code, text = stopped.run()
+    assert code != 0, text
+    code, text = stopped.run("--since", "last")
+    assert code == 0, text
+    assert sorted(stopped.output.read_text().splitlines(keepends=True)) == EXPECTED.splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "how"),
+    [
+        (Path.unlink, "is gone"),
+        (lambda path: cut(path, 3), "is cut off"),
+        (lambda path: path.write_bytes(bytes(path.stat().st_size)), "fails its checksum"),
+    ],
+    ids=["deleted", "cut", "zeroed"],
+)
+def test_recipes_that_are_gone_or_cut(stopped: EmbeddedRun, damage: Callable[[Path], None], how: str) -> None:
+    recipes = recipes_of(stopped)
+    damage(recipes)
+    check_told(stopped, [str(recipes), "is damaged", how])
+
+
+def test_what_is_added_to_recipes_has_no_effect(stopped: EmbeddedRun) -> None:
+    append(recipes_of(stopped))
+    code, text = stopped.run()
+    assert code == 0, text
+    assert stopped.output.read_text() == EXPECTED
+
+
+@pytest.mark.parametrize("damage", ["flipped", "gone"])
+@pytest.mark.parametrize("node_has_it", [True, False])
+def test_code_that_is_damaged_never_runs_and_the_same_command_brings_it_anew(
+    stopped: EmbeddedRun, damage: str, node_has_it: bool
+) -> None:
+    (archive,) = (stopped.state / "artifacts").iterdir()
+    whole = archive.read_bytes()
+    if damage == "flipped":
+        flip_in(archive, b"os.path.basename(path)", at=3)
+    else:
+        archive.unlink()
+    if not node_has_it:
+        shutil.rmtree(stopped.state / "agent")
+    code, text = stopped.run()
+    assert code == 0, text
+    assert stopped.output.read_text() == EXPECTED
+    assert archive.read_bytes() == whole
+
+
+def test_a_recipe_that_is_damaged_while_its_job_runs(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    run = EmbeddedRun(tmp_path / "job", SCRIPT.format(gate=str(gate)), 2000, settings="error_threshold: -1")
+    run.start()
+    wait_until(lambda: run.committed() >= 20, "the first mini-batches are done")
+    recipes = recipes_of(run)
+    wait_until(lambda: b"f01700" in recipes.read_bytes(), "all is planned")
+    flip_in(recipes, b"f01700", at=2)
+    gate.unlink()
+    code, text = run.finish()
+    assert code != 0, text
+    check_words(text, [str(recipes), "is damaged", "recipe of mini-batch 1700", "--since"])
+    assert not run.output.exists()
+    # The mini-batches whose recipes are whole are listed as they were; of this one nobody knows.
+    assert "Traceback" not in text
+
+
+def test_a_run_does_not_go_on_elsewhere_when_its_datastore_is_forgotten(tmp_path: Path) -> None:
+    gate, lake = tmp_path / "gate", tmp_path / "lake"
+    gate.touch()
+    lake.mkdir()
+    run = EmbeddedRun(tmp_path / "job", SCRIPT.format(gate=str(gate)), FILES)
+    job = run.folder / "job.yml"
+    job.write_text(job.read_text().replace("path: ./out.txt", "path: azureml://datastores/lake/paths/out.txt"))
+    run.start("--datastore", f"lake={lake}")
+    wait_until(lambda: run.committed() >= 20, "the first mini-batches are done")
+    run.kill("cli", "master", "agent")
+    assert run.process is not None
+    run.process.communicate()
+    wait_until(lambda: not run.strays(), "all processes are gone")
+    gate.unlink()
+    kept = run.state / "datastores.json"
+    content = kept.read_bytes()
+    kept.write_bytes(content.replace(b"lake", b"lakf", 1))
+    check_told(run, ["datastores.json is damaged", "--datastore NAME=PLACE"])
+    kept.unlink()
+    _, text = run.run()
+    check_words(text, ["azureml://datastores/lake/paths/out.txt", "--datastore"])
+    check_words(messages(run)[0], ["azureml://datastores/lake/paths/out.txt", "Name that datastore again"])
+    assert not list(lake.iterdir())
