@@ -87,6 +87,17 @@ class SecureMaster:
         """What it has said so far."""
         return self._log.read_text()
 
+    def lines_after(self, length: int, count: int = 1) -> list[dict[str, Any]]:
+        """What it has said after the first `length` characters, once that is `count` lines: it answers first."""
+        said: list[str] = []
+
+        def are_there() -> bool:
+            said[:] = self.log()[length:].splitlines(keepends=True)
+            return len(said) >= count and said[-1].endswith("\n")
+
+        wait_until(are_there, f"{count} lines in the log")
+        return [json.loads(line) for line in said]
+
 
 def joining(master: SecureMaster) -> list[tuple[str, str]]:
     """What an agent brings to Register."""

@@ -70,7 +70,9 @@ def test_a_master_whose_disk_is_full_does_not_serve_until_there_is_room(tmp_path
         wait_until(lambda: status() == health_pb2.HealthCheckResponse.SERVING, "the master goes on")
         wait_until(lambda: look("--state", made.state) == (0, "serving\n"), "the container engine hears of that, too")
         assert admitted.result().node_credential
-        for log in (master.log(), (made.state / "master.log").read_text()):
+        logs = (master.log, (made.state / "master.log").read_text)
+        wait_until(lambda: all("writing again" in log() for log in logs), "the log says so")
+        for log in (read() for read in logs):
             told = [json.loads(line) for line in log.splitlines() if '"event"' in line]
             about = [(line["level"], line["event"]) for line in told if "acknowledged" in line["event"]]
             assert about == [("error", "nothing can be acknowledged at the moment")]

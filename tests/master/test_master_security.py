@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import subprocess
@@ -43,6 +42,13 @@ HEALTH = [sys.executable, "-c", "from windrow.cli import main; main()", "health"
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureMaster]:
     """One for all tests that only ask."""
     with SecureMaster(tmp_path_factory.mktemp("master")).serving() as serving:
+        yield serving
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Iterator[SecureMaster]:
+    """One that nobody has asked for anything: what is refused often is only counted in the log."""
+    with SecureMaster(tmp_path).serving() as serving:
         yield serving
 
 
@@ -148,20 +154,20 @@ def test_a_request_without_the_token_is_refused_before_it_is_read(master: Secure
     assert errors.read_failure(caught.value).reason == REFUSED
 
 
-def test_a_strangers_registration_is_not_read_and_said_in_the_log(master: SecureMaster) -> None:
-    length = len(master.log())
-    with master.channel("wrong", ("grpc.max_send_message_length", -1)) as channel:
+def test_a_strangers_registration_is_not_read_and_said_in_the_log(quiet: SecureMaster) -> None:
+    length = len(quiet.log())
+    with quiet.channel("wrong", ("grpc.max_send_message_length", -1)) as channel:
         request = agent_service_pb2.RegisterRequest(node_id="n" * (80 << 20))
         with pytest.raises(grpc.RpcError) as caught:
             agent_service_pb2_grpc.AgentServiceStub(channel).Register(request, timeout=CALL_S)
     assert errors.read_failure(caught.value).reason == JOIN
-    added = master.log()[length:]
-    assert "a call was refused" in added and JOIN in added and len(added) < 1000
+    (line,) = quiet.lines_after(length)
+    assert line["event"] == "a call was refused" and JOIN in str(line) and len(str(line)) < 1000
 
 
-def test_what_a_job_may_not_is_in_the_log(master: SecureMaster) -> None:
-    length = len(master.log())
-    with master.channel(master.token("client-token"), ("grpc.max_send_message_length", -1)) as channel:
+def test_what_a_job_may_not_is_in_the_log(quiet: SecureMaster) -> None:
+    length = len(quiet.log())
+    with quiet.channel(quiet.token("client-token"), ("grpc.max_send_message_length", -1)) as channel:
         jobs = job_service_pb2_grpc.JobServiceStub(channel)
         for document, reason in ((b"{}", errors.JOB_INVALID), (bytes(65 << 20), "")):
             request = job_service_pb2.SubmitJobRequest(request_id="r", document=document)
@@ -170,37 +176,35 @@ def test_what_a_job_may_not_is_in_the_log(master: SecureMaster) -> None:
             assert errors.read_failure(caught.value).reason == reason
         with pytest.raises(grpc.RpcError):
             jobs.GetJob(job_service_pb2.GetJobRequest(job_id="none"), timeout=CALL_S)
-    added = master.log()[length:].splitlines()
-    assert len(added) == 2, "nobody is suspicious for asking after a job"
-    assert "a request was refused" in added[0] and "The job document is not valid" in added[0]
-    assert "a request was dropped" in added[1]
-    assert all("JobService/SubmitJob" in line and "ipv4:127.0.0.1" in line for line in added)
+    refused, dropped = quiet.lines_after(length, 2)  # nobody is suspicious for asking after a job
+    assert refused["event"] == "a request was refused" and "The job document is not valid" in refused["reason"]
+    assert "a request was dropped" in dropped["event"]
+    assert all(
+        "JobService/SubmitJob" in line["method"] and "ipv4:127.0.0.1" in line["peer"] for line in (refused, dropped)
+    )
 
 
-def test_an_upload_from_a_laptop_is_nothing_to_warn_of(tmp_path: Path) -> None:
+def test_an_upload_from_a_laptop_is_nothing_to_warn_of(quiet: SecureMaster) -> None:
     """A client asks whether the master sees its folder; where it does not, the folder is uploaded."""
-    # A master of its own: what was refused often is only counted.
-    with SecureMaster(tmp_path).serving() as master:
-        length = len(master.log())
-        with master.channel(master.token("client-token")) as channel, pytest.raises(grpc.RpcError) as caught:
-            artifact_service_pb2_grpc.ArtifactServiceStub(channel).StatData(
-                artifact_service_pb2.StatDataRequest(path=b"/home/ann/data"), timeout=CALL_S
-            )
-        assert errors.read_failure(caught.value).reason == errors.PATH_OUTSIDE
-        (line,) = map(json.loads, master.log()[length:].splitlines())
+    length = len(quiet.log())
+    with quiet.channel(quiet.token("client-token")) as channel, pytest.raises(grpc.RpcError) as caught:
+        artifact_service_pb2_grpc.ArtifactServiceStub(channel).StatData(
+            artifact_service_pb2.StatDataRequest(path=b"/home/ann/data"), timeout=CALL_S
+        )
+    assert errors.read_failure(caught.value).reason == errors.PATH_OUTSIDE
+    (line,) = quiet.lines_after(length)
     assert line["level"] == "info" and "/home/ann/data" in line["reason"]
 
 
-def test_a_stranger_cannot_fill_the_log(master: SecureMaster) -> None:
-    length = len(master.log())
-    with master.channel("wrong") as channel:
+def test_a_stranger_cannot_fill_the_log(quiet: SecureMaster) -> None:
+    length = len(quiet.log())
+    with quiet.channel("wrong") as channel:
         jobs = job_service_pb2_grpc.JobServiceStub(channel)
         for _ in range(100):
             with pytest.raises(grpc.RpcError):
                 jobs.ListJobs(job_service_pb2.ListJobsRequest(), timeout=CALL_S)
-    # The last words of the test before may still come.
-    lines = [json.loads(line) for line in master.log()[length:].splitlines() if "ListJobs" in line]
-    assert 1 <= len(lines) <= REPEATED_TIMES and all(line["event"] == "a call was refused" for line in lines)
+    lines = quiet.lines_after(length, REPEATED_TIMES)
+    assert [line["event"] for line in lines] == ["a call was refused"] * REPEATED_TIMES
     assert "are counted" in lines[-1]["next"]
 
 
@@ -279,7 +283,8 @@ def test_a_renewed_certificate_is_taken_and_a_bad_one_is_not(tmp_path: Path) -> 
             length = len(master.log())
             with Client(access=master.access, patience_s=CALL_S) as client:
                 client.master()
-            assert "the renewed TLS file cannot be used; the one before it stays" in master.log()[length:]
+            said = [line["event"] for line in master.lines_after(length)]
+            assert "the renewed TLS file cannot be used; the one before it stays" in said
         place.unlink()
         with Client(access=master.access, patience_s=CALL_S) as client:
             client.master()
