@@ -44,11 +44,12 @@ class Recipes:
 
     def read(self, place: RecipePlace) -> bytes:
         """The recipe of one mini-batch. Raises StepDamaged."""
-        return self._verified(place, self._pread(place.offset, place.offset + place.length))
+        (recipe,) = self.read_all([place], place.length)
+        return recipe
 
-    def read_all(self, places: Sequence[RecipePlace], bytes_max: int) -> Iterator[bytes]:
-        """The recipe of each; runs of recipes that stand one behind the other are read at once, up to about
-        `bytes_max`. Raises StepDamaged.
+    def read_all(self, places: Sequence[tuple[int, int, int, int]], bytes_max: int) -> Iterator[bytes]:
+        """The recipe of each RecipePlace (plain tuples will do). Recipes that stand one behind the other are read at
+        once, up to about `bytes_max`. Raises StepDamaged.
         """
         at = 0
         while at < len(places):
@@ -64,9 +65,13 @@ class Recipes:
                 end = offset + length
                 stop += 1
             data = self._pread(begin, end)
-            for place in places[at:stop]:
-                first = place.offset - begin
-                yield self._verified(place, data[first : first + place.length])
+            for mini_batch, offset, length, checksum in places[at:stop]:
+                recipe = data[offset - begin : offset - begin + length]
+                if crc32(recipe) != checksum or len(recipe) != length:
+                    how = "fails its checksum" if len(recipe) == length else "is cut off"
+                    which = f"the recipe of mini-batch {mini_batch} ({length:,} bytes at {offset:,})"
+                    raise StepDamaged(str(self._path), f"{which} {how}")
+                yield recipe
             at = stop
 
     def _pread(self, begin: int, end: int) -> bytes:
@@ -82,12 +87,3 @@ class Recipes:
             parts.append(part)
             begin += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _verified(self, place: RecipePlace, recipe: bytes) -> bytes:
-        if crc32(recipe) != place.crc32 or len(recipe) != place.length:
-            how = "fails its checksum" if len(recipe) == place.length else "is cut off"
-            raise StepDamaged(
-                str(self._path),
-                f"the recipe of mini-batch {place.mini_batch} ({place.length:,} bytes at {place.offset:,}) {how}",
-            )
-        return recipe

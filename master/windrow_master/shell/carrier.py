@@ -24,7 +24,7 @@ from windrow_master.core.state import ENDED_STEPS, Step
 from windrow_master.core.states import JobState, StepState
 from windrow_master.core.statuses import SYSTEM_ERROR
 from windrow_master.datastores import UnknownDatastore
-from windrow_master.recipes import RecipePlace, Recipes
+from windrow_master.recipes import Recipes
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.reporting import Reporter
@@ -193,7 +193,8 @@ class Carrier:
         table = step.mini_batches
         offsets, lengths, crcs = table.recipe_offsets, table.recipe_lengths, table.recipe_crcs
         numbers = [lease.mini_batch for lease in leases]
-        places = [RecipePlace(number, offsets[number], lengths[number], crcs[number]) for number in numbers]
+        columns = (map(column.__getitem__, numbers) for column in (offsets, lengths, crcs))
+        places = list(zip(numbers, *columns, strict=True))
         return list(zip(leases, self._recipes_of(step).read_all(places, RESPONSE_BYTES_MAX), strict=True))
 
     def _recipes_of(self, step: Step) -> Recipes:

@@ -70,14 +70,15 @@ class Pages:
 
     def _check_texts(self, step_id: StepId, after: int, last: int) -> None:
         """Verify the texts of a page of attempts: few are unlike each other. Raises StateDamaged."""
-        rows = self._rows(
-            "SELECT min(lease_id), node_id, node_incarnation, message, detail, message_crc32, texts_crc32 "
-            "FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? AND lease_id <= ? "
-            "GROUP BY 2, 3, 4, 5, 6, 7",
-            (step_id, after, last),
-        )
-        for lease_id, node_id, incarnation, message, detail, message_crc32, crc32 in rows:
+        texts = "node_id, node_incarnation, message, detail, message_crc32, texts_crc32"
+        part = "FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? AND lease_id <= ?"
+        # DISTINCT and not GROUP BY, which would sort them all, and takes four times as long.
+        for row in self._rows(f"SELECT DISTINCT {texts} {part}", (step_id, after, last)):
+            node_id, incarnation, message, detail, message_crc32, crc32 = row
             if text_crc(message) != message_crc32 or texts_crc(node_id, incarnation, detail) != crc32:
+                ((lease_id,),) = self._rows(
+                    f"SELECT min(lease_id) {part} AND ({texts}) IS (?, ?, ?, ?, ?, ?)", (step_id, after, last, *row)
+                )
                 raise damaged("attempt", f"lease_id {lease_id}")
 
     def _item_outcome_pages(
