@@ -80,7 +80,7 @@ def test_a_table_without_pandas_there_says_where_and_what_to_do(
     code, text = job.run("--python", str(python))
     assert code == 2
     assert f"Step score reads a table, which needs pandas in the Python that runs the script, {python}" in text
-    assert f"({python} -m pip install pandas)" in text
+    assert f"({shlex.quote(str(python))} -m pip install pandas)" in text
     assert "--python" in text
     assert "Traceback" not in text
     assert "Run " not in text
@@ -101,7 +101,7 @@ def test_a_table_of_an_earlier_step_without_pandas_there_says_so(
     code, text = job.run("--python", str(python))
     assert code == 1
     assert f"A table as input needs pandas in the Python that runs the script, {python}: No module named" in text
-    assert f"({python} -m pip install pandas)" in text
+    assert f"({shlex.quote(str(python))} -m pip install pandas)" in text
 
 
 def test_pandas_in_the_code_folder_is_found(job: CompatibilityJob, environments: Environments) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -185,7 +186,7 @@ def test_python(project: Project, tmp_path: Path) -> None:
     with started(*served, folder=tmp_path, environment=project.environment) as master:
         assert json.loads(master.readline())["ready"]
         with started("agent", "--master", address, folder=tmp_path, environment=project.environment):
-            told = project.run(f"'{sys.executable}' tried.py")
+            told = project.run(f"{shlex.quote(sys.executable)} tried.py")
     assert "29.txt,29,145" in told and told.rstrip().splitlines()[-1] in ("29", "30")
 
 
@@ -195,6 +196,6 @@ def test_windrow_ml(project: Project) -> None:
     (project.folder / "tried.py").write_text(
         "\n".join(block(PYTHON, "from windrow.ml import Input, MLClient, Output").lines)
     )
-    assert "Status: Completed" in project.run(f"'{sys.executable}' tried.py")
+    assert "Status: Completed" in project.run(f"{shlex.quote(sys.executable)} tried.py")
     (rows,) = (project.folder / "named-outputs").rglob("*.txt")
     assert len(rows.read_text().splitlines()) == 30

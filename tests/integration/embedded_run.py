@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -18,6 +19,8 @@ from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import status_of
 
 WINDROW = str(Path(sys.executable).with_name("windrow"))
+TYPED = shlex.quote(WINDROW)
+"""As it stands in a line for a shell."""
 DEADLINE_S = 90.0
 T = TypeVar("T")
 

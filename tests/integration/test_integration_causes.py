@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from embedded_run import WINDROW, EmbeddedRun, check_counts, children, command_line, stored_attempts, wait_until
+from embedded_run import TYPED, WINDROW, EmbeddedRun, check_counts, children, command_line, stored_attempts, wait_until
 from windrow_master.core.states import Cause
 
 Make = Callable[..., EmbeddedRun]
@@ -356,7 +356,7 @@ def test_a_worker_killed_for_lack_of_memory_is_told_from_a_crash(make: Make, mem
         make, Injection(Cause.OOM, "", "", "if strikes(): hoard = [bytearray(b'x' * (16 << 20)) for _ in range(64)]")
     )
     run.process = subprocess.Popen(
-        ["/bin/sh", "-c", f'echo $$ > {memory_group}/cgroup.procs && exec {WINDROW} run job.yml --no-progress'],
+        ["/bin/sh", "-c", f'echo $$ > {memory_group}/cgroup.procs && exec {TYPED} run job.yml --no-progress'],
         cwd=run.folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

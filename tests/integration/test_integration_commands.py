@@ -135,7 +135,8 @@ def test_a_job_goes_on_beside_a_failed_step_where_it_says_so(make: Make) -> None
 
 
 def test_python_variables_and_folder_of_a_command_are_those_of_a_script(make: Make) -> None:
-    show = "import os, sys; print(sys.executable, os.environ['GREETING'], bool(os.environ['AZUREML_RUN_ID']))"
+    values = "sys.executable, os.environ['GREETING'], bool(os.environ['AZUREML_RUN_ID'])"
+    show = f"import os, sys; print({values}, sep='\\n')"
     run = pipeline(
         make,
         f"""
@@ -147,7 +148,7 @@ def test_python_variables_and_folder_of_a_command_are_those_of_a_script(make: Ma
     )
     code, text = run.run("--python", sys.executable)
     assert code == 0, text
-    python, *others = log_of(run, "look").split()
+    python, *others = log_of(run, "look").splitlines()
     assert Path(python).parent == Path(sys.executable).parent
     assert others == ["hello", "True"]
 

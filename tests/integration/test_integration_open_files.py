@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from embedded_run import WINDROW, EmbeddedRun, check_words
+from embedded_run import TYPED, EmbeddedRun, check_words
 
 Make = Callable[..., EmbeddedRun]
 
@@ -15,7 +15,7 @@ LIMIT = "import resource\ndef run(mini_batch):\n    return [resource.getrlimit(r
 
 def run_with(run: EmbeddedRun, limit: str, *options: str) -> subprocess.CompletedProcess[str]:
     """`windrow run` below a shell that has set a limit."""
-    command = f"ulimit {limit} && exec {WINDROW} run job.yml {' '.join(options)}"
+    command = f"ulimit {limit} && exec {TYPED} run job.yml {' '.join(options)}"
     return subprocess.run(
         ["sh", "-c", command], cwd=run.folder, capture_output=True, text=True, timeout=90, check=False
     )
@@ -43,7 +43,7 @@ def test_few_for_now_are_raised_and_scripts_keep_their_own_limit(make: Make, lim
 def test_a_master_and_an_agent_tell_it_too(make: Make, role: str) -> None:
     run = make(LIMIT)
     done = subprocess.run(
-        ["sh", "-c", f"ulimit -n 40 && exec {WINDROW} {role}"],
+        ["sh", "-c", f"ulimit -n 40 && exec {TYPED} {role}"],
         cwd=run.folder,
         capture_output=True,
         text=True,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from embedded_run import WINDROW, EmbeddedRun, check_counts, check_words, wait_until
+from embedded_run import TYPED, WINDROW, EmbeddedRun, check_counts, check_words, wait_until
 
 Make = Callable[..., EmbeddedRun]
 
@@ -248,7 +248,7 @@ def test_out_of_memory_is_told_apart(make: Make) -> None:
         settings="max_concurrency_per_instance: 1",
     )
     try:
-        join = f"echo $$ > {group}/cgroup.procs && exec {WINDROW} run job.yml --no-progress --strict"
+        join = f"echo $$ > {group}/cgroup.procs && exec {TYPED} run job.yml --no-progress --strict"
         done = subprocess.run(
             ["sh", "-c", join], cwd=run.folder, capture_output=True, text=True, timeout=90, check=False
         )
@@ -297,7 +297,7 @@ def test_what_may_not_be_read_is_told(make: Make, what: str) -> None:
 def test_closed_or_full_streams_do_not_stop_a_run(make: Make, streams: str) -> None:
     run = make(ECHO)
     done = subprocess.run(
-        ["sh", "-c", f"exec {WINDROW} run job.yml {streams}"],
+        ["sh", "-c", f"exec {TYPED} run job.yml {streams}"],
         cwd=run.folder,
         capture_output=True,
         timeout=90,
@@ -311,7 +311,7 @@ def test_closed_or_full_streams_do_not_stop_a_run(make: Make, streams: str) -> N
 def test_a_current_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    command = f"cd {gone} && rmdir {gone} && exec {WINDROW} run {tmp_path / 'job.yml'}"
+    command = f"cd {gone} && rmdir {gone} && exec {TYPED} run {tmp_path}/job.yml"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 2, done.stderr
     check_words(done.stderr, ["current folder does not exist any more", "Go to one that does"])
@@ -320,7 +320,7 @@ def test_a_current_folder_that_is_gone_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_words_that_cannot_be_written_end_without_a_traceback(tmp_path: Path, unbuffered: str) -> None:
     done = subprocess.run(
-        ["sh", "-c", f"exec {WINDROW} --help > /dev/full"],
+        ["sh", "-c", f"exec {TYPED} --help > /dev/full"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         capture_output=True,
