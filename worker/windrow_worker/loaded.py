@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional, Protocol, Sequence, Tuple
@@ -24,7 +26,17 @@ class InputMisread(Exception):
 
 
 class MissingLibrary(ImportError):
-    """The interpreter lacks what the input's format needs. The message says what, where, and what to do."""
+    """The interpreter lacks a library that a format needs. The message says what, where, and what to do."""
+
+    def __init__(self, what: str, library: str, error: ImportError) -> None:
+        """``what``: the words before "needs"; ``error``: what the import raised."""
+        import shlex
+
+        python = shlex.quote(sys.executable)
+        super().__init__(
+            "%s needs %s in the Python that runs the script, %s: %s. Install it there (%s -m pip install %s), or let "
+            "scripts run in another Python (--python)" % (what, library, sys.executable, error, python, library)
+        )
 
 
 class Loaded:

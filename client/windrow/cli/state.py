@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,7 +48,7 @@ def check(folder: Folder = Path(".windrow"), output: Output = OutputForm.TEXT) -
         for where, what in damage:
             out(f"{where}: {what}")
         out("")
-        out(f"{counted(len(damage), 'damage')} found. {ADVICE.format(folder=folder)}")
+        out(f"{counted(len(damage), 'damage')} found. {ADVICE.format(folder=shlex.quote(str(folder)))}")
     return exit_codes.JOB_FAILED if damage else exit_codes.DONE
 
 

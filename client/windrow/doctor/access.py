@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -109,7 +110,7 @@ def _contexts() -> Iterator[Finding]:
     seen = f"{', '.join(sorted(contexts.all))} in {contexts.file}{used}"
     others = stat.S_IMODE(contexts.file.stat().st_mode) & 0o077
     if others and any(access.token for access in contexts.all.values()):
-        advice = f"It holds tokens, and others may read or write it: chmod 600 {contexts.file}"
+        advice = f"It holds tokens, and others may read or write it: chmod 600 {shlex.quote(str(contexts.file))}"
         yield Finding(AREA, "contexts", WARN, seen, advice)
     else:
         yield Finding(AREA, "contexts", OK, seen)

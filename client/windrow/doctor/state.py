@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,7 +46,7 @@ def _deep(folder: str) -> Iterator[Finding]:
     if found["trouble"]:
         yield Finding(AREA, "content", WARN, f"was not checked: {found['trouble']}")
         return
-    advice = f"Bring the whole folder back from a backup, or: windrow state salvage {folder} --to OUT"
+    advice = f"Bring the whole folder back from a backup, or: windrow state salvage {shlex.quote(folder)} --to OUT"
     for where, what in found["damage"]:
         yield Finding(AREA, "content", FAIL, f"{where}: {what}", advice)
     if not found["damage"]:

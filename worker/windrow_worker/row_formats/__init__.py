@@ -39,17 +39,11 @@ def make_format_writer(name: str, to_csv: Dict[str, Any]) -> FormatWriter:
 
         return JsonLinesWriter()
     if name == "parquet":
-        import sys
-
         from windrow_worker.loaded import MissingLibrary
 
         try:
             from windrow_worker.row_formats.parquet_rows import ParquetRowsWriter
         except ModuleNotFoundError as error:
-            raise MissingLibrary(
-                "Rows of format parquet need pyarrow in the Python that runs the script, %s: %s. Install it there "
-                "(%s -m pip install pyarrow), or let scripts run in another Python (--python)"
-                % (sys.executable, error, sys.executable)
-            ) from error
+            raise MissingLibrary("Output of format parquet", "pyarrow", error) from error
         return ParquetRowsWriter()
     raise ValueError("unknown format of rows %r; known: csv, jsonl, parquet" % name)

@@ -7,8 +7,6 @@ package brings neither pandas nor pyarrow; making a loader does.
 
 from __future__ import annotations
 
-import sys
-
 from windrow_worker.loaded import MissingLibrary
 
 TYPE_CHECKING = False
@@ -28,12 +26,12 @@ def make_loader(reader: Dict[str, Any], exact_integers: bool = False) -> Loader:
     try:
         import pandas  # noqa: F401
     except ModuleNotFoundError as error:
-        raise _missing("pandas", "A table", error) from error
+        raise MissingLibrary("A table as input", "pandas", error) from error
     if reader["format"] == "sorted_rows":
         try:
             from windrow_worker.tables.sorted_rows import SortedRowsLoader
         except ModuleNotFoundError as error:
-            raise _missing("pyarrow", "A table that is divided by columns of its data", error) from error
+            raise MissingLibrary("A table that is divided by columns of its data", "pyarrow", error) from error
         return SortedRowsLoader(reader)
     loader: Loader = _make_reading_loader(reader, exact_integers or bool(reader.get("steps")))
     if "path_columns" in reader:
@@ -69,13 +67,6 @@ def _make_reading_loader(reader: Dict[str, Any], exact_integers: bool) -> Loader
         try:
             from windrow_worker.tables.parquet import ParquetLoader
         except ModuleNotFoundError as error:
-            raise _missing("pyarrow", "A Parquet table", error) from error
+            raise MissingLibrary("A Parquet table as input", "pyarrow", error) from error
         return ParquetLoader(reader, exact_integers)
     raise ValueError("unknown table format %r; known: delimited, json_lines, parquet" % made)
-
-
-def _missing(library: str, what: str, error: ModuleNotFoundError) -> MissingLibrary:
-    return MissingLibrary(
-        "%s as input needs %s in the Python that runs the script, %s: %s. Install it there (%s -m pip install %s), or "
-        "let scripts run in another Python (--python)" % (what, library, sys.executable, error, sys.executable, library)
-    )
