@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-def wheel(name: str, version: str, text: str) -> bytes:
-    """A wheel with one module of the package's name."""
+def wheel(name: str, version: str, text: str, suffix: str) -> bytes:
+    """A wheel with one file of the package's name."""
     stem = f"{name}-{version}.dist-info"
     files = {
-        f"{name}.py": text,
+        f"{name}{suffix}": text,
         f"{stem}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{stem}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
@@ -69,9 +69,13 @@ class PackageIndex:
         self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/simple"
 
-    def add(self, name: str, version: str, text: str = "") -> None:
-        """A package of one module."""
-        self._files[f"{name}-{version}-py3-none-any.whl"] = wheel(name, version, text)
+    def add(self, name: str, version: str, text: str = "", suffix: str = ".py") -> None:
+        """A package of one module, or of one file with another suffix."""
+        self._files[f"{name}-{version}-py3-none-any.whl"] = wheel(name, version, text, suffix)
+
+    def add_to_start(self, name: str, line: str) -> None:
+        """A package that runs a line whenever Python starts. (Not as `sitecustomize`: Debian's Python has its own.)"""
+        self.add(name, "1.0", f"import os; {line}\n", ".pth")
 
     def answer(self, path: str) -> tuple[int, bytes]:
         """Status and content."""

@@ -321,8 +321,8 @@ async def test_an_environment_whose_python_is_gone_is_built_anew(rig: Rig) -> No
 async def test_what_packages_do_when_python_starts_sees_no_credential(rig: Rig) -> None:
     with package_index() as index:
         seen = rig.root / "seen"
-        index.add("sitecustomize", "1.0", f"import os; print(*os.environ, file=open({str(seen)!r}, 'a'))")
-        rig.master.step(rig.script(ECHO), environment=wanted("sitecustomize"))
+        index.add_to_start("curious", f"print(*os.environ, file=open({str(seen)!r}, 'a'))")
+        rig.master.step(rig.script(ECHO), environment=wanted("curious"))
         await rig.master.start()
         await start(rig, index)
         await until_served(rig)
@@ -334,8 +334,8 @@ async def test_what_packages_do_when_python_starts_sees_no_credential(rig: Rig) 
 async def test_a_package_with_which_no_python_starts_is_the_list_s_fault(rig: Rig) -> None:
     """It is built once, not again and again."""
     with package_index() as index:
-        index.add("sitecustomize", "1.0", "import os, sys; print('no', flush=True); os._exit(3)")
-        rig.master.step(rig.script(ECHO), environment=wanted("sitecustomize"))
+        index.add_to_start("stubborn", "print('no', flush=True); os._exit(3)")
+        rig.master.step(rig.script(ECHO), environment=wanted("stubborn"))
         await rig.master.start()
         await start(rig, index)
         await rig.master.until(lambda: rig.master.failures and rig.master.capacities[STEP].given_up)
