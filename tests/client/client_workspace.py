@@ -81,6 +81,7 @@ class Workspace:
         self.state = folder / ".windrow"
         self.job_file = folder / "job.yml"
         self.rows = folder / "out" / "rows.txt"
+        self._started: set[int] = set()
         (folder / "code").mkdir()
         (folder / "data").mkdir()
         (folder / "code" / "score.py").write_text(SCRIPT)
@@ -115,7 +116,7 @@ class Workspace:
 
     def start(self, *arguments: str, **extra: str) -> subprocess.Popen[str]:
         """The command, going on."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-c", MAIN, *arguments],
             cwd=self.folder,
             env=self.environment(**extra),
@@ -123,6 +124,8 @@ class Workspace:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._started.add(process.pid)
+        return process
 
     def processes(self) -> list[psutil.Process]:
         """Everything that runs for this workspace: by its folder in the command line, or by its state folder's lock."""
@@ -146,11 +149,19 @@ class Workspace:
         return None
 
     def _is_ours(self, process: psutil.Process) -> bool:
-        line = " ".join(process.cmdline())
-        if str(self.folder) in line:
+        command = process.cmdline()
+        if str(self.folder) in " ".join(command):
             return True
-        # An agent's configuration is in the socket's folder: its command line does not name ours.
-        return "windrow_agent" in line and process.cwd() == str(self.folder)
+        if "windrow_agent" not in command:
+            return False
+        # Its command line does not name our folder, and only root may ask where it runs: it is a child of ours, or was,
+        # and then its settings name the folder.
+        if any(parent.pid in self._started for parent in (process, *process.parents())):
+            return True
+        try:
+            return str(self.folder) in Path(command[-1]).read_text()
+        except OSError:
+            return False  # it has ended, or is somebody else's
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE_S) -> Any:
