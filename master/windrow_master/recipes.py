@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import NamedTuple
 from zlib import crc32
 
-from windrow_master.step_damage import StepDamaged
+from windrow_master.step_damage import StepDamaged, read_part
 
 
 class RecipePlace(NamedTuple):
@@ -44,7 +44,7 @@ class Recipes:
 
     def read(self, place: RecipePlace) -> bytes:
         """The recipe of one mini-batch. Raises StepDamaged."""
-        return self._verified(place, self._pread(place.offset, place.offset + place.length))
+        return self._verified(place, self._read(place.offset, place.offset + place.length))
 
     def read_all(self, places: Sequence[RecipePlace], bytes_max: int) -> Iterator[bytes]:
         """The recipe of each; runs of recipes that stand one behind the other are read at once, up to about
@@ -63,25 +63,14 @@ class Recipes:
                     break
                 end = offset + length
                 stop += 1
-            data = self._pread(begin, end)
+            data = self._read(begin, end)
             for place in places[at:stop]:
                 first = place.offset - begin
                 yield self._verified(place, data[first : first + place.length])
             at = stop
 
-    def _pread(self, begin: int, end: int) -> bytes:
-        """Less only where the file ends."""
-        parts = []
-        while begin < end:
-            try:
-                part = os.pread(self._descriptor, end - begin, begin)
-            except OSError as error:
-                raise StepDamaged(str(self._path), f"it cannot be read at {begin:,}: {error.strerror}") from error
-            if not part:
-                break
-            parts.append(part)
-            begin += len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+    def _read(self, begin: int, end: int) -> bytes:
+        return read_part(self._descriptor, str(self._path), begin, end)
 
     def _verified(self, place: RecipePlace, recipe: bytes) -> bytes:
         if crc32(recipe) != place.crc32 or len(recipe) != place.length:
