@@ -157,21 +157,3 @@ def test_a_run_whose_datastore_is_forgotten_waits_for_it_and_goes_on(tmp_path: P
     check_words(text, ["Continuing run"])
     assert (lake / "out.txt").read_text() == EXPECTED
     assert len(list((run.state / "jobs").iterdir())) == 1
-
-
-def test_a_run_whose_planner_fails_at_once_is_told_of_and_not_begun_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before somebody is there to be told, no run may end: the same command would begin another."""
-    run = EmbeddedRun(tmp_path / "job", SCRIPT.format(gate=str(tmp_path / "gate")), 3)
-    monkeypatch.setenv("WINDROW_CRASH_POINT", "planning.checkpoint_received")
-    code, text = run.run()
-    assert code != 0, text
-    monkeypatch.delenv("WINDROW_CRASH_POINT")
-    recipes = recipes_of(run)
-    recipes.unlink()
-    recipes.mkdir()
-    code, text = run.run()
-    assert code == 1, text
-    check_words(text, ["Continuing run", f"{recipes} cannot be"])
-    assert len(list((run.state / "jobs").iterdir())) == 1
