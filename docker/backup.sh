@@ -19,15 +19,19 @@ case "${1-}" in
     say "done"
     ;;
   --restore)
-    for part in authority state; do rm -rf "$part/.restored"; mkdir "$part/.restored"; done
+    for part in authority state; do rm -rf "$part/.unpacked"; mkdir "$part/.unpacked"; done
     # Each part is unpacked in its own volume, so that moving it into place copies nothing.
-    tar -x --transform 's,^\(authority\|state\),\1/.restored,;s,^backup.sh$,state/.restored/.whole,' || unpacked=no
-    if [ "${unpacked-}" = no ] || [ ! -e state/.restored/.whole ]; then
-      rm -rf authority/.restored state/.restored
-      say "this is no whole backup; nothing was changed"
+    tar -x --transform 's,^\(authority\|state\),\1/.unpacked,;s,^backup.sh$,state/.unpacked/.whole,' || unpacked=no
+    if [ "${unpacked-}" = no ] || [ ! -e state/.unpacked/.whole ]; then
+      rm -rf authority/.unpacked state/.unpacked
+      [ "${unpacked-}" = no ] && why="it cannot be unpacked (tar says why, above: a full disk, or a damaged backup)" || why="this is no whole backup"
+      say "$why; nothing was changed"
       exit 1
     fi
-    rm state/.restored/.whole
+    rm state/.unpacked/.whole
+    # From here on nothing is whole until the end: no master starts beside this name.
+    for part in state authority; do rm -rf "$part/.restored"; mv "$part/.unpacked" "$part/.restored"; done
+    sync
     for part in authority state; do
       find "$part" -mindepth 1 -maxdepth 1 ! -name .restored -exec rm -rf {} +
       find "$part/.restored" -mindepth 1 -maxdepth 1 -exec mv -t "$part" {} +

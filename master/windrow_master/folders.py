@@ -9,11 +9,15 @@ import errno
 import os
 from pathlib import Path
 
-FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
-"""Errors that mean "no room": nothing is broken."""
+_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 NO_FOLDER_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
 """What file systems answer that keep no folders of their own (shares, FUSE): there is nothing to bring to a disk."""
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error means that there is no room: nothing is broken."""
+    return isinstance(error, OSError) and error.errno in _FULL_ERRORS
 
 
 def make_durable(folder: Path, root: Path | None = None) -> None:

@@ -24,7 +24,7 @@ from windrow.rpc import errors
 from windrow_master.artifacts import DIGEST, ArtifactError, ArtifactFolder
 from windrow_master.checked_records import RecordWriter
 from windrow_master.crash_points import reach
-from windrow_master.folders import FULL_ERRORS, make_durable, sync_folder
+from windrow_master.folders import is_full, make_durable, sync_folder
 from windrow_master.upload_lists import UploadedFile, list_path, write_file
 
 UPLOADS = "uploads"
@@ -101,7 +101,7 @@ class PlacedData:
                 f"The data {digest} was not taken{', and is dropped' if dropped else ''}: {error}",
             ) from error
         except OSError as error:
-            full = error.errno in FULL_ERRORS
+            full = is_full(error)
             advice = "Make room there and" if full else "Let the master write there, and"
             raise ArtifactError(
                 errors.STORAGE_FULL if full else errors.NO_DATASTORE,

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import NamedTuple
 from zlib import crc32
 
-from windrow_master.step_damage import StepDamaged
+from windrow_master.step_damage import StepDamaged, read_part
 
 
 class RecipePlace(NamedTuple):
@@ -64,7 +64,7 @@ class Recipes:
                     break
                 end = offset + length
                 stop += 1
-            data = self._pread(begin, end)
+            data = read_part(self._descriptor, str(self._path), begin, end)
             for mini_batch, offset, length, checksum in places[at:stop]:
                 recipe = data[offset - begin : offset - begin + length]
                 if crc32(recipe) != checksum or len(recipe) != length:
@@ -73,17 +73,3 @@ class Recipes:
                     raise StepDamaged(str(self._path), f"{which} {how}")
                 yield recipe
             at = stop
-
-    def _pread(self, begin: int, end: int) -> bytes:
-        """Less only where the file ends."""
-        parts = []
-        while begin < end:
-            try:
-                part = os.pread(self._descriptor, end - begin, begin)
-            except OSError as error:
-                raise StepDamaged(str(self._path), f"it cannot be read at {begin:,}: {error.strerror}") from error
-            if not part:
-                break
-            parts.append(part)
-            begin += len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)

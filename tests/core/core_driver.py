@@ -19,8 +19,8 @@ from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import PLAN_RECORD, RANK
-from windrow_master.core.settings import StepSettings
-from windrow_master.core.state import Job, Node, Step, Timing
+from windrow_master.core.settings import StepSettings, Timing
+from windrow_master.core.state import Job, Node, Step
 from windrow_master.core.states import Cause, StepState, Verdict
 from windrow_master.store.reopening import ReopenedJob, Reopening
 
@@ -307,10 +307,10 @@ class CoreDriver:
         self.tables.check()
         assert_reload_equals_live(self.tables, self.core.state, self.now)
 
-    def restart(self) -> None:
+    def restart(self, *, held: bool = False) -> None:
         """The master dies and starts again over the same tables."""
         incarnation = self.tables.next_incarnation()
-        self.core = Core(incarnation, 7 + incarnation, self.timing)
+        self.core = Core(incarnation, 7 + incarnation, self.timing, held=held)
         self.tables.lease_prefixes.add(7 + incarnation)
         self.core.load(self.tables.load(), settings_of, self.now)
         invariants.check(self.core.state)

@@ -13,8 +13,9 @@ from windrow_master.core import effects as fx
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.ready import ReadyQueue
 from windrow_master.core.scheduling import _even_shares
+from windrow_master.core.settings import StepSettings
 from windrow_master.core.standing import Past
-from windrow_master.core.states import Cause
+from windrow_master.core.states import Cause, JobState
 
 
 def test_scarce_work_is_spread_evenly_and_the_emptiest_node_comes_first() -> None:
@@ -296,3 +297,42 @@ def test_a_held_core_plans_and_admits_but_leases_nothing_before_it_is_told_to_be
     assert driver.held("n1") == []
     driver.do(commands.BeginWork())
     assert len(driver.held("n1")) == 4
+
+
+def prepared(driver: CoreDriver) -> list[int]:
+    return [effect.step_id for effect in driver.sent(fx.PrepareStep)]
+
+
+def test_a_held_core_takes_no_step_of_an_earlier_master_up_before_it_is_told_to_begin() -> None:
+    """What failed then would end the job before anybody follows it, and the next run would begin anew."""
+    driver = CoreDriver()
+    driver.submit(StepSettings("one"), StepSettings("two"))
+    assert prepared(driver) == [1, 2]
+    driver.restart(held=True)
+    assert prepared(driver) == []
+    driver.tick(StepSettings("one").first_task_creation_timeout_s + 1)
+    assert driver.job().state == JobState.RUNNING
+    driver.do(commands.BeginWork())
+    assert prepared(driver) == [1, 2]
+    driver.tick()
+    assert driver.job().state == JobState.RUNNING
+    driver.do(commands.BeginWork())
+    assert prepared(driver) == []
+
+
+def test_a_step_that_ends_before_a_held_core_is_told_to_begin_is_not_taken_up() -> None:
+    driver = CoreDriver()
+    driver.submit()
+    driver.restart(held=True)
+    driver.do(commands.CancelJob("job"))
+    driver.do(commands.BeginWork())
+    assert prepared(driver) == []
+
+
+def test_a_job_that_is_submitted_to_a_held_core_begins_at_once() -> None:
+    driver = CoreDriver()
+    driver.core.state.held = True
+    driver.submit()
+    assert prepared(driver) == [1]
+    driver.do(commands.BeginWork())
+    assert prepared(driver) == []

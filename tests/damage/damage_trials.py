@@ -144,6 +144,8 @@ def judged(job: DamageJob, expected: bytes) -> tuple[str, str]:
     except AssertionError:
         return "LEAVES PROCESSES", text
     output = job.output.read_bytes() if job.output.exists() else None
+    if code == 0 and output is not None and job.is_told(output, expected, text):
+        return ("equal" if output == expected else "told"), text
     if output not in (None, job.before(), expected):
         return f"ANOTHER OUTPUT (exit code {code})", text
     if "Traceback" in text or "please report" in text.lower():

@@ -262,3 +262,47 @@ def test_damage_of_every_kind_at_once_is_told_to_the_end(runs: dict[str, Path], 
     found = found_in(state)
     for part in ("table job,", "table attempt,", "/artifacts/"):
         assert any(part in one for one in found), (part, json.dumps(found, indent=1)[:4000])
+
+
+def fill(folder: Path) -> Path:
+    """Leave no room on a file system but for names."""
+    path = folder / "filling"
+    with path.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    return path
+
+
+@pytest.mark.parametrize("room", [0, 150_000])
+def test_salvage_on_a_full_disk_leaves_nothing_and_says_why(runs: dict[str, Path], small_disk: Path, room: int) -> None:
+    """Of what lacks a part, nobody must think that it is all there was."""
+    filling = fill(small_disk)
+    with filling.open("r+b") as file:
+        file.truncate(filling.stat().st_size - room)
+    out = small_disk / "saved"
+    told = main(["export", str(runs["checked"]), str(out)])
+    assert str(out) in told["trouble"] and "its disk is full" in told["trouble"], told
+    assert sorted(small_disk.iterdir()) == [filling]
+    filling.unlink()
+    told = main(["export", str(runs["checked"]), str(out)])
+    assert (told["trouble"], told["notes"]) == ("", [])
+    assert json.loads((out / "salvage.json").read_text())["jobs"]
+
+
+def test_a_check_without_room_for_a_copy_finds_nothing_sound(
+    runs: dict[str, Path], small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(small_disk)
+    monkeypatch.setattr("tempfile.tempdir", str(small_disk))
+    answer = main(["check", str(runs["checked"])])
+    assert "no room for a copy of the database" in answer["trouble"] and "TMPDIR" in answer["trouble"], answer
+
+
+def test_a_database_of_which_no_copy_can_be_read_is_not_sound(
+    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object) -> None:
+        raise sqlite3.DatabaseError("malformed database schema")
+
+    monkeypatch.setattr("windrow_master.salvage.__main__.SavedDatabase", refuse)
+    assert any("its tables cannot be read: malformed" in found for found in found_in(runs["checked"]))

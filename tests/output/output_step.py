@@ -83,7 +83,9 @@ class CommittedStep:
                     )
         self.store.commit(dirty, [], [])
 
-    def wanted(self, generation: int = 1, header: bytes | None = None, target: Path | None = None) -> Wanted:
+    def wanted(
+        self, generation: int = 1, header: bytes | None = None, target: Path | None = None, rows: int | None = None
+    ) -> Wanted:
         return Wanted(
             JobKey(1),
             "job-1",
@@ -93,6 +95,7 @@ class CommittedStep:
             target or self.target,
             self.segments_folder,
             header,
+            rows=rows,
         )
 
     def concatenate(

@@ -26,6 +26,7 @@ from windrow_master.output.concatenation import (
 from windrow_master.output.extents import strides
 from windrow_master.output.files import Files
 from windrow_master.output.staging import StagedSegment
+from windrow_master.store.errors import StateDamaged
 from windrow_master.store.rows import CommittedRange
 
 COUNT = 200
@@ -66,6 +67,18 @@ def test_rows_stand_in_output_order(step: CommittedStep) -> None:
 def test_the_header_stands_once_on_top(step: CommittedStep) -> None:
     step.concatenate(header=b"a,b\n")
     assert step.target.read_bytes() == b"a,b\n" + EXPECTED
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_other_rows_than_were_counted_make_no_output(step: CommittedStep, more: int) -> None:
+    """A record of a mini-batch that is sound, but older than the last commit, would hide its rows."""
+    counted = EXPECTED.count(b"\n")
+    wanted = step.wanted(rows=counted + more)
+    with pytest.raises(StateDamaged, match=f"{counted + more:,} rows were committed, and {counted:,} are found"):
+        concatenate(wanted, step.store.reader(), step.store.record_output)
+    assert not step.target.exists() and hidden(step) == []
+    concatenate(step.wanted(rows=counted), step.store.reader(), step.store.record_output)
+    assert step.target.read_bytes() == EXPECTED
 
 
 def test_no_rows_give_an_empty_file(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, StepId
-from windrow_master.core.records import AttemptRow, Dirty, EventRow, JobRow, StepRow
+from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.records import AttemptRow, Dirty, EventRow, ItemOutcomeRow, JobRow, PlannedRows, StepRow
 from windrow_master.core.states import AttemptState, Cause, JobState, StepState
 from windrow_master.reports.node_folders import write_register
 from windrow_master.shell.reporting import MARKER, Reporter
@@ -194,7 +195,10 @@ def test_the_log_to_read_first_is_that_of_the_node_that_failed(
         node_id="n1", node_incarnation="bbbb", process_number=3, state=AttemptState.FAILED, cause=cause
     )
     step = step_row(StepState.FAILED, 9)._replace(counters=counters.to_json())
-    store.commit(Dirty(jobs=[job_row(JobState.FAILED)], steps=[step], attempts=[failed]), [], [])
+    outcome = ItemOutcomeRow(STEP, 4, 4, 1, cause, "no")
+    planned = PlannedRows(STEP, 0, 1, b"".join(PLAN_RECORD.pack(number, 1, 0, 0, 0) for number in range(10)))
+    dirty = Dirty([job_row(JobState.FAILED)], [step], [planned], attempts=[failed], item_outcomes=[outcome])
+    store.commit(dirty, [], [])
 
     async def scenario() -> None:
         reporter = reporter_of(store, tmp_path)

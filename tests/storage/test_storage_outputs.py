@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
+import signal
+import sqlite3
 from pathlib import Path
 
 import pytest
 import yaml
 from s3_server import BUCKET, Exchange, Proxy
-from storage_job import CONTENTS, StorageJob
+from storage_job import CONTENTS, StorageJob, wait_until
 
 ECHO = "import os\ndef run(m):\n    return [os.path.basename(m[0]) + 'x' * 1000]\n"
 
@@ -126,3 +130,63 @@ def test_where_failed_items_are_listed_is_told_for_each_step(job: StorageJob) ->
         assert [row.split(",")[1] for row in file.read_text().splitlines()] == ["cause", "exception"]
     assert files[0] == job.folder / "near.failed_items.csv"
     assert files[1].parts[-3:] == ("logs", "far", "failed_items.csv")
+
+
+GATED = """\
+import os, time
+
+def run(mini_batch):
+    name = os.path.basename(mini_batch[0])
+    while name > "00" and os.path.exists({gate!r}):
+        time.sleep(0.01)
+    return [name + "x" * 1000]
+"""
+
+
+def end_after_the_backup(job: StorageJob) -> None:
+    """A run that is unfinished in the backup of its state, and whose output stands when that is brought back."""
+    gate = job.folder / "gate"
+    gate.touch()
+    write(job, script=GATED.format(gate=str(gate)))
+    running = job.start("--slots", "1")
+    wait_until(lambda: succeeded(job) == 1, "the first mini-batch is done")
+    running.send_signal(signal.SIGINT)
+    running.communicate()
+    shutil.copytree(job.state, job.folder / "backup", symlinks=True)
+    gate.unlink()
+    assert job.run()[0] == 0
+    shutil.rmtree(job.state)
+    (job.folder / "backup").rename(job.state)
+
+
+def succeeded(job: StorageJob) -> int:
+    if not (job.state / "windrow.db").exists():
+        return 0
+    with (
+        contextlib.suppress(sqlite3.OperationalError),
+        contextlib.closing(sqlite3.connect(f"file:{job.state}/windrow.db?mode=ro", uri=True)) as database,
+    ):
+        return int(database.execute("SELECT count(*) FROM mini_batch WHERE state = 2").fetchone()[0])
+    return 0
+
+
+def test_a_run_that_had_ended_after_the_backup_ends_again_over_its_own_object(job: StorageJob, proxy: Proxy) -> None:
+    end_after_the_backup(job)
+    job.endpoint = proxy.url
+    code, text = job.run()
+    assert code == 0, text
+    assert job.server.get(f"{job.prefix}/out/rows.csv") == expected()
+    assert not [request for request in proxy.requests if request.startswith(("PUT", "POST"))], "not written once more"
+    # It is Windrow's own from now on.
+    (job.folder / "code" / "entry.py").write_text(ECHO)
+    code, text = job.run()
+    assert code == 0, text
+
+
+def test_an_object_that_was_changed_after_the_backup_is_left_alone_and_the_way_on_is_told(job: StorageJob) -> None:
+    end_after_the_backup(job)
+    job.put("out/rows.csv", "somebody's own")
+    code, text = job.run()
+    assert code == 1, text
+    assert "was not written by Windrow from this state folder" in text, text
+    assert job.server.get(f"{job.prefix}/out/rows.csv") == b"somebody's own"

@@ -28,7 +28,8 @@ from windrow_master.core import (
 from windrow_master.core.commands import Command, Moment
 from windrow_master.core.effects import Effect
 from windrow_master.core.records import Dirty, Snapshot
-from windrow_master.core.state import CoreState, Timing
+from windrow_master.core.settings import Timing
+from windrow_master.core.state import CoreState
 
 Handler = Callable[[CoreState, Any, Moment], Any]
 

@@ -53,11 +53,10 @@ def overdue_s(state: CoreState, step: Step) -> float:
 
 def _is_judged(state: CoreState, step: Step) -> bool:
     """Whether a step may be overdue. While its inputs are compared it is not: reading what there is takes as long as it
-    takes, and no step fails by what might have spared it.
+    takes, and no step fails by what might have spared it. Nor is it while nothing is to be done.
     """
-    return (
-        step.state == StepState.RUNNING and state.jobs[step.job_key].state != JobState.PAUSED and not step.is_compared
-    )
+    paused = state.jobs[step.job_key].state == JobState.PAUSED
+    return step.state == StepState.RUNNING and not paused and not step.is_compared and not state.held
 
 
 def _is_unplanned(step: Step) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from windrow_master.core import effects as fx
 from windrow_master.core.budgets import CHARGED_CAUSES, count_failure
 from windrow_master.core.commands import AdoptJob, Moment
 from windrow_master.core.counters import Counters
@@ -17,7 +16,7 @@ from windrow_master.core.records import JobRow, NodeRow, Snapshot, StepSnapshot
 from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
-from windrow_master.core.steps import begin_steps, conclude_step, planned_in_checkpoint, settle_step
+from windrow_master.core.steps import begin_steps, conclude_step, planned_in_checkpoint, prepare_step, settle_step
 
 WORKER_CAUSES = CHARGED_CAUSES | {Cause.CRASH, Cause.OOM, Cause.INPUT_CHANGED, Cause.INPUT_MISREAD}
 """Causes of failures that only a worker meets which was ready."""
@@ -171,7 +170,7 @@ def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:
     """The effects that the predecessor may not have carried out: each may be repeated."""
     for step in job.steps:
         if step.state == StepState.RUNNING:
-            state.effects.append(fx.PrepareStep(step.step_id))
+            prepare_step(state, step)
             if step.planned:
                 settle_step(state, step, now)
         elif step.state == StepState.CONCATENATING:

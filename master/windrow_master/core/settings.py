@@ -1,4 +1,5 @@
-"""What the core has to know of a step's settings. Reference: parallel-job.md, sections 1.2, 2.2 and 5."""
+"""What the core has to know of a step's settings, and its own intervals. Reference: parallel-job.md, sections 1.2, 2.2
+and 5."""
 
 from __future__ import annotations
 
@@ -72,3 +73,36 @@ class JobSettings(NamedTuple):
     steps: tuple[StepSettings, ...]
     continue_on_step_failure: bool = False
     """A step that fails ends those alone that wait for its outputs."""
+
+
+@dataclass(slots=True)
+class Timing:
+    """Intervals that decide about nodes, in seconds."""
+
+    heartbeat_s: float = 1.0
+    """How often a node that holds leases is heard of."""
+    idle_heartbeat_s: float = 4.0
+    """The same for a node that holds none. It says with each heartbeat when the next one is due at the latest."""
+    store_leases_after_s: float = 1.0
+    """Older leases are written down."""
+    lease_ttl_s: float = 4.5
+    """A node silent for longer loses its leases. Above 3 s: such a stall must cost nothing."""
+    disconnected_ttl_s: float = 1.5
+    """The same for a node whose connection was closed (not merely silent): its process is most likely dead."""
+    alone_max_s: float = 30.0
+    """So long the silence of all connected nodes counts against none of them."""
+    adoption_grace_s: float = 15.0
+    """After a start of the master: how long leases of nodes that have not come back yet are kept for them."""
+    settle_s: float = 1.5
+    """After a start of the master: how long known nodes may take to say what they hold before work is handed out."""
+    quarantine_s: float = 30.0
+    """How long a node stays quarantined, or is set aside for a step the first time."""
+    aside_max_s: float = 600.0
+    """The longest that a node is set aside for a step at a time."""
+    quarantine_faults: int = 10
+    """So many attempts in a row that met a fault of their node (a full disk) quarantine it, also where it is alone."""
+    node_fault_delay_s: float = 2.0
+    retry_wait_s: float = 30.0
+    """How long a retry waits for a slot of another node before it goes to any."""
+    recall_answer_s: float = 0.5
+    """A node that was asked for leases it has not begun is not asked again for so long, unless it gives some back."""

@@ -96,12 +96,13 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
     state.job_keys[job.job_id] = job.job_key
     state.touch_job(job)
     state.add_event(now, job.job_key, "submitted", "")
-    begin_steps(state, job, now)
+    begin_steps(state, job, now, asked=True)
     return job.job_key
 
 
-def begin_steps(state: CoreState, job: Job, now: Moment) -> None:
-    """Begin every step whose predecessors are done."""
+def begin_steps(state: CoreState, job: Job, now: Moment, *, asked: bool = False) -> None:
+    """Begin every step whose predecessors are done. `asked`: for a client that waits for the job, so that it need not
+    come with BeginWork."""
     if job.state != JobState.RUNNING:
         return
     done = {step.settings.name for step in job.steps if step.state == StepState.COMPLETED}
@@ -110,7 +111,16 @@ def begin_steps(state: CoreState, job: Job, now: Moment) -> None:
             step.state = StepState.RUNNING
             step.started_s = step.progress_s = now.monotonic_s
             state.touch_step(step)
-            state.effects.append(fx.PrepareStep(step.step_id))
+            prepare_step(state, step, asked=asked)
+
+
+def prepare_step(state: CoreState, step: Step, *, asked: bool = False) -> None:
+    """Have the work of a step that runs begun; by a master that is held, once nobody holds it any more. What fails
+    before a client is there would end a job without anybody being told, and the next run would begin anew."""
+    if state.held and not asked:
+        state.unprepared.add(step.step_id)
+    else:
+        state.effects.append(fx.PrepareStep(step.step_id))
 
 
 def on_start_step(state: CoreState, command: StartStep, now: Moment) -> None:
@@ -285,9 +295,15 @@ def _dependents(job: Job, step: Step) -> list[Step]:
 
 
 def on_begin_work(state: CoreState, command: BeginWork, now: Moment) -> None:
-    """Hand leases out from now on."""
+    """Begin what waits for that, and hand leases out from now on."""
     state.held = False
     state.scheduling_wanted = True
+    unprepared, state.unprepared = sorted(state.unprepared), set()
+    for step_id in unprepared:
+        step = state.steps.get(step_id)
+        if step is not None and step.state == StepState.RUNNING:
+            step.started_s = step.progress_s = now.monotonic_s
+            prepare_step(state, step)
 
 
 def on_cancel_job(state: CoreState, command: CancelJob, now: Moment) -> JobKey | Refused:

@@ -20,7 +20,7 @@ from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import JobState
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResume
 from windrow_master.store.errors import StateDamaged, StoreBroken, StoreError
-from windrow_master.store.integrity import damaged, is_damage, refuse_damaged_files
+from windrow_master.store.integrity import damaged_database, is_damage, refuse_damaged_files
 from windrow_master.store.lock import LOCK_FILE, is_locked
 from windrow_master.store.reading import SqliteReader
 from windrow_master.store.rows import OutputRow
@@ -98,7 +98,7 @@ class Standing:
         return any(Counters.from_json(step.counters).succeeded for step in steps)
 
     def _broken(self, error: sqlite3.Error) -> StoreError:
-        return damaged(self._path, error) if is_damage(error) else StoreBroken(str(error))
+        return damaged_database(self._path, error) if is_damage(error) else StoreBroken(str(error))
 
     def _ask(self, question: Callable[[], T], nothing: T) -> T:
         try:

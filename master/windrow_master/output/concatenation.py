@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.crash_points import reach
-from windrow_master.folders import FULL_ERRORS
+from windrow_master.folders import is_full
 from windrow_master.output.errors import (
     ConcatenationError,
     ConcatenationStopped,
@@ -42,6 +42,8 @@ from windrow_master.output.errors import (
 from windrow_master.output.extents import SegmentFile, SegmentReader, strides
 from windrow_master.output.files import Files
 from windrow_master.output.target import foreign, refuse_foreign, remove_stale, stamp_if_equal, temporary_path
+from windrow_master.store.checks import DATABASE
+from windrow_master.store.errors import StateDamaged
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.rows import CommittedRange, OutputRow
 
@@ -80,6 +82,8 @@ class Wanted:
     """Stands once on top, as it is; of Parquet: the columns. None: no header."""
     row_format: str = "text"
     """As windrow.spec.effective.ROW_FORMATS."""
+    rows: int | None = None
+    """How many the step has counted as they were committed; None: nobody has."""
 
 
 def concatenate(
@@ -94,9 +98,9 @@ def concatenate(
 
     `record` makes its argument durable (`Store.record_output`).
 
-    Raises RowsLost, RowsUnreadable, TargetForeign, OutputFull, OutputUnwritable, ConcatenationStopped; and what reader
-    and record raise. The target is untouched by all of them, or (where only its folder could not be synced) whole and
-    new.
+    Raises RowsLost, RowsUnreadable, TargetForeign, OutputFull, OutputUnwritable, ConcatenationStopped, StateDamaged
+    (other rows are there than were counted); and what reader and record raise. The target is untouched by all of them,
+    or (where only its folder could not be synced) whole and new.
     """
     return _Concatenation(wanted, reader, record, stop or threading.Event(), files or Files()).run()
 
@@ -231,6 +235,10 @@ class _Concatenation:
                 f"The committed rows of {len(lost)} mini-batches (the first is {lost[0].mini_batch}) cannot be read "
                 f"from {self._wanted.segments_folder} or fail their checksum: these run again. Check that disk.",
             )
+        if self._wanted.rows not in (None, self._rows):
+            # Each record is sound: one stands there as it was before its rows were committed.
+            what = f"{self._wanted.rows:,} rows were committed, and {self._rows:,} are found"
+            raise StateDamaged(f"{DATABASE}, table mini_batch, step {self._wanted.step_id}", what)
 
     def _put_rows(self, ranges: Sequence[CommittedRange], large: bool) -> None:
         if large:
@@ -296,7 +304,7 @@ class _Concatenation:
         if self._stop.is_set():
             raise ConcatenationStopped(f"Making the output {self._wanted.target} was stopped.")
 
-    def _put(self, rows: bytes) -> None:
+    def _put(self, rows: bytes | memoryview) -> None:
         self._files.write(self._descriptor, [rows])
         self._hasher.update(rows)
         self._length += len(rows)
@@ -308,7 +316,7 @@ class _Concatenation:
 
     def _explained(self, error: OSError) -> ConcatenationError:
         target = self._wanted.target
-        if error.errno in FULL_ERRORS:
+        if is_full(error):
             return OutputFull(
                 f"The output {target} cannot be written: its disk is full (or a quota is used up) after "
                 f"{self._length} bytes. Make room: it is tried again by itself, and nothing needs to run again."

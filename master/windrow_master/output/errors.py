@@ -1,7 +1,8 @@
-"""What can keep an output from being made, each with a text for people."""
+"""What can keep an output from being made, or from being used, each with a text for people."""
 
 from __future__ import annotations
 
+from windrow_master.store.errors import StateDamaged
 from windrow_master.store.rows import CommittedRange
 
 
@@ -36,3 +37,13 @@ class OutputUnwritable(ConcatenationError):
 
 class ConcatenationStopped(ConcatenationError):
     """It was asked to stop."""
+
+
+class OutputDamaged(StateDamaged):
+    """A file of rows is not what Windrow wrote."""
+
+    consequence = (
+        "It is not used. Somebody has changed or removed it since Windrow wrote it, or its disk has damaged it. Check "
+        "that disk. Then bring the file back from a backup and try again (a failed job: windrow job retry), or run the "
+        "job anew."
+    )

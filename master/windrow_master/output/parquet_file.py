@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import pyarrow
 import pyarrow.parquet
 
+from windrow_master.arrow_target import ArrowTarget
 from windrow_master.core.headers import columns_of
 
 ROW_GROUP_ROWS = 1 << 20
@@ -25,10 +26,11 @@ ROW_GROUP_BYTES = 64 << 20
 class ParquetFile:
     """One file: `append` each mini-batch, then `finish`."""
 
-    def __init__(self, header: bytes | None, put: Callable[[bytes], None]) -> None:
-        """`header`: the step's columns, None where no mini-batch had any; `put` takes the file's bytes in order."""
+    def __init__(self, header: bytes | None, put: Callable[[memoryview], object]) -> None:
+        """`header`: the step's columns, None where no mini-batch had any; `put` takes the file's bytes in order,
+        and keeps no view of them."""
         self._types = {column.name: _unpacked(column.packed) for column in columns_of(header or b"[]")}
-        self._target = _Target(put)
+        self._target = ArrowTarget(put)
         self._writer: Any = None
         self._batches: list[Any] = []
         self._rows = 0
@@ -81,32 +83,7 @@ class ParquetFile:
             self._batches, self._rows, self._bytes = [], 0, 0
 
 
-class _Target:
-    """A file that only takes bytes, for Arrow."""
-
-    closed = False
-
-    def __init__(self, put: Callable[[bytes], None]) -> None:
-        self.put = put
-        self._length = 0
-
-    def write(self, data: Any) -> int:
-        piece = bytes(data)
-        self.put(piece)
-        self._length += len(piece)
-        return len(piece)
-
-    def tell(self) -> int:
-        return self._length
-
-    def flush(self) -> None:
-        """Nothing waits here."""
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def _nothing(piece: bytes) -> None:
+def _nothing(piece: memoryview) -> None:
     """Takes a piece nowhere."""
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import RowBlock
 from windrow_master.crash_points import reach
-from windrow_master.folders import FULL_ERRORS
+from windrow_master.folders import is_full
 from windrow_master.output.files import Files
 from windrow_master.output.staging import staged_length
 from windrow_master.store.rows import RowRange, SegmentRow, SegmentState
@@ -237,7 +237,7 @@ class SegmentWriter:
             if error is not None and segment.synced == 0:
                 # No commit can name it.
                 self._files.unlink(segment.path)
-            elif error is not None and error.errno in FULL_ERRORS:
+            elif error is not None and is_full(error):
                 # Room for the same rows elsewhere.
                 self._files.truncate(segment.descriptor, segment.synced)
         with contextlib.suppress(OSError):
@@ -247,7 +247,7 @@ class SegmentWriter:
 
 
 def _failed(what: str, path: Path, error: OSError) -> SegmentError:
-    if error.errno in FULL_ERRORS:
+    if is_full(error):
         # Without the segment's name: each try has another, and the same trouble should be told once.
         text = f"Rows could not be {what} in {path.parent}: {error.strerror}."
         return SegmentFull(f"{text} Make room on that disk: work goes on by itself.")

@@ -1,4 +1,5 @@
-"""The file an output becomes: whether what stands there may be replaced, and the names used on the way."""
+"""The file an output becomes: whether what stands there may be replaced, whether it is still what was written, and the
+names used on the way."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from windrow_master.output.errors import TargetForeign
+from windrow_master.artifacts import sha256_of
+from windrow_master.output.errors import OutputDamaged, TargetForeign
 from windrow_master.output.files import Files
 from windrow_master.store.rows import OutputRow
 
 NAME_BYTES_MAX = 255
-READ_BYTES = 1 << 20
 TEMPORARY_SUFFIX = ".windrow-partial"
 
 
@@ -45,7 +46,7 @@ def refuse_foreign(
     if submitted is not None and status.st_mtime > submitted:
         return
     digests = {row.digest for row in known if row.length == status.st_size}
-    if digests and digest_of(target) in digests:
+    if digests and sha256_of(target) in digests:
         return
     raise foreign(str(target), known=bool(known))
 
@@ -79,6 +80,50 @@ def stamp_if_equal(target: Path, length: int, digest: str) -> int | None:
     return before.st_mtime_ns if found == digest and same else None
 
 
+def need_as_written(place: Path, outputs_at: Callable[[str], Sequence[OutputRow]]) -> None:
+    """Read a file that Windrow has written. Raises OutputDamaged where it is gone, or another."""
+    known = outputs_at(str(place))
+    try:
+        length = place.stat().st_size
+        same_length = {row.digest for row in known if row.length == length}
+        if not same_length or sha256_of(place) not in same_length:
+            raise _damaged(place, known, length)
+    except FileNotFoundError:
+        raise OutputDamaged(str(place), "it is gone") from None
+    except OSError as error:
+        raise OutputDamaged(str(place), f"it cannot be read: {error.strerror}") from error
+
+
+class Sent:
+    """Compares a file with what Windrow wrote there while it is read for somebody."""
+
+    def __init__(self, place: Path, known: Sequence[OutputRow]) -> None:
+        """`known`: what was written there, the newest first; empty: nothing was, and anything passes."""
+        self._place = place
+        self._known = known
+        self._hasher = hashlib.sha256()
+        self._length = 0
+
+    def add(self, content: bytes) -> None:
+        """The next bytes."""
+        if self._known:
+            self._hasher.update(content)
+            self._length += len(content)
+
+    def end(self) -> None:
+        """There are no more. Raises OutputDamaged."""
+        if self._known and self._hasher.hexdigest() not in {row.digest for row in self._known}:
+            raise _damaged(self._place, self._known, self._length)
+
+
+def _damaged(place: Path, known: Sequence[OutputRow], length: int) -> OutputDamaged:
+    if not known:
+        return OutputDamaged(str(place), "the state does not know it, though a step that is done has written it")
+    if length != known[0].length:
+        return OutputDamaged(str(place), f"it holds {length:,} bytes, and {known[0].length:,} were written")
+    return OutputDamaged(str(place), "its content does not have the sha256 of what was written")
+
+
 def temporary_path(target: Path, job_id: str, step_id: int, generation: int, incarnation: int) -> Path:
     """The temporary file beside a target: no two incarnations or generations share one."""
     return target.with_name(f"{_stem(target, job_id, step_id)}g{generation}.i{incarnation}{TEMPORARY_SUFFIX}")
@@ -103,12 +148,3 @@ def _stem(target: Path, job_id: str, step_id: int) -> str:
     if len(os.fsencode(stem)) + 60 <= NAME_BYTES_MAX:
         return stem
     return f".{hashlib.sha256(os.fsencode(stem)).hexdigest()[:32]}."
-
-
-def digest_of(path: Path) -> str:
-    """The sha256 of a file's content, in hexadecimal. Raises OSError."""
-    hasher = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(READ_BYTES):
-            hasher.update(chunk)
-    return hasher.hexdigest()

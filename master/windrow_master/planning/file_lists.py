@@ -150,7 +150,7 @@ class TakingOver:
         self._emitter.warn(
             f"Results of job {earlier.job_id} are taken over: {taken:,} files; {left - taken:,} are new, have "
             f"changed, {f'are listed more than once ({doubled:,}), ' if doubled else ''}have no result there, or were "
-            "in a mini-batch with one of these."
+            "in a mini-batch with one of these: their rows come behind those that are taken over."
         )
 
     def _why_nothing(self, earlier: Earlier, *, uploaded: bool) -> str:

@@ -19,11 +19,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from windrow_master.folders import FULL_ERRORS, sync_folder
+from windrow_master.folders import is_full, sync_folder
 from windrow_master.planning.checked import BLOCK_BYTES, BlockSums
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
-from windrow_master.step_damage import StepDamaged
+from windrow_master.step_damage import StepDamaged, read_part
 
 RETRY_FULL_S = 1.0
 _READ_BYTES = 1 << 20
@@ -98,7 +98,7 @@ class AppendFile:
 
     def _pread(self, start: int, end: int) -> bytes:
         try:
-            return _pread(self._fd, self._path, start, end)
+            return read_part(self._fd, os.fsdecode(self._path), start, end)
         except StepDamaged as error:
             raise PlanningError(str(error), SYSTEM_ERROR) from error
 
@@ -112,7 +112,7 @@ class AppendFile:
             try:
                 os.fdatasync(self._fd)
             except OSError as error:
-                if error.errno in FULL_ERRORS:
+                if is_full(error):
                     raise JournalLost(f"{os.fsdecode(self._path)} cannot be synced: {error.strerror}") from error
                 raise _unwritable(self._path, error) from error
             self._synced = self.length
@@ -154,7 +154,7 @@ def known_sums(descriptor: int, path: bytes, length: int, checksum: int) -> Bloc
         raise StepDamaged(os.fsdecode(path), f"it holds {there:,} bytes, and {length:,} were written")
     sums, at = BlockSums(), 0
     while at < length:
-        part = _pread(descriptor, path, at, min(at + _READ_BYTES, length))
+        part = read_part(descriptor, os.fsdecode(path), at, min(at + _READ_BYTES, length))
         if not part:
             break
         sums.add(part)
@@ -164,21 +164,6 @@ def known_sums(descriptor: int, path: bytes, length: int, checksum: int) -> Bloc
     return sums
 
 
-def _pread(descriptor: int, path: bytes, start: int, end: int) -> bytes:
-    """Less only where the file ends. Raises StepDamaged."""
-    parts = []
-    while start < end:
-        try:
-            part = os.pread(descriptor, end - start, start)
-        except OSError as error:
-            raise StepDamaged(os.fsdecode(path), f"it cannot be read at {start:,}: {error.strerror}") from error
-        if not part:
-            break
-        parts.append(part)
-        start += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
 def _when_there_is_room(path: bytes, write: Callable[[], int]) -> int:
     """Do it; while the disk is full, say so on stderr once and try again: when space comes back, planning goes on."""
     told = False
@@ -186,7 +171,7 @@ def _when_there_is_room(path: bytes, write: Callable[[], int]) -> int:
         try:
             written = write()
         except OSError as error:
-            if error.errno not in FULL_ERRORS:
+            if not is_full(error):
                 raise _unwritable(path, error) from error
             if not told:
                 print(

@@ -114,11 +114,11 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         await refuse(context, reply)
         credential = secrets.token_hex(32)
         # Nodes come and go, each under a name of its own maybe: what was kept of those that are lost goes too.
-        here = self._writer.core.state.nodes.keys() - {node_id}
+        state = self._writer.core.state
+        here = state.nodes.keys() - {node_id}
         self._credentials = {known: owner for known, owner in self._credentials.items() if owner[0] in here}
         self._credentials[credential] = (node_id, request.node_incarnation)
         self._heartbeats = {name: heartbeat for name, heartbeat in self._heartbeats.items() if name in here}
-        state = self._writer.core.state
         timing = state.timing
         foreign = [held.step_id for held in request.held_steps if state.is_foreign(StepId(held.step_id), held.identity)]
         if foreign:
@@ -131,7 +131,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             )
         response = pb.RegisterResponse(
             node_credential=credential,
-            master_incarnation=self._writer.core.state.incarnation,
+            master_incarnation=state.incarnation,
             master_addresses=self._addresses,
             message_bytes_max=RESPONSE_BYTES_MAX,
             inline_rows_bytes_max=INLINE_ROWS_BYTES_MAX,

@@ -22,6 +22,7 @@ from windrow.journal import Repeated
 from windrow.rpc import errors
 
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY, CREDENTIAL_REFUSED
+from windrow_master.rpc.refusal_log import host_of
 from windrow_master.rpc.refusals import Context
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _refusing(handler: Handler, method: str, reason: str) -> Handler:
     async def refuse(requests: object, context: Context) -> Any:
         # An agent without its credential is an everyday thing: its master was restarted.
         level = logging.INFO if reason == errors.CREDENTIAL_INVALID else logging.WARNING
-        kind = (method, reason, context.peer().rpartition(":")[0])
+        kind = (method, reason, host_of(context.peer()))
         _repeated.say(kind, level, "a call was refused", method=method, reason=reason, peer=context.peer())
         await errors.abort(context, grpc.StatusCode.UNAUTHENTICATED, reason, _MESSAGES[reason])
 

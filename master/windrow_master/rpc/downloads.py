@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from windrow.rpc.v1 import job_service_pb2 as pb
 
+from windrow_master.output.target import Sent
+from windrow_master.store.rows import OutputRow
+
 CHUNK_BYTES = 1 << 20
 
 
-def pieces_of(place: Path, path: bytes, length: int, offset: int) -> Iterator[pb.DownloadOutputResponse]:
+def pieces_of(
+    place: Path, path: bytes, length: int, offset: int, written: Sequence[OutputRow] = ()
+) -> Iterator[pb.DownloadOutputResponse]:
     """The file at `place` from `offset` to its present end; `path` and `length`: as the first piece is to tell.
+    `written`: what Windrow has written there; empty: nothing.
 
-    Blocks on the disk: what lies before `offset` is read too, for the checksum. Raises OSError.
+    Blocks on the disk: what lies before `offset` is read too, for the checksums. Raises OSError, and in place of the
+    last piece OutputDamaged.
     """
+    sent = Sent(place, written)
     crc32 = at = 0
     begins = True
     with place.open("rb") as file:
         chunk = file.read(CHUNK_BYTES)
         while True:
             crc32 = zlib.crc32(chunk, crc32)
+            sent.add(chunk)
             following = file.read(CHUNK_BYTES) if chunk else b""
             content = chunk[max(0, offset - at) :]
             at += len(chunk)
@@ -31,6 +40,7 @@ def pieces_of(place: Path, path: bytes, length: int, offset: int) -> Iterator[pb
                     piece.path, piece.begins, piece.length, piece.offset = path, True, length, offset
                     begins = False
                 if not following:
+                    sent.end()
                     piece.crc32 = crc32
                 yield piece
             if not following:

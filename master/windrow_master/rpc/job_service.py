@@ -205,7 +205,8 @@ class JobService(MiniBatchCalls, NodeCalls):
     ) -> AsyncIterator[pb.DownloadOutputResponse]:
         """An output: one file, or all files of a folder."""
         job, steps = await self._job(request.job_id, context)
-        path = self._output_place(job, steps, request.output)
+        name, paths = self._output_paths(job, steps, request.output)
+        path = paths.outputs.get(name)
         if path is not None and is_remote(path):
             await errors.abort(
                 context,
@@ -226,15 +227,19 @@ class JobService(MiniBatchCalls, NodeCalls):
                 f"Job {job.job_id} has no output {request.output!r} that stands yet. Its outputs: {names}.",
             )
             return
+        rows_file = None if paths.append_row is None else Path(paths.append_row)
+        written = [] if rows_file is None else await in_thread(self._jobs.reader.outputs_at, str(rows_file))
         wanted = request.path.decode(errors="surrogateescape")
         first = request.from_path.decode(errors="surrogateescape")
         offset = request.offset
-        for name, length in files:
-            if (wanted and name != wanted) or name < first:
+        for below, length in files:
+            if (wanted and below != wanted) or below < first:
                 continue
             # A file that is not the one asked for (it is gone) is sent from its beginning.
-            offset = min(offset, length) if name in (wanted, first) else 0
-            pieces = pieces_of(place / name if name else place, name.encode(errors="surrogateescape"), length, offset)
+            offset = min(offset, length) if below in (wanted, first) else 0
+            file = place / below if below else place
+            known = written if file == rows_file else ()
+            pieces = pieces_of(file, below.encode(errors="surrogateescape"), length, offset, known)
             while (piece := await in_thread(next, pieces, None)) is not None:
                 yield piece
             offset = 0
@@ -269,12 +274,11 @@ class JobService(MiniBatchCalls, NodeCalls):
         names.update(self._jobs.pipeline_outputs(job))
         return names
 
-    def _output_place(self, job: JobRow, steps: list[StepRow], name: str) -> str | None:
-        bound = self._output_names(job, steps).get(name)
-        if bound is None:
-            return None
-        step = next(step for step in steps if step.name == bound[0])
-        return StepPaths.from_json(step.paths).outputs.get(bound[1])
+    def _output_paths(self, job: JobRow, steps: list[StepRow], name: str) -> tuple[str, StepPaths]:
+        """An output's name in its step, and the paths of that; of none, where there is no such output."""
+        step_name, output = self._output_names(job, steps).get(name, ("", ""))
+        paths = next((step.paths for step in steps if step.name == step_name), b"")
+        return output, StepPaths.from_json(paths)
 
 
 async def _page_number(token: str, context: Context) -> int | None:

@@ -22,8 +22,6 @@ EVERYDAY = {"/windrow.rpc.v1.ArtifactService/StatData": grpc.StatusCode.PERMISSI
 """Answers that belong to how data is brought: a client asks whether the master sees its folder, and it does not."""
 REASON_CHARACTERS_MAX = 500
 DROPPED = "a request was dropped: it is larger than a master takes, or its sender left while it was on its way"
-
-
 _repeated = Repeated()
 
 

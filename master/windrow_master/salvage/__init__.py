@@ -1,7 +1,9 @@
 """What can be told of a state folder, and saved from it, when it is damaged. Nothing in the folder is changed.
 
 - ``database``  a copy of the database that SQLite can open, and its rows, also around pages that cannot be read.
-- ``checks``    everything that is durable against what it must be, as findings: `windrow state check`.
+- ``checks``    everything that is durable against what it must be, as findings: `windrow state check`; the part that
+                is about files, and not about rows of the database, is in ``file_checks``.
+- ``damage``    a finding, and what it means.
 - ``export``    the rows, documents, code and lists that can still be read: `windrow state salvage`.
 
 `python -m windrow_master.salvage` answers the command line (docs/contracts.md, section 5b).

@@ -6,13 +6,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import sys
 import tempfile
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from windrow_master.salvage.checks import CHECKS, Damage, database_damage
+from windrow_master.folders import is_full
+from windrow_master.salvage.checks import CHECKS, database_damage
+from windrow_master.salvage.damage import Damage
 from windrow_master.salvage.database import SavedDatabase
 from windrow_master.salvage.export import export
 from windrow_master.salvage.folder import StateFolder
@@ -20,6 +24,7 @@ from windrow_master.store.lock import LOCK_FILE, is_locked
 from windrow_master.store.sqlite import DATABASE_FILE
 
 DAMAGE_MAX = 1000
+_NO_ROOM = "it has no room for a copy of the database, which is looked at"
 
 
 def main(arguments: list[str]) -> dict[str, Any]:
@@ -43,27 +48,36 @@ def _check(folder: Path, database: Path) -> dict[str, Any]:
     jobs = 0
     if database.exists():
         with tempfile.TemporaryDirectory(prefix="windrow-check-") as place:
-            try:
-                copy = SavedDatabase(database, Path(place))
-            except sqlite3.Error:
-                copy = None
+            copy = _copied(database, Path(place), damage)
             if copy is not None:
                 try:
                     state = StateFolder(folder, copy)
                     jobs = len(state.jobs())
-                    for look in CHECKS:
-                        for found in look(state):
-                            damage.append(found)
-                            if len(damage) >= DAMAGE_MAX:
-                                break
-                    gaps = dict.fromkeys(copy.gaps)
+                    found = chain.from_iterable(look(state) for look in CHECKS)
+                    damage += islice(found, DAMAGE_MAX)
+                    if next(found, None) is not None:
+                        damage.append(Damage(str(folder), f"there is more than the first {DAMAGE_MAX:,} told here"))
                     damage += [
                         Damage(f"windrow.db, table {gap.table}", f"keys {gap.first} to {gap.last} cannot be read")
-                        for gap in gaps
+                        for gap in copy.gaps
                     ]
                 finally:
                     copy.close()
     return {"damage": [list(found) for found in dict.fromkeys(damage)], "jobs": jobs, "trouble": ""}
+
+
+def _copied(database: Path, place: Path, damage: list[Damage]) -> SavedDatabase | None:
+    """A copy of the database; None where nothing of it can be had, which `damage` says then. Raises OSError."""
+    try:
+        return SavedDatabase(database, place)
+    except sqlite3.Error as error:
+        if not damage:
+            damage.append(Damage(str(database), f"its tables cannot be read: {error}"))
+    except OSError as error:
+        if is_full(error):
+            raise OSError(error.errno, f"{_NO_ROOM}. Name a folder with more: TMPDIR=FOLDER", str(place)) from error
+        raise
+    return None
 
 
 def _export(folder: Path, database: Path, out: Path) -> dict[str, Any]:
@@ -71,8 +85,26 @@ def _export(folder: Path, database: Path, out: Path) -> dict[str, Any]:
         return {"trouble": f"{out} is there already, and not empty: name a new folder with --to."}
     if out.resolve().is_relative_to(folder.resolve()):
         return {"trouble": f"{out} lies in the state folder, which is left as it is: name another with --to."}
+    is_new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
-    return {"trouble": "", **export(folder, database, out)}
+    try:
+        return {"trouble": "", **export(folder, database, out)}
+    except OSError as error:
+        if not is_full(error):
+            raise
+        _empty(out)
+        if is_new:
+            out.rmdir()
+        what = "its disk is full. What had been saved there was removed: it was not whole. Name a folder with more room"
+        return {"trouble": f"{out}: {what}: --to OUT"}
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 if __name__ == "__main__":

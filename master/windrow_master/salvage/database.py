@@ -11,6 +11,8 @@ there might have been.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -18,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from windrow_master.folders import is_full
 from windrow_master.store.connections import APPLICATION_ID, migrate, migrations
 from windrow_master.store.errors import StoreError
 from windrow_master.store.integrity import refuse_wrong_schema
@@ -39,8 +42,8 @@ class SavedDatabase:
     """A copy of a database, for as long as this is open."""
 
     def __init__(self, database: Path, folder: Path) -> None:
-        """`folder`: where the copy goes, which takes as much room. Raises OSError, sqlite3.Error where not even its
-        schema can be had."""
+        """`folder`: where the copy goes, which takes as much room. Raises OSError (also where that room is not there),
+        sqlite3.Error where not even its schema can be had."""
         self._place = tempfile.TemporaryDirectory(prefix=".windrow-copy-", dir=folder)
         self.notes: list[str] = []
         """What had to be replaced."""
@@ -48,8 +51,10 @@ class SavedDatabase:
         self._path = Path(self._place.name) / database.name
         try:
             self._connection = self._opened(database)
-        except BaseException:
+        except BaseException as error:
             self._place.cleanup()
+            if _says_full(error):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path)) from error
             raise
 
     def rows(
@@ -153,10 +158,13 @@ class SavedDatabase:
         try:
             refuse_wrong_schema(connection, database, APPLICATION_ID, migrations())
             migrate(connection, database)
-        except (StoreError, sqlite3.Error, OSError):
-            # Damaged, which is told elsewhere. What lacks columns cannot be read: `gaps` will say so.
+        except (StoreError, sqlite3.Error, OSError) as error:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
+            if is_full(error) or _says_full(error):
+                connection.close()
+                raise
+            # Damaged, which is told elsewhere. What lacks columns cannot be read: `gaps` will say so.
 
     def _template(self) -> bytes:
         """A new database's file, whose tables are where they are in every other."""
@@ -181,3 +189,7 @@ class SavedDatabase:
             content[92:96] = content[24:28]
             file.seek(0)
             file.write(content)
+
+
+def _says_full(error: BaseException) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL

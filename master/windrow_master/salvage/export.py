@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -23,6 +24,7 @@ from typing import Any
 
 from windrow_master.artifacts import DIGEST, sha256_of
 from windrow_master.core.states import MiniBatchState
+from windrow_master.folders import is_full
 from windrow_master.output.extents import SegmentReader
 from windrow_master.recipes import RecipePlace, Recipes
 from windrow_master.reports.failed_items import describer
@@ -38,19 +40,25 @@ _NOT_RUN = {
     MiniBatchState.FAILED: "it failed",
     MiniBatchState.CANCELLED: "it was cancelled",
 }
+_UNREADABLE = "its rows cannot be read, or fail their checksum"
 COLUMNS = ("mini_batch", "items", "why", "names")
 NAMES_MAX = 1000
 """Items named of one mini-batch."""
 
 
 def export(folder: Path, database: Path, out: Path) -> dict[str, Any]:
-    """Save what can be read into `out`, a new folder; return what `salvage.json` says. Raises OSError."""
+    """Save what can be read into `out`, a folder that is empty; return what `salvage.json` says.
+
+    `salvage.json` comes last: a folder without it is not whole. Raises OSError.
+    """
     told: dict[str, Any] = {"state": str(folder), "jobs": [], "notes": []}
     told["artifacts"] = _artifacts(folder / "artifacts", out / "artifacts", told["notes"])
     saved: SavedDatabase | None = None
     try:
         saved = SavedDatabase(database, out)
     except (OSError, sqlite3.Error) as error:
+        if is_full(error):
+            raise
         told["notes"].append(f"Nothing of {database} can be read ({error}): segments are copied as they are.")
     if saved is None:
         _copy_segments(folder, out, told)
@@ -64,8 +72,18 @@ def export(folder: Path, database: Path, out: Path) -> dict[str, Any]:
             ]
         finally:
             saved.close()
-    (out / "salvage.json").write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    _write_last(out / "salvage.json", told)
     return told
+
+
+def _write_last(path: Path, told: dict[str, Any]) -> None:
+    for saved in path.parent.rglob("*"):
+        if saved.is_file():
+            with saved.open("rb") as file:
+                os.fsync(file.fileno())
+    unfinished = path.with_name(f".{path.name}.partial")
+    unfinished.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    unfinished.replace(path)
 
 
 def _export_jobs(state: StateFolder, out: Path, told: dict[str, Any]) -> None:
@@ -86,13 +104,17 @@ def _export_jobs(state: StateFolder, out: Path, told: dict[str, Any]) -> None:
         for step in steps:
             if step.job_key == job.job_key:
                 entry["steps"].append(_export_step(state, job, step, place / _plain(step.name)))
-                damaged = entry["steps"][-1]["damaged"]
-                if damaged:
-                    told["notes"].append(
-                        f"Step {step.name!r} of job {job.job_id!r}: {damaged:,} records of mini-batches do not have "
-                        "their check value, and were left out (missing.csv lists them)."
-                    )
+                _note_losses(told["notes"], job, entry["steps"][-1])
         told["jobs"].append(entry)
+
+
+def _note_losses(notes: list[str], job: FoundJob, step: dict[str, Any]) -> None:
+    for count, what in (
+        (step["damaged"], "records of mini-batches do not have their check value, and were left out"),
+        (step["unreadable"], "mini-batches have rows that cannot be read, or fail their checksum"),
+    ):
+        if count:
+            notes.append(f"Step {step['step']!r} of job {job.job_id!r}: {count:,} {what} (missing.csv lists them).")
 
 
 def _export_step(state: StateFolder, job: FoundJob, step: FoundStep, place: Path) -> dict[str, Any]:
@@ -102,7 +124,7 @@ def _export_step(state: StateFolder, job: FoundJob, step: FoundStep, place: Path
     reader = SegmentReader(folder / "segments", {number: one.name for number, one in segments.items()}.get)
     target = place / f"rows.{_ending(job, step)}"
     entry: dict[str, Any] = {"step": step.name, "state": step.state_name}
-    entry |= dict.fromkeys(("mini_batches", "rows", "missing", "damaged"), 0)
+    entry |= dict.fromkeys(("mini_batches", "rows", "missing", "damaged", "unreadable"), 0)
     count = 0
     names = _names(folder / "recipes", step)
     sink = _Sink(target, step)
@@ -125,6 +147,7 @@ def _export_step(state: StateFolder, job: FoundJob, step: FoundStep, place: Path
                 why = _write_rows(batch, reader, sink, step)
                 if why:
                     entry["missing"] += 1
+                    entry["unreadable"] += why == _UNREADABLE
                     missing.writerow((batch.number, batch.item_count or batch.items_counted or "", why, names(batch)))
                 else:
                     entry["mini_batches"] += 1
@@ -176,7 +199,7 @@ class _Sink:
             if self._path.suffix == ".parquet":
                 from windrow_master.output.parquet_file import ParquetFile
 
-                self._parquet = ParquetFile(self._header, self._file.write)  # type: ignore[arg-type]  # returns a length
+                self._parquet = ParquetFile(self._header, self._file.write)
             elif self._header:
                 self._file.write(self._header)
         return self._file
@@ -192,7 +215,7 @@ def _write_rows(batch: FoundMiniBatch, reader: SegmentReader, sink: _Sink, step:
     if not rows_are_sound(reader, row):
         if step.state_name == "completed":
             return f"its rows are not in the state folder any more; the step's output is {step.append_row}"
-        return "its rows cannot be read, or fail their checksum"
+        return _UNREADABLE
     sink.put(lambda: reader.pieces(row))
     return ""
 
@@ -239,6 +262,8 @@ def _artifacts(folder: Path, out: Path, notes: list[str]) -> int:
             shutil.copyfile(path, target)
             sound = sha256_of(target) == path.name
         except OSError as error:
+            if is_full(error):
+                raise
             notes.append(f"{path} cannot be read: {error.strerror}.")
             continue
         if sound:
@@ -253,10 +278,14 @@ def _copy_segments(folder: Path, out: Path, told: dict[str, Any]) -> None:
     for segments in sorted(folder.glob("jobs/*/steps/*/segments")):
         job, step = segments.parts[-4], segments.parts[-2]
         target = out / _plain(job) / f"step-{step}" / "segments"
-        try:
-            shutil.copytree(segments, target)
-        except (OSError, shutil.Error) as error:
-            told["notes"].append(f"{segments} cannot be copied whole: {error}")
+        target.mkdir(parents=True)
+        for segment in sorted(segments.iterdir()):
+            try:
+                shutil.copyfile(segment, target / segment.name)
+            except OSError as error:
+                if is_full(error):
+                    raise
+                told["notes"].append(f"{segment} cannot be copied whole: {error.strerror}.")
         told["jobs"].append(
             {"job": job, "state": "", "message": "", "steps": [{"step": step, "segments": str(target)}]}
         )

@@ -288,6 +288,7 @@ class Carrier:
             paths,
             self._jobs.folder(step),
             self._jobs.logs(step),
+            step.counters.rows,
             rows_of_outputs(
                 self._jobs.document(step).steps[step.ordinal], step.step_id, job.job_id, paths.outputs, time.time()
             ),

@@ -17,6 +17,7 @@ from windrow.journal import Condition, say
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.urls import is_remote
 
+from windrow_master.artifacts import sha256_of
 from windrow_master.core.commands import FailStep, FinishStep, LostRows, PostponeFinish, RequeueLostRows
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
@@ -34,7 +35,7 @@ from windrow_master.output.concatenation import (
 from windrow_master.output.errors import TargetForeign
 from windrow_master.output.remote import need_bucket, refuse_foreign_object, stands_there, upload
 from windrow_master.output.staging import remove_orphans
-from windrow_master.output.target import digest_of, foreign, refuse_foreign, stamp_if_equal
+from windrow_master.output.target import foreign, need_as_written, refuse_foreign, stamp_if_equal
 from windrow_master.reports.failed_items import FILE_NAME, copy_list, describer, write_failed_items
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StoreError, StorePostponed
@@ -67,6 +68,8 @@ class Finish:
     folder: Path
     logs: Path
     """`logs/<step>` of the job."""
+    rows: int | None = None
+    """Committed, as the step has counted them; None: nobody has."""
     assets: tuple[AssetRow, ...] = ()
     """What its outputs are registered as."""
 
@@ -100,6 +103,10 @@ class Finisher:
         self._threads = ThreadPoolExecutor(THREADS, "finisher")
         self._makings: dict[StepId, _Making] = {}
         """The last one of each step, until it is over."""
+
+    def need_as_written(self, rows: Path) -> None:
+        """Raise OutputDamaged unless a file of rows that was finished is what was written then. Reads all of it."""
+        need_as_written(rows, self._reader.outputs_at)
 
     def refuse_foreign(self, paths: StepPaths, submitted: float) -> None:
         """Raise TargetForeign or StorageError, before any work is done, where the output must not or cannot be
@@ -214,6 +221,7 @@ class Finisher:
                 segments,
                 work.header,
                 work.row_format,
+                work.rows,
             )
             try:
                 row = concatenate(wanted, self._reader, self._record, stop=stop)
@@ -267,7 +275,7 @@ class Finisher:
             return ""
         if beside != logged and self._is_foreign(beside):
             status = logged.stat()
-            if not beside.is_file() or stamp_if_equal(beside, status.st_size, digest_of(logged)) is None:
+            if not beside.is_file() or stamp_if_equal(beside, status.st_size, sha256_of(logged)) is None:
                 return (
                     f"{beside} stands there already, and Windrow did not write it from this state folder; it is left "
                     f"alone. {listed_in(logged)}"
@@ -309,7 +317,7 @@ class Finisher:
                 work.generation,
                 self._incarnation,
                 status.st_size,
-                digest_of(file),
+                sha256_of(file),
                 status.st_mtime_ns,
                 0,
             )

@@ -12,10 +12,12 @@ import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from windrow.journal import say
 
 from windrow_master.core.states import JobState
+from windrow_master.step_damage import StepDamaged
 from windrow_master.step_paths import step_folder
 from windrow_master.store.errors import StoreError
 from windrow_master.store.protocol import StoreReader
@@ -29,8 +31,27 @@ PARTITIONS = "partitions"
 
 def reads_sorted_rows(reader: bytes) -> bool:
     """Whether a step's reader (JSON, docs/contracts.md, section 3) reads rows that were sorted for it."""
+    return any(each.get("format") == "sorted_rows" for each in _readers(reader))
+
+
+def _readers(reader: bytes) -> Sequence[dict[str, Any]]:
+    """Those of the inputs of a step."""
     value = json.loads(reader)
-    return any(each.get("format") == "sorted_rows" for each in value.get("inputs", (value,)))
+    found: Sequence[dict[str, Any]] = value.get("inputs", (value,))
+    return found
+
+
+def need_sorted_rows(reader: bytes) -> None:
+    """Raise StepDamaged where rows that were sorted for a step with this reader are not there any more: its state was
+    brought back from a backup after its job had ended, or somebody has removed them."""
+    for each in _readers(reader):
+        if each.get("format") == "sorted_rows":
+            # Here, and not at the top: most steps sort nothing, and the first run() waits for imports.
+            from windrow_worker.tables.sorted_sums import SUMS
+
+            for name in (each["file"], each["file"] + SUMS):
+                if not Path(name).exists():
+                    raise StepDamaged(name, "it is gone, with the rows of the input sorted by the partition keys")
 
 
 class SortedRows:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from windrow.journal import log
-from windrow.spec.effective import EffectiveStep
+from windrow.spec.effective import EffectiveStep, OutputInput
 from windrow.storage.errors import StorageError, Trouble
+from windrow.storage.urls import is_remote
 
 from windrow_master.artifacts import ArtifactError, ArtifactFolder
 from windrow_master.assets import rows_of_outputs
@@ -28,7 +29,7 @@ from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.planning_driver import PlanningDriver
 from windrow_master.shell.preparation import PreparationFailed, make_folders, planning_request, resolve
 from windrow_master.shell.reusing import Begun, Reuse, message_of
-from windrow_master.shell.sorted_rows import SortedRows
+from windrow_master.shell.sorted_rows import SortedRows, need_sorted_rows
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import DatabaseDamaged, StateDamaged
 
@@ -36,22 +37,6 @@ PLANNERS_AT_ONCE = 32
 """A job may begin a thousand steps at a time."""
 
 Submit = Callable[[Any], "asyncio.Future[Any]"]
-
-
-def _need_datastores(written: EffectiveStep, effective: EffectiveStep, step: Step, paths: StepPaths) -> None:
-    """Raise PreparationFailed where a step that has begun would write elsewhere now, since a datastore is not known any
-    more: part of its output would lie here, and part there."""
-    if step.checkpoint is None:
-        return
-    before = StepPaths.from_json(step.paths).outputs
-    for name, output in written.outputs.items():
-        is_lost = output.path is not None and effective.outputs[name].path is None
-        if is_lost and before.get(name) not in (None, paths.outputs[name]):
-            raise PreparationFailed(
-                f"Output {name!r} of step {step.settings.name!r} lies at {output.path}, which was {before[name]} when "
-                "the step began, and is not known now. Name that datastore again (--datastore NAME=PLACE), and retry "
-                "the job."
-            )
 
 
 class CodeLost(Exception):
@@ -152,6 +137,9 @@ class Starter:
             if step.checkpoint is None:
                 # Later, nodes have it; and one that has not is told when it asks.
                 self._need_code(effective)
+            self._need_rows_read(effective, paths, others)
+            if step.reader is not None:
+                need_sorted_rows(step.reader)
             make_folders(effective, paths, folder, jobs.readable)
             self._finisher.refuse_foreign(paths, job.create_time)
             if not effective.input_data:
@@ -196,6 +184,18 @@ class Starter:
                 "the job again: that uploads it anew."
             )
 
+    def _need_rows_read(self, step: EffectiveStep, paths: StepPaths, others: dict[str, StepPaths]) -> None:
+        """Raise OutputDamaged where rows of another step, which this one reads, are not what was written.
+
+        `others`: the paths of the steps before it, by name.
+        """
+        for name, given in step.inputs.items():
+            rows = others[given.step].append_row if isinstance(given, OutputInput) else None
+            if rows is not None and not is_remote(rows):
+                place, file = Path(paths.inputs[name]), Path(rows)
+                if place == file or place in file.parents:
+                    self._finisher.need_as_written(file)
+
     async def _with_reuse(self, step: Step, paths: StepPaths) -> StepPaths:
         """The paths with `reused_from`, where what an earlier job has made stands for the step's outputs (that is said
         then); or with `why_run`."""
@@ -209,3 +209,19 @@ class Starter:
             message = " ".join((message_of(paths), *told))
             self._submit(ReuseStep(step.step_id, paths.to_json(), message))
         return paths
+
+
+def _need_datastores(written: EffectiveStep, effective: EffectiveStep, step: Step, paths: StepPaths) -> None:
+    """Raise PreparationFailed where a step that has begun would write elsewhere now, since a datastore is not known any
+    more: part of its output would lie here, and part there."""
+    if step.checkpoint is None:
+        return
+    before = StepPaths.from_json(step.paths).outputs
+    for name, output in written.outputs.items():
+        is_lost = output.path is not None and effective.outputs[name].path is None
+        if is_lost and before.get(name) not in (None, paths.outputs[name]):
+            raise PreparationFailed(
+                f"Output {name!r} of step {step.settings.name!r} lies at {output.path}, which was {before[name]} when "
+                "the step began, and is not known now. Name that datastore again (--datastore NAME=PLACE), and retry "
+                "the job."
+            )

@@ -54,23 +54,19 @@ class Tally:
         return f"({place}{CHECK} IS ({self.sum_of({name: place + name for name in self.columns})}))"
 
     def set_to(self, changes: Mapping[str, str], others: Mapping[str, str] | None = None) -> str:
-        """The SET clause of an UPDATE that gives columns new values, and the check value its difference. `others`:
-        columns outside the tally."""
+        """The SET clause of an UPDATE that gives columns of the tally new values, and the check value its difference.
+        `others`: columns outside the tally."""
         difference = " + ".join(
-            f"({self._term(name, new)} - {self._term(name, f'{self.table}.{name}')})"
-            for name, new in changes.items()
-            if name in self.columns
+            f"({self._term(name, new)} - {self._term(name, f'{self.table}.{name}')})" for name, new in changes.items()
         )
         sets = [f"{name} = {new}" for name, new in {**changes, **(others or {})}.items()]
         return ", ".join([*sets, f"{CHECK} = {self.table}.{CHECK} + {difference}"])
 
     def _term(self, name: str, expression: str) -> str:
         value = f"coalesce({expression}, -1)" if name in self._nullable else expression
-        return (
-            f"{value} % {PRIME} * {_weight(self.columns.index(name))}"
-            if name in self._wide
-            else (f"{value} * {_weight(self.columns.index(name))}")
-        )
+        if name in self._wide:
+            value = f"{value} % {PRIME}"
+        return f"{value} * {_weight(self.columns.index(name))}"
 
 
 def _weight(at: int) -> int:
@@ -163,19 +159,19 @@ def checked(table: str, row: Sequence[Any]) -> Sequence[Any]:
     """A row of one of WHOLE_ROWS without its check value, which stands at the end. Raises StateDamaged."""
     *values, check = row
     if row_crc(values) != check:
-        raise damaged(table, f"{WHOLE_ROWS[table].split(',')[0]} {values[0]!r}")
+        raise damaged_row(table, f"{WHOLE_ROWS[table].split(',')[0]} {values[0]!r}")
     return values
 
 
-def damaged(table: str, row: str) -> StateDamaged:
+def damaged_row(table: str, row: str) -> StateDamaged:
     """What to raise for a row that is not what was written. `row`: which one."""
     return StateDamaged(
         f"{DATABASE}, table {table}, {row}", "the row does not have the check value it was written with"
     )
 
 
-def missing(table: str, where: str, expected: int, found: int) -> StateDamaged:
-    """What to raise where rows have vanished, or appeared."""
+def wrong_row_count(table: str, where: str, expected: int, found: int) -> StateDamaged:
+    """What to raise where rows have vanished, or appeared. `where`: of what they are."""
     return StateDamaged(
         f"{DATABASE}, table {table}, {where}", f"{expected:,} rows were written there, and {found:,} are found"
     )

@@ -20,7 +20,7 @@ from windrow_master.store.errors import (
     StorePostponed,
     StoreUnusable,
 )
-from windrow_master.store.integrity import Check, damaged, refuse_wrong_schema, says_damage
+from windrow_master.store.integrity import Check, damaged_database, refuse_wrong_schema, says_damage
 from windrow_master.store.migrating import CHECKS_SCHEMA, fill_checks
 
 SQLITE_MIN = (3, 37, 0)
@@ -225,7 +225,7 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
 def unusable(path: Path, error: sqlite3.Error) -> StoreUnusable | StorePostponed | DatabaseDamaged:
     """What to tell when a database cannot be opened."""
     if says_damage(error):
-        return damaged(path, error)
+        return damaged_database(path, error)
     primary = error.sqlite_errorcode & 0xFF
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(f"{path} is locked by another program. End it (a backup, an sqlite3 shell), then try again.")

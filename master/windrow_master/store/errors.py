@@ -30,15 +30,17 @@ class StateDamaged(StoreError):
     wherever it is met; nobody words another one.
     """
 
+    consequence = (
+        "It is not used. What else of the state is damaged, and since when, is not known. Keep a copy of the state "
+        "folder as it is, and look at all of it: windrow state check DIR. Then bring the whole folder back from a "
+        "backup, or save what can still be read: windrow state salvage DIR --to OUT"
+    )
+    """What follows from such damage, and what to do."""
+
     def __init__(self, where: str, what: str) -> None:
         """`where`: the file, or the table and row, as a person would look for it. `what`: how the damage shows, without
         a full stop."""
-        super().__init__(
-            f"{where} is damaged: {what}. It is not used. What else of the state is damaged, and since when, is not "
-            f"known. Keep a copy of the state folder as it is, and look at all of it: windrow state check DIR. Then "
-            f"bring the whole folder back from a backup, or save what can still be read: windrow state salvage DIR "
-            f"--to OUT"
-        )
+        super().__init__(f"{where} is damaged: {what}. {self.consequence}")
         self.where = where
         self.what = what
 

@@ -50,7 +50,7 @@ def is_damage(error: sqlite3.Error) -> bool:
     return code in (None, sqlite3.SQLITE_ERROR) and any(words in str(error) for words in _DAMAGE_WORDS)
 
 
-def damaged(path: Path | str, error: sqlite3.Error) -> DatabaseDamaged:
+def damaged_database(path: Path | str, error: sqlite3.Error) -> DatabaseDamaged:
     """What is told of such an error."""
     name = getattr(error, "sqlite_errorname", "")
     return DatabaseDamaged(str(path), f"SQLite says: {error}{f' ({name})' if name else ''}")
@@ -68,7 +68,7 @@ def refuse_damaged_files(path: Path, incarnation_seen: int = 0, *, is_live: bool
     except FileNotFoundError:
         header = None
     if not header:
-        left = _left_beside(path)
+        left = _log_of(path) or _in_use(path)
         if not left and incarnation_seen:
             left = f"the lock, which a master of incarnation {incarnation_seen} has held"
         if left:
@@ -82,11 +82,17 @@ def refuse_damaged_files(path: Path, incarnation_seen: int = 0, *, is_live: bool
         raise DatabaseDamaged(str(path), trouble)
 
 
-def _left_beside(path: Path) -> str:
+def _log_of(path: Path) -> str:
+    """The name of the database's log, where it holds anything; else ""."""
     log = Path(f"{path}-wal")
     with contextlib.suppress(OSError):
         if log.stat().st_size:
             return log.name
+    return ""
+
+
+def _in_use(path: Path) -> str:
+    """What beside a database tells that it was in use, for people; "" where nothing does."""
     for name in BESIDE:
         with contextlib.suppress(OSError):
             if next((path.parent / name).iterdir(), None) is not None:
@@ -103,9 +109,10 @@ def refuse_wrong_schema(connection: sqlite3.Connection, path: Path, application_
     present: int = connection.execute("PRAGMA user_version").fetchone()[0]
     found = _schema_of(connection)
     if not found:
-        if present or _left_beside_without_log(path):
-            what = f"it says that it has schema {present}" if present else "it has no tables, though it was in use"
-            raise DatabaseDamaged(str(path), f"{what}{', and has no tables' if present else ''}")
+        if present:
+            raise DatabaseDamaged(str(path), f"it says that it has schema {present}, and has no tables")
+        if _in_use(path):
+            raise DatabaseDamaged(str(path), "it has no tables, though it was in use")
         return
     owner: int = connection.execute("PRAGMA application_id").fetchone()[0]
     known = range(1, len(scripts) + 1)
@@ -120,11 +127,6 @@ def refuse_wrong_schema(connection: sqlite3.Connection, path: Path, application_
             raise DatabaseDamaged(str(path), what)
     if owner == application_id and present in known:
         raise DatabaseDamaged(str(path), f"it says that it has schema {present}, but its tables are others")
-
-
-def _left_beside_without_log(path: Path) -> bool:
-    left = _left_beside(path)
-    return bool(left) and not left.endswith("-wal")
 
 
 def _schema_of(connection: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
@@ -201,7 +203,7 @@ class Check:
                 error = DatabaseDamaged(str(self._path), f"SQLite finds: {' '.join(found[0].split())}")
         except sqlite3.Error as raised:
             # Interrupted, or locked by another program: then nothing is known.
-            error = damaged(self._path, raised) if is_damage(raised) and not self._stopped else None
+            error = damaged_database(self._path, raised) if is_damage(raised) and not self._stopped else None
         except OSError:
             return
         finally:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId
-from windrow_master.core.records import JobRow, NodeRow, Snapshot, StepRow, StepSnapshot
+from windrow_master.core.records import AttemptRow, JobRow, NodeRow, Snapshot, StepRow, StepSnapshot
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
 from windrow_master.store.checks import (
     ATTEMPTS,
@@ -19,9 +19,10 @@ from windrow_master.store.checks import (
     JOB,
     MINI_BATCHES,
     checked,
-    damaged,
-    missing,
+    damaged_row,
+    text_crc,
     texts_crc,
+    wrong_row_count,
 )
 from windrow_master.store.errors import StateDamaged
 
@@ -38,6 +39,10 @@ STEP_COLUMNS = (
 )
 STEP_FROM = "step LEFT JOIN step_document ON step_document.step_id = step.step_id"
 STEPS_OF_JOB = f"SELECT {STEP_COLUMNS} FROM {STEP_FROM} WHERE job_key = ? ORDER BY ordinal"
+ATTEMPT_COLUMNS = (
+    "lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number, state, cause, "
+    "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail, phase"
+)
 NODE_COLUMNS = "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned, check_value"
 
 
@@ -82,7 +87,7 @@ def counted_rows(connection: sqlite3.Connection) -> list[tuple[str, int]]:
     """The highest numbers given so far. Raises sqlite3.Error, StateDamaged."""
     rows = [checked("counted", row) for row in connection.execute(f"SELECT {COUNTED}, {CHECK} FROM counted")]
     if len(rows) != 2:
-        raise missing("counted", "all of it", 2, len(rows))
+        raise wrong_row_count("counted", "all of it", 2, len(rows))
     return [(name, value) for name, value in rows]
 
 
@@ -115,7 +120,9 @@ def steps_of_job(rows: Sequence[Sequence[Any]]) -> list[StepRow]:
     """All rows of STEPS_OF_JOB. Raises StateDamaged."""
     steps = [step_of(row) for row in rows]
     if steps and steps[-1].ordinal - steps[0].ordinal + 1 != len(steps):
-        raise missing("step", f"job_key {steps[0].job_key}", steps[-1].ordinal - steps[0].ordinal + 1, len(steps))
+        raise wrong_row_count(
+            "step", f"job_key {steps[0].job_key}", steps[-1].ordinal - steps[0].ordinal + 1, len(steps)
+        )
     return steps
 
 
@@ -127,7 +134,7 @@ def check_steps(job_id: str, job_document: bytes, found: int) -> None:
         return  # as it was written: whoever needs it says what is wrong with it
     named = document.get("steps") if isinstance(document, dict) else None
     if named and len(named) != found:
-        raise missing("step", f"job {job_id}", len(named), found)
+        raise wrong_row_count("step", f"job {job_id}", len(named), found)
 
 
 def node_of(row: Sequence[Any]) -> NodeRow:
@@ -135,15 +142,15 @@ def node_of(row: Sequence[Any]) -> NodeRow:
     return NodeRow._make(checked("node", row))
 
 
-def planned_of(counters: bytes | None) -> int | None:
-    """How many mini-batches a step has by its counters; None: they do not tell. Raises StateDamaged."""
+def number_in(counters: bytes | None, name: str) -> int | None:
+    """One of a step's stored counters; None: they do not tell it. Raises StateDamaged."""
     if not counters:
         return None
     try:
         kept = json.loads(counters)
     except ValueError as error:
         raise StateDamaged(f"{DATABASE}, table step", f"counters are no JSON ({error})") from error
-    return kept.get("planned") if isinstance(kept, dict) else None
+    return kept.get(name) if isinstance(kept, dict) else None
 
 
 def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
@@ -173,7 +180,7 @@ def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
         if ranks[0] is not None:  # a step's mini-batches have ranks all, or none has
             step.ranks.extend(ranks)
     check_number(row.step_id, key_last - first + 1, len(step.states))
-    check_number(row.step_id, planned_of(row.counters), len(step.states))
+    check_number(row.step_id, number_in(row.counters, "planned"), len(step.states))
     # Lease ids are ordered within an incarnation only, by their counted part. Tries before the last retry of the
     # mini-batch count no more: it was queued anew, with all of its tries.
     attempts = connection.execute(
@@ -189,7 +196,7 @@ def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
     ).fetchall()
     for index, lease_id, state, cause, node_id, incarnation, detail, crc32, held in attempts:
         if not held or texts_crc(node_id, incarnation, detail) != crc32:
-            raise damaged("attempt", f"lease_id {lease_id}")
+            raise damaged_attempt((lease_id,))
         step.attempts.append((index, LeaseId(lease_id), state, cause, node_id))
     return step
 
@@ -197,10 +204,36 @@ def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
 def damaged_mini_batch(key: int) -> StateDamaged:
     """What to raise for a row of mini_batch."""
     step_id, index = divmod(key, 1 << MINI_BATCH_SHIFT)
-    return damaged("mini_batch", f"step {step_id}, mini-batch {index}")
+    return damaged_row("mini_batch", f"step {step_id}, mini-batch {index}")
 
 
 def check_number(step_id: int, planned: int | None, found: int) -> None:
     """Raise StateDamaged unless a step has as many mini-batches as were planned."""
     if planned is not None and planned != found:
-        raise missing("mini_batch", f"step {step_id}", planned, found)
+        raise wrong_row_count("mini_batch", f"step {step_id}", planned, found)
+
+
+def damaged_attempt(row: Sequence[Any]) -> StateDamaged:
+    """What to raise for a row of attempt, which begins with its lease id."""
+    return damaged_row("attempt", f"lease_id {row[0]}")
+
+
+def attempt_of(row: Sequence[Any]) -> AttemptRow:
+    """A row of ATTEMPT_COLUMNS, and of its two crcs of texts. Raises StateDamaged."""
+    *values, message_crc32, crc32 = row
+    found = AttemptRow._make(values)
+    if (
+        text_crc(found.message) != message_crc32
+        or texts_crc(found.node_id, found.node_incarnation, found.detail) != crc32
+    ):
+        raise damaged_attempt(row)
+    return found
+
+
+def attempt_without_detail(row: Sequence[Any]) -> AttemptRow:
+    """The same without detail, whose crc cannot be verified then. Raises StateDamaged."""
+    *values, message_crc32 = row
+    found = AttemptRow._make(values)
+    if text_crc(found.message) != message_crc32:
+        raise damaged_attempt(row)
+    return found

@@ -13,10 +13,19 @@ from itertools import repeat
 from typing import Any, TypeVar
 
 from windrow_master.core.ids import StepId, mini_batch_key
-from windrow_master.store.checks import ATTEMPTS, DATABASE, ITEM_OUTCOMES, MINI_BATCHES, damaged, text_crc, texts_crc
+from windrow_master.core.states import StepState
+from windrow_master.store.checks import (
+    ATTEMPTS,
+    DATABASE,
+    ITEM_OUTCOMES,
+    MINI_BATCHES,
+    damaged_row,
+    text_crc,
+    texts_crc,
+)
 from windrow_master.store.connections import Database
 from windrow_master.store.errors import StateDamaged, StoreBroken, StoreError
-from windrow_master.store.loading import check_number, damaged_mini_batch, planned_of
+from windrow_master.store.loading import check_number, damaged_attempt, damaged_mini_batch, number_in
 from windrow_master.store.statements import bindable
 
 Page = list[list[Any]]
@@ -48,7 +57,7 @@ class Pages:
                 check_number(step_id, last - first + 1, after - first + 1 + count)
                 after = last
             if count < page_rows:
-                check_number(step_id, planned_of(counters), after - first + 1)
+                check_number(step_id, number_in(counters, "planned"), after - first + 1)
             if page := _parsed("mini_batch", text):
                 yield page
 
@@ -79,33 +88,44 @@ class Pages:
                 ((lease_id,),) = self._rows(
                     f"SELECT min(lease_id) {part} AND ({texts}) IS (?, ?, ?, ?, ?, ?)", (step_id, after, last, *row)
                 )
-                raise damaged("attempt", f"lease_id {lease_id}")
+                raise damaged_attempt((lease_id,))
 
     def _item_outcome_pages(
         self, columns: Sequence[str], source: str, step_id: StepId, page_rows: int, held: str = "1"
     ) -> Iterator[Page]:
-        """`held`: what has to hold beyond the rows of item_outcome themselves."""
-        mini_batch, after = -1, -1
+        """`held`: what has to hold beyond the rows of item_outcome themselves. Once the step has come to its end, there
+        must be as many items as it has counted: an index that is damaged hides rows without a word."""
+        mini_batch, after, items, count = -1, -1, 0, page_rows
         query = paged(
-            (*columns, "o.message", "o.message_crc32", "o.mini_batch", "o.id"),
+            (*columns, "o.item_count", "o.message", "o.message_crc32", "o.mini_batch", "o.id"),
             f"FROM {source} WHERE o.step_id = ? AND (o.mini_batch, o.id) > (?, ?) ORDER BY o.mini_batch, o.id LIMIT ?",
             f"({ITEM_OUTCOMES.holds('o')} AND {held})",
             "o.id",
         )
-        while page := self._page("item_outcome", query, (step_id, mini_batch, after, page_rows)):
-            for *_, message, crc32, _, number in page:
+        while count == page_rows:
+            page = self._page("item_outcome", query, (step_id, mini_batch, after, page_rows))
+            for *_, item_count, message, crc32, _, number in page:
                 if text_crc(message) != crc32:
-                    raise damaged("item_outcome", f"id {number}")
-            yield [row[:-4] for row in page]
-            if len(page) < page_rows:
-                return
-            mini_batch, after = page[-1][-2:]
+                    raise damaged_row("item_outcome", f"id {number}")
+                items += item_count
+            if (count := len(page)) < page_rows:
+                self._check_items_failed(step_id, items)
+            if page:
+                yield [row[:-5] for row in page]
+                mini_batch, after = page[-1][-2:]
+
+    def _check_items_failed(self, step_id: StepId, found: int) -> None:
+        for state, counters in self._rows("SELECT state, counters FROM step WHERE step_id = ?", (step_id,)):
+            counted = number_in(counters, "items_failed") if state >= StepState.CONCATENATING else None
+            if counted not in (None, found):
+                what = f"{counted:,} items that failed were counted, and {found:,} are found"
+                raise StateDamaged(f"{DATABASE}, table item_outcome, step {step_id}", what)
 
     def _page(self, table: str, query: str, values: Sequence[object]) -> Page:
         """The rows of a query made by `paged`. Raises StateDamaged."""
         text, broken = self._rows(query, values)[0]
         if broken is not None:
-            raise damaged(table, f"row {broken}")
+            raise damaged_row(table, f"row {broken}")
         return _parsed(table, text)
 
     def _rows(self, query: str, values: Any = ()) -> list[Any]:

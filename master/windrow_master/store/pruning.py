@@ -50,5 +50,5 @@ def delete_some(connection: sqlite3.Connection, job_key: JobKey, rows_max: int) 
         # Together: a job without its documents would look damaged.
         for statement in OF_JOB:
             deleted += connection.execute(statement, {"job_key": job_key}).rowcount
-        deleted = min(deleted, rows_max - 1)
+        deleted = min(deleted, rows_max - 1)  # all are gone
     return deleted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId, mini_batch_key
@@ -24,16 +25,19 @@ from windrow_master.store.checks import (
     OUTPUT,
     SEGMENT,
     checked,
-    damaged,
+    damaged_row,
     text_crc,
-    texts_crc,
 )
 from windrow_master.store.errors import StateDamaged
 from windrow_master.store.loading import (
+    ATTEMPT_COLUMNS,
     JOB_COLUMNS,
     JOB_FROM,
     NODE_COLUMNS,
     STEPS_OF_JOB,
+    attempt_of,
+    attempt_without_detail,
+    damaged_attempt,
     damaged_mini_batch,
     job_of,
     node_of,
@@ -63,10 +67,6 @@ MINI_BATCH_COLUMNS = (
 RANGE_COLUMNS = (
     f"{INDEX}, lease_id, items_counted, ok_count, row_count, segment_id, segment_offset, rows_length, rows_crc32"
 ).split(", ")
-ATTEMPT_COLUMNS = (
-    "lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number, state, cause, "
-    "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail, phase"
-)
 UNTOLD_COLUMNS = ATTEMPT_COLUMNS.replace("detail", "'' AS detail")
 FIGURE_COLUMNS = [
     "lease_id",
@@ -100,6 +100,9 @@ FAILURE_COLUMNS = (
     *("o.mini_batch", "o.item_count", "o.cause", "o.message", "m.items_counted", "m.recipe_offset"),
     *("m.recipe_length", "m.recipe_crc32", TRIES, LAST_NODE),
 )
+
+
+_MESSAGE_AT = AttemptRow._fields.index("message")
 
 
 class SqliteReader(Pages):
@@ -141,7 +144,7 @@ class SqliteReader(Pages):
             "WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key",
             (json.dumps([mini_batch_key(step_id, index) for index in indices]),),
         )
-        return [MiniBatchRow._make(row) for row in _held(rows, lambda row: damaged_mini_batch(_key(step_id, row[0])))]
+        return [MiniBatchRow._make(row) for row in _held(rows, partial(_damaged_mini_batch, step_id))]
 
     def results_at(self, step_id: StepId, indices: Sequence[int]) -> list[ResultRow]:
         """See protocol.StoreReader."""
@@ -155,7 +158,7 @@ class SqliteReader(Pages):
             (json.dumps([mini_batch_key(step_id, index) for index in indices]),),
         )
         self.segments_of(step_id)  # their names are verified
-        return [ResultRow._make(row) for row in _held(rows, lambda row: damaged_mini_batch(_key(step_id, row[0])))]
+        return [ResultRow._make(row) for row in _held(rows, partial(_damaged_mini_batch, step_id))]
 
     def mini_batches_after(
         self, step_id: StepId, after: int, size: int, states: Sequence[int] = (), cause: int | None = None
@@ -192,7 +195,7 @@ class SqliteReader(Pages):
             "states": json.dumps([int(state) for state in states]),
             "size": size,
         }
-        rows = _held(self._rows(query, values), lambda row: damaged_mini_batch(_key(step_id, row[0])))
+        rows = _held(self._rows(query, values), partial(_damaged_mini_batch, step_id))
         return [index for (index,) in rows]
 
     def begun_before(self, step_id: StepId, before: tuple[int, int] | None, size: int) -> list[BegunMiniBatch]:
@@ -211,7 +214,7 @@ class SqliteReader(Pages):
             )
             found += [
                 BegunMiniBatch(incarnation, LeaseId(lease_id), mini_batch)
-                for lease_id, mini_batch in _held(rows, _damaged_attempt)
+                for lease_id, mini_batch in _held(rows, damaged_attempt)
             ]
             if len(found) >= size:
                 break
@@ -227,7 +230,7 @@ class SqliteReader(Pages):
             ") AS found LEFT JOIN master ON master.lease_prefix = lease_id >> 32 ORDER BY incarnation, lease_id",
             {"step": step_id, "indices": json.dumps(list(indices))},
         )
-        return [_attempt_without_detail(row) for row in _held(rows, _damaged_attempt)]
+        return [attempt_without_detail(row) for row in _held(rows, damaged_attempt)]
 
     def attempt_figures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptFigures]]:
         """See protocol.StoreReader."""
@@ -254,7 +257,7 @@ class SqliteReader(Pages):
             ") AS found LEFT JOIN master ON master.lease_prefix = lease_id >> 32 ORDER BY incarnation, lease_id",
             {"step_id": step_id, "mini_batch": mini_batch},
         )
-        return [attempt_of(row) for row in _held(rows, _damaged_attempt)]
+        return [attempt_of(row) for row in _held(rows, damaged_attempt)]
 
     def counted_failures_of(self, step_id: StepId, mini_batch: int) -> list[tuple[LeaseId, Cause]]:
         """See protocol.StoreReader."""
@@ -265,7 +268,7 @@ class SqliteReader(Pages):
             "(SELECT tries_since FROM mini_batch WHERE key = ?))) ORDER BY start_unix_us",
             (step_id, mini_batch, mini_batch_key(step_id, mini_batch)),
         )
-        return [(LeaseId(lease_id), Cause(cause)) for lease_id, cause in _held(rows, _damaged_attempt)]
+        return [(LeaseId(lease_id), Cause(cause)) for lease_id, cause in _held(rows, damaged_attempt)]
 
     def attempt_lines_of(
         self, step_id: StepId, folders: Mapping[tuple[str, str], str], page_rows: int = PAGE_ROWS
@@ -276,7 +279,7 @@ class SqliteReader(Pages):
         while count == page_rows:
             lines, last, count, broken = self._rows(query, [*values, step_id, after, page_rows])[0]
             if broken is not None:
-                raise _damaged_attempt((broken,))
+                raise damaged_attempt((broken,))
             if count:
                 self._check_texts(step_id, after, last)
                 after = last
@@ -288,7 +291,9 @@ class SqliteReader(Pages):
         after, count = -1, page_rows
         while count == page_rows:
             rows = self._rows(TOTALS_QUERY, (step_id, after, page_rows))
-            page = [WorkerTotals._make(row) for row in _held(rows, lambda row: damaged("attempt", f"step {step_id}"))]
+            page = [
+                WorkerTotals._make(row) for row in _held(rows, lambda row: damaged_row("attempt", f"step {step_id}"))
+            ]
             if page:
                 self._check_texts(step_id, after, max(row.last_lease_id for row in page))
             for row in page:
@@ -314,9 +319,10 @@ class SqliteReader(Pages):
             "lease_id",
         )
         while page := self._page("attempt", query, (step_id, mini_batch, after, page_rows)):
-            for crc32, row in zip([row.pop() for row in page], page, strict=True):
-                if text_crc(row[16]) != crc32:
-                    raise _damaged_attempt(row)
+            for row in page:
+                message_crc32 = row.pop()
+                if text_crc(row[_MESSAGE_AT]) != message_crc32:
+                    raise damaged_attempt(row)
             yield typed(AttemptRow, page)
             if len(page) < page_rows:
                 return
@@ -332,7 +338,7 @@ class SqliteReader(Pages):
             f"SELECT {ATTEMPT_COLUMNS}, message_crc32, texts_crc32, {ATTEMPTS.holds()} FROM attempt WHERE lease_id = ?",
             (lease_id,),
         )
-        return attempt_of(_held(rows, _damaged_attempt)[0]) if rows else None
+        return attempt_of(_held(rows, damaged_attempt)[0]) if rows else None
 
     def item_outcomes_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[ItemOutcomeRow]]:
         """See protocol.StoreReader."""
@@ -383,10 +389,6 @@ class SqliteReader(Pages):
         return job_of(rows[0]) if rows else None
 
 
-def _key(step_id: StepId, index: int) -> int:
-    return mini_batch_key(step_id, index)
-
-
 def _held(rows: Sequence[Sequence[Any]], error: Callable[[Sequence[Any]], StateDamaged]) -> list[Sequence[Any]]:
     """Rows without their last column, which says whether their check value holds. Raises StateDamaged."""
     for row in rows:
@@ -395,25 +397,5 @@ def _held(rows: Sequence[Sequence[Any]], error: Callable[[Sequence[Any]], StateD
     return [row[:-1] for row in rows]
 
 
-def _damaged_attempt(row: Sequence[Any]) -> StateDamaged:
-    return damaged("attempt", f"lease_id {row[0]}")
-
-
-def attempt_of(row: Sequence[Any]) -> AttemptRow:
-    """A row of ATTEMPT_COLUMNS, and of its two crcs of texts."""
-    *values, message_crc32, crc32 = row
-    found = AttemptRow._make(values)
-    if (
-        text_crc(found.message) != message_crc32
-        or texts_crc(found.node_id, found.node_incarnation, found.detail) != crc32
-    ):
-        raise _damaged_attempt(row)
-    return found
-
-
-def _attempt_without_detail(row: Sequence[Any]) -> AttemptRow:
-    *values, message_crc32 = row
-    found = AttemptRow._make(values)
-    if text_crc(found.message) != message_crc32:
-        raise _damaged_attempt(row)
-    return found
+def _damaged_mini_batch(step_id: StepId, row: Sequence[Any]) -> StateDamaged:
+    return damaged_mini_batch(mini_batch_key(step_id, row[0]))

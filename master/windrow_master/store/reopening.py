@@ -24,7 +24,7 @@ from windrow_master.store.loading import (
     check_number,
     damaged_mini_batch,
     job_of,
-    planned_of,
+    number_in,
     steps_of_job,
 )
 
@@ -94,7 +94,7 @@ def reopen(connection: sqlite3.Connection, job: ReopenedJob) -> None:
     rows = connection.execute(f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE job.job_key = ?", (job.job_key,)).fetchall()
     found = job_of(rows[0]) if rows else None
     if found is None or found.state < JobState.COMPLETED or found.generation != job.generation:
-        raise NotReopened(f"job {job.job_key}: {found and found[3:5]}")
+        raise NotReopened(f"job {job.job_key}: {None if found is None else (found.state, found.generation)}")
     generation = job.generation + 1
     opened = found._replace(
         state=JobState.RUNNING, generation=generation, seq=found.seq + 1, message="", end_time=None,
@@ -118,7 +118,7 @@ def _reopen_step(connection: sqlite3.Connection, step: StepRow, how: Reopening, 
     before, *_, broken = connection.execute(_KEPT_SUMS, values).fetchone()
     if broken is not None:
         raise damaged_mini_batch(broken)
-    check_number(step.step_id, planned_of(step.counters), before)
+    check_number(step.step_id, number_in(step.counters, "planned"), before)
     for statement in _RESUMED if how == Reopening.RESUMED else _ANEW:
         connection.execute(statement, values)
     planned, succeeded, items, ok, rows, length, taken_over, items_taken_over, _ = connection.execute(

@@ -32,7 +32,7 @@ from windrow_master.crash_points import reach
 from windrow_master.folders import make_durable, sync_folder
 from windrow_master.store import statements as sql
 from windrow_master.store.assets import add_asset
-from windrow_master.store.checks import CHECK, MASTER, checked, missing, with_crc
+from windrow_master.store.checks import CHECK, MASTER, checked, with_crc, wrong_row_count
 from windrow_master.store.connections import Database, FileDatabase, MemoryDatabase, unusable
 from windrow_master.store.errors import (
     DatabaseDamaged,
@@ -45,7 +45,7 @@ from windrow_master.store.errors import (
 )
 from windrow_master.store.filesystem import refuse_network
 from windrow_master.store.groups import DocumentCache, Write, writes_of
-from windrow_master.store.integrity import damaged, is_damage, refuse_damaged_files
+from windrow_master.store.integrity import damaged_database, is_damage, refuse_damaged_files
 from windrow_master.store.loading import counted_rows, load_snapshot
 from windrow_master.store.lock import StateLock
 from windrow_master.store.pruning import delete_some
@@ -56,6 +56,8 @@ from windrow_master.store.rows import AssetRow, OutputRow, RowRange, SegmentRow
 
 DATABASE_FILE = STATE_MARK
 RESERVE_FILE = "reserve"
+RESTORED = ".restored"
+"""What docker/backup.sh unpacks into; it is there until all of it has taken its place."""
 LEASE_PREFIX_BITS = 31
 
 
@@ -97,6 +99,7 @@ class SqliteStore:
         path = state_folder / DATABASE_FILE
         reserve = Reserve(state_folder / RESERVE_FILE, reserve_bytes)
         try:
+            _refuse_half_restored(state_folder)
             try:
                 refuse_damaged_files(path, lock.incarnation_before)
             except OSError as error:
@@ -233,7 +236,7 @@ class SqliteStore:
                 for row in connection.execute(f"SELECT {MASTER}, {CHECK} FROM master ORDER BY incarnation").fetchall()
             ]
             if masters and masters[-1][0] != len(masters):
-                raise missing("master", "all of it", masters[-1][0], len(masters))
+                raise wrong_row_count("master", "all of it", masters[-1][0], len(masters))
             incarnation: int = len(masters) + 1
             taken = {prefix for _, prefix in masters}
             prefix = 0
@@ -330,7 +333,7 @@ class SqliteStore:
     def _classified(self, error: sqlite3.Error) -> StoreError:
         """What an error of SQLite means for the group in hand, or for what was asked."""
         if is_damage(error):
-            found = damaged(self._name, error)
+            found = damaged_database(self._name, error)
             if self._on_damage is not None:
                 self._on_damage(found)
             return found
@@ -345,6 +348,14 @@ class SqliteStore:
             )
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         return StoreBroken(f"{self._name}: {error} ({name})")
+
+
+def _refuse_half_restored(state_folder: Path) -> None:
+    if (state_folder / RESTORED).exists():
+        raise StoreUnusable(
+            f"A backup was not brought back to its end into {state_folder}: {RESTORED} is still there, and what stands "
+            f"beside it is not whole. Bring it back again: docker compose run --rm -T backup --restore < BACKUP"
+        )
 
 
 def refuse_older(connection: sqlite3.Connection, path: Path, incarnation_seen: int) -> None:

@@ -218,3 +218,39 @@ def test_a_new_master_refuses_damaged_incarnations(harness: StoreHarness) -> Non
     damage(store, "master", "lease_prefix")
     with pytest.raises(StateDamaged, match="table master"):
         harness.open()
+
+
+@pytest.mark.parametrize("page_rows", [1, 2, 100])
+@pytest.mark.parametrize("state", [StepState.CONCATENATING, StepState.COMPLETED, StepState.FAILED])
+def test_items_that_failed_are_all_there_once_their_step_has_come_to_its_end(
+    harness: StoreHarness, state: StepState, page_rows: int
+) -> None:
+    """An index that is damaged hides rows without a word: the step has counted the items."""
+    store = filled(harness)
+    more = [ItemOutcomeRow(STEP, 4, 0, 2, Cause.EXCEPTION, "it raised")]
+    counters = Counters(planned=PLANNED, items_failed=12)
+    store.commit(Dirty(steps=[step_row(state=state, counters=counters.to_json())], item_outcomes=more), [], [])
+    reader = store.reader()
+    assert len([row for page in reader.failures_of(STEP, page_rows) for row in page]) == 2
+    store._connection.execute("DELETE FROM item_outcome WHERE mini_batch = 4")
+    for read in (reader.failures_of, reader.item_outcomes_of):
+        with pytest.raises(StateDamaged, match="12 items that failed were counted, and 10 are found"):
+            every(read(STEP, page_rows))
+
+
+def test_the_latest_version_of_an_asset_is_found_past_indexes_that_hide_it(harness: StoreHarness) -> None:
+    store = filled(harness)
+    connection: sqlite3.Connection = store._connection
+    latest = AssetRow(1, "net", "2", "uri_file", "/net2", True, "a net", b"{}", 2.5)
+    hides = " WHERE version <> '2'"
+    for name in ("asset_by_name", "asset_by_age"):
+        (sql,) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (name,)).fetchone()
+        connection.execute(f"DROP INDEX {name}")
+        connection.execute(sql + hides)
+    store.record_asset(latest)
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ?, '') WHERE type = 'index'", (hides,))
+    connection.execute("PRAGMA writable_schema = RESET")
+    assert connection.execute("SELECT version FROM asset WHERE kind = 1 AND name = 'net'").fetchall() == [("1",)]
+    assert store.reader().asset(1, "net", None) == latest
+    assert store.reader().asset(1, "net", "2") == latest

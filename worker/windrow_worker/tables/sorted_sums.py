@@ -10,7 +10,8 @@ from windrow_worker.loaded import InputChanged
 from windrow_worker.tables.files import open_listed, printable
 
 SUMS = ".sums"
-_SUM = struct.Struct("<QI")
+"""Added to the name of the file: that of its checksums."""
+SUM = struct.Struct("<QI")
 """Of a part of the file: where it ends, and its crc32."""
 
 
@@ -24,7 +25,7 @@ class SortedSums:
             sums = file.read()
         if crc32(sums) != sums_crc32:
             raise InputChanged(_damaged(name + SUMS))
-        self._sums: List[Tuple[int, int]] = list(_SUM.iter_unpack(sums))
+        self._sums: List[Tuple[int, int]] = list(SUM.iter_unpack(sums))
 
     def __len__(self) -> int:
         return len(self._sums)

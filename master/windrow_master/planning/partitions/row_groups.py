@@ -124,12 +124,13 @@ def _shuffle(
     duckdb = _duckdb()
     # pyarrow and pandas, only where rows are read.
     import pyarrow
+    from windrow_worker.tables.sorted_sums import SUMS
 
     from windrow_master.planning.partitions.carried import ROW, Carried
     from windrow_master.planning.partitions.read_ahead import read_ahead
     from windrow_master.planning.partitions.row_schema import RowSchema
     from windrow_master.planning.partitions.rows import Rows
-    from windrow_master.planning.partitions.sorted_rows import BATCH_ROWS, SUMS, SortedRows
+    from windrow_master.planning.partitions.sorted_rows import BATCH_ROWS, SortedRows
 
     row_schema = RowSchema(pinned["reader"])
     carried = Carried(row_schema.schema, row_schema.json_columns, keys)

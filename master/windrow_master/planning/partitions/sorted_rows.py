@@ -7,20 +7,18 @@ behind the last, so that a worker verifies what it reads, when it reads it.
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 from zlib import crc32
 
 import numpy
 import pyarrow
 import pyarrow.compute
+from windrow_worker.tables.sorted_sums import SUM, SUMS
+
+from windrow_master.arrow_target import ArrowTarget
 
 BATCH_ROWS = 65_536
-SUMS = ".sums"
-"""Added to the name of the file: that of its checksums."""
-SUM = struct.Struct("<QI")
-"""Of a part of the file: where it ends, and its crc32."""
 
 
 class SortedRows:
@@ -29,9 +27,12 @@ class SortedRows:
     def __init__(self, path: str, schema: pyarrow.Schema, keys: Sequence[str]) -> None:
         """Raises OSError."""
         self._path = path
-        self._file = _Summed(path)
-        self._writer = pyarrow.ipc.new_file(self._file, schema)
-        self._file.end_part()
+        self._file = open(path, "wb")  # noqa: SIM115  # closed by `finish`
+        self._target = ArrowTarget(self._put)
+        self._part_crc32 = 0
+        self._sums: list[bytes] = []
+        self._writer = pyarrow.ipc.new_file(self._target, schema)
+        self._end_part()
         self._keys = keys
         self._waiting: list[pyarrow.Table] = []
         self._waiting_rows = 0
@@ -57,22 +58,30 @@ class SortedRows:
         if self._waiting_rows:
             self._write(self._waiting_rows)
         self._writer.close()
-        self._file.end_part()
-        self._file.finish()
-        sums = b"".join(self._file.sums)
+        self._end_part()
+        _close_durably(self._file)
+        sums = b"".join(self._sums)
         with open(self._path + SUMS, "wb") as file:
             file.write(sums)
-            file.flush()
-            os.fsync(file.fileno())
+            _close_durably(file)
         return crc32(sums)
 
     def _write(self, rows: int) -> None:
         joined = pyarrow.concat_tables(self._waiting)
         (batch,) = joined.slice(0, rows).combine_chunks().to_batches()
         self._writer.write_batch(batch)
-        self._file.end_part()
+        self._end_part()
         self._waiting_rows -= rows
         self._waiting = [joined.slice(rows)] if self._waiting_rows else []
+
+    def _put(self, piece: memoryview) -> None:
+        self._file.write(piece)
+        self._part_crc32 = crc32(piece, self._part_crc32)
+
+    def _end_part(self) -> None:
+        """What comes now has a checksum of its own."""
+        self._sums.append(SUM.pack(self._target.length, self._part_crc32))
+        self._part_crc32 = 0
 
     def _begins(self, keys: pyarrow.Table) -> numpy.ndarray:
         """The positions in these rows at which a group begins."""
@@ -88,43 +97,10 @@ class SortedRows:
         return numpy.flatnonzero(changed)
 
 
-class _Summed:
-    """A file that only takes bytes, for Arrow, and keeps the checksums of what it was given."""
-
-    closed = False
-
-    def __init__(self, path: str) -> None:
-        self._file = open(path, "wb")  # noqa: SIM115  # closed by `finish`
-        self._length = 0
-        self._checksum = 0
-        self.sums: list[bytes] = []
-
-    def write(self, data: Any) -> int:
-        piece = memoryview(data).cast("B")
-        self._file.write(piece)
-        self._checksum = crc32(piece, self._checksum)
-        self._length += len(piece)
-        return len(piece)
-
-    def tell(self) -> int:
-        return self._length
-
-    def flush(self) -> None:
-        """Nothing waits here that `finish` does not write."""
-
-    def close(self) -> None:
-        """Arrow is done with it."""
-
-    def end_part(self) -> None:
-        """What comes now has a checksum of its own."""
-        self.sums.append(SUM.pack(self._length, self._checksum))
-        self._checksum = 0
-
-    def finish(self) -> None:
-        """Put all on disk. Raises OSError."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+def _close_durably(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()
 
 
 def _comparable(column: pyarrow.ChunkedArray) -> pyarrow.Array:

@@ -1,0 +1,105 @@
+"""What a check finds, and what damage means for the jobs and steps that it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS
+from windrow_master.salvage.folder import FoundJob, FoundStep, StateFolder
+
+_ENDED_JOBS = frozenset(map(int, ENDED_JOBS))
+_ENDED_STEPS = frozenset(map(int, ENDED_STEPS))
+
+AGAIN = "run the job again with `--since` and the name of this one, which takes over what is done"
+_MEANS_STEP = {
+    False: f"the step cannot go on; {AGAIN}",
+    True: "its output is not touched, but reports, retries and `--since` that need this are refused",
+}
+"""By whether it has ended."""
+_MEANS_JOB = {
+    False: "no master starts with it; salvage saves the rows of its mini-batches",
+    True: "it has ended, and its output is not touched; no master shows or retries it",
+}
+_MEANS = {
+    "job": "no master starts with it; salvage takes its name from the folder of its steps, and saves their rows",
+    "node": "no master starts with it; jobs and rows can be read",
+    "counted": "no master starts with it; jobs and rows can be read",
+    "master": "no master starts with it; jobs and rows can be read",
+    "segment": "its rows are not put into an output; salvage saves those that have their checksum",
+    "output": "the file is not known as Windrow's any more; a step that is to write there fails",
+    "asset": "it cannot be used; all others can",
+}
+"""By table: what damage of a row means."""
+
+
+class Damage(NamedTuple):
+    """What a check finds. `where`: the file, or the table and row; `what`: how the damage shows."""
+
+    where: str
+    what: str
+
+
+def has_ended(found: FoundJob | FoundStep | None) -> bool:
+    """Whether a job or a step is known to have ended."""
+    ended = _ENDED_JOBS if isinstance(found, FoundJob) else _ENDED_STEPS
+    return found is not None and found.state in ended
+
+
+def means_for_step(step: FoundStep) -> str:
+    """What damage of something means that a step needs."""
+    return _MEANS_STEP[has_ended(step)]
+
+
+def means_for_job(job: FoundJob | None) -> str:
+    """The same for a job."""
+    return _MEANS_JOB[has_ended(job)]
+
+
+class Meanings:
+    """Says which job and step a row is of, as far as that can be read, and what its damage means."""
+
+    def __init__(self, state: StateFolder) -> None:
+        self._jobs = {job.job_key: job for job in state.jobs()}
+        self._steps = {step.step_id: step for step in state.steps()}
+
+    def of_row(self, table: str, row: Sequence[Any]) -> str:
+        """Of one of WHOLE_ROWS."""
+        if table == "job_document":
+            job = self._jobs.get(row[0])
+            name = f"job {job.job_id!r}" if job is not None else f"job number {row[0]}"
+            return f"it is of {name}: {means_for_job(job)}"
+        if table == "step":
+            job = self._jobs.get(row[1])
+            name = f"of job {job.job_id!r}" if job is not None else f"of job number {row[1]}"
+            return f"it is step {row[3]!r} {name}: {means_for_job(job)}"
+        if table == "step_document":
+            return f"it is {self.of_step(row[0])}"
+        if table == "segment":
+            return f"rows {self.of_step(row[1], _MEANS[table])}"
+        return f"{row[0]}: {_MEANS[table]}" if table in ("output", "asset") else _MEANS[table]
+
+    def of_step(self, step_id: int, meaning: str | None = None) -> str:
+        """Of what belongs to a step."""
+        step = self._steps.get(step_id)
+        job = None if step is None else self._jobs.get(step.job_key)
+        name = f"step {step_id}" if step is None or job is None else named(job, step)
+        return f"of {name}: {meaning or means_for_job(job)}"
+
+
+def steps_of(state: StateFolder) -> Iterator[tuple[FoundJob, FoundStep]]:
+    """Those whose rows are sound, with their jobs."""
+    jobs = {job.job_key: job for job in state.jobs()}
+    for step in (*state.steps(), *state.lost_steps()):
+        if step.job_key in jobs:
+            yield jobs[step.job_key], step
+
+
+def named(job: FoundJob, step: FoundStep) -> str:
+    """A step and its job, for people."""
+    return f"step {step.name!r} of job {job.job_id!r}"
+
+
+def unread(error: OSError) -> str:
+    """How it shows that a file cannot be read."""
+    return "it is gone" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error.strerror}"

@@ -1,0 +1,146 @@
+"""The files of a state folder against their checksums: what planning has written, archives, notes and lists."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from windrow.notes import NoteDamaged, read_note
+from windrow_worker.loaded import InputChanged
+from windrow_worker.tables.sorted_sums import SUMS, SortedSums
+
+from windrow_master import upload_lists
+from windrow_master.artifacts import DIGEST, sha256_of
+from windrow_master.checked_records import read_records
+from windrow_master.planning.journal import known_sums
+from windrow_master.planning.places import read_places
+from windrow_master.reuse import listing
+from windrow_master.salvage.damage import AGAIN, Damage, has_ended, means_for_step, named, steps_of, unread
+from windrow_master.salvage.folder import FoundStep, StateFolder
+from windrow_master.step_damage import StepDamaged
+
+_NOTES = {
+    "jobs/*/run.json": "the job is not retried; all of it can be read",
+    "jobs/*/steps/*/reuse.json": "what the step makes is not reused later",
+    "jobs/*/logs/.reports.json": "the job's reports are written again",
+    "jobs/*/logs/*/nodes.json": "logs of an agent may go on in the folder of an earlier one of its node",
+    "reuse/made/*.json": "steps that could be reused run again",
+    "embedded.json": "commands beside a run are refused; the run goes on",
+    "datastores.json": "runs are refused: remove that file, and name all datastores again (--datastore NAME=PLACE)",
+    "untold": "an equal run begins anew, as if the end of the last one had been told",
+    "agent/incarnation.json": "of what an earlier agent left running, only recorded processes are looked for",
+}
+"""Where they are: what damage means."""
+
+
+def check_planning(state: StateFolder) -> Iterator[Damage]:
+    """What planning has written: recipes and listing against the checkpoint, places, and sorted rows."""
+    for job, step in steps_of(state):
+        folder, name_of_step = state.step_folder(job, step), named(job, step)
+        means = means_for_step(step)
+        for name in ("recipes", "listing"):
+            length, checksum = step.planned.get(f"{name}_bytes"), step.planned.get(f"{name}_checksum")
+            if length and checksum is not None:
+                try:
+                    with (folder / name).open("rb") as file:
+                        known_sums(file.fileno(), os.fsencode(folder / name), length, checksum)
+                except StepDamaged as damage:
+                    yield Damage(damage.where, f"{damage.what}; it is of {name_of_step}: {means}")
+                except OSError as error:
+                    yield Damage(str(folder / name), f"{unread(error)}; it is of {name_of_step}: {means}")
+        places = folder / "places"
+        try:
+            bad = sum(told is None for told in read_places(str(places)))
+        except FileNotFoundError:
+            bad = 0
+        except OSError as error:
+            yield Damage(str(places), unread(error))
+            bad = 0
+        if bad:
+            what = "1 record fails its" if bad == 1 else f"{bad:,} records fail their"
+            meaning = "for who takes over its results, these places count as changed: their files run again"
+            yield Damage(str(places), f"{what} checksum; it is of {name_of_step}: {meaning}")
+        if not has_ended(step):
+            for found in _damaged_sorted_rows(step):
+                yield Damage(
+                    found.where, f"{found.what}; it is of {name_of_step}: its mini-batches there fail; {AGAIN}"
+                )
+
+
+def _damaged_sorted_rows(step: FoundStep) -> Iterator[Damage]:
+    try:
+        reader = json.loads(step.reader or b"{}")
+    except ValueError:
+        return
+    for each in reader.get("inputs", (reader,)):
+        if "sums_crc32" not in each:
+            continue
+        name = each["file"]
+        try:
+            sums = SortedSums(name, each["sums_crc32"])
+            with open(name, "rb") as file:
+                for part in range(len(sums)):
+                    try:
+                        sums.verify(part, lambda begin, length: os.pread(file.fileno(), length, begin))
+                    except InputChanged:
+                        where = f"batch {part - 1:,}" if 0 < part < len(sums) - 1 else "what stands around the batches"
+                        yield Damage(name, f"{where} fails its checksum")
+        except InputChanged:
+            yield Damage(name + SUMS, "it fails its checksum")
+        except OSError as error:
+            yield Damage(name, unread(error))
+
+
+def check_artifacts(state: StateFolder) -> Iterator[Damage]:
+    """Archives are named by their digest."""
+    for path in _entries(state.folder / "artifacts"):
+        if DIGEST.fullmatch(path.name):
+            try:
+                found = sha256_of(path)
+            except OSError as error:
+                yield Damage(str(path), unread(error))
+                continue
+            if found != path.name:
+                meaning = "steps that need it fail, and the next submission of the job uploads it anew"
+                yield Damage(str(path), f"its content has the sha256 {found}; {meaning}")
+
+
+def check_notes(state: StateFolder) -> Iterator[Damage]:
+    """Notes against their checksums."""
+    for pattern, meaning in _NOTES.items():
+        for path in sorted(state.folder.glob(pattern)):
+            try:
+                read_note(path)
+            except NoteDamaged as damage:
+                yield Damage(damage.where, f"{damage.what}; {meaning}")
+            except OSError as error:
+                yield Damage(str(path), f"{unread(error)}; {meaning}")
+
+
+def check_lists(state: StateFolder) -> Iterator[Damage]:
+    """Lists of uploads, and of digests of files, against the checksums of their records."""
+    for folder, bytes_max, meaning in (
+        ("uploads", upload_lists.RECORD_BYTES_MAX, "which files of that data have not changed is not known: they run"),
+        ("reuse/listings", listing.RECORD_BYTES_MAX, "what it does not tell is read"),
+    ):
+        for path in _entries(state.folder / folder):
+            if path.name.startswith("."):
+                continue  # of one that is being written
+            told: list[str] = []
+            try:
+                with path.open("rb") as file:
+                    for _ in read_records(file, bytes_max, told.append):
+                        pass
+            except OSError as error:
+                told.append(unread(error))
+            for what in told:
+                yield Damage(str(path), f"{what}; {meaning} again")
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_file())
+    except OSError:
+        return []

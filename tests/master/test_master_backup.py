@@ -1,0 +1,77 @@
+"""docker/backup.sh: what is brought back is whole, or nothing has changed."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from windrow_master.store.errors import StoreUnusable
+from windrow_master.store.sqlite import RESTORED, SqliteStore
+
+SCRIPT = Path(__file__).parents[2] / "docker" / "backup.sh"
+
+
+def backup(folder: Path, *options: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """The script, whose volumes are in this folder."""
+    script = SCRIPT.read_text().replace("cd /backup", f"cd '{folder}'").replace("-C / ", f"-C '{SCRIPT.parent}' ")
+    return subprocess.run(["sh", "-c", script, "backup", *options], input=given, capture_output=True, check=False)
+
+
+def volumes(folder: Path, text: str, more: int = 0) -> None:
+    for name in ("authority/key", "state/windrow.db", "state/jobs/one"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{name}: {text}")
+    if more:
+        (folder / "state" / "big").write_bytes(bytes(more))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> bytes:
+    """A backup, larger than a small disk."""
+    folder = tmp_path / "made"
+    volumes(folder, "old", 30 << 20)
+    done = backup(folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_backup_takes_the_place_of_all_that_was_there(tmp_path: Path, made: bytes) -> None:
+    volumes(tmp_path / "here", "new")
+    (tmp_path / "here" / "state" / "later").write_text("later")
+    done = backup(tmp_path / "here", "--restore", given=made)
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "here") == contents(tmp_path / "made")
+
+
+@pytest.mark.parametrize("left", [0, 700, 5000, -11_000, -20_000])
+def test_a_backup_that_is_cut_changes_nothing(tmp_path: Path, made: bytes, left: int) -> None:
+    volumes(tmp_path / "here", "new")
+    before = contents(tmp_path / "here")
+    done = backup(tmp_path / "here", "--restore", given=made[:left])
+    assert done.returncode == 1 and b"nothing was changed" in done.stderr, done.stderr
+    assert contents(tmp_path / "here") == before
+
+
+def test_a_disk_that_is_full_changes_nothing_and_is_named(small_disk: Path, made: bytes) -> None:
+    volumes(small_disk, "new")
+    before = contents(small_disk)
+    done = backup(small_disk, "--restore", given=made)
+    assert done.returncode == 1 and b"nothing was changed" in done.stderr, done.stderr
+    assert b"a full disk" in done.stderr and b"No space left on device" in done.stderr, done.stderr
+    assert contents(small_disk) == before
+
+
+def test_no_master_begins_over_what_was_not_brought_back_to_its_end(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    SqliteStore.open(state, 0).close()
+    (state / RESTORED).mkdir()
+    with pytest.raises(StoreUnusable, match="Bring it back again"):
+        SqliteStore.open(state, 0)
+    (state / RESTORED).rmdir()
+    SqliteStore.open(state, 0).close()
