@@ -108,8 +108,11 @@ class Supervisor:
                 log = os.path.join(state, "agent.stderr.log")
                 self._roles.append(_Role("agent", "windrow_agent", ["--config", config], log, {}))
                 self._spawn(self._roles[1])
-        except OSError as error:
+        except BaseException as error:
             self.end(now=True)
+            self.close()
+            if not isinstance(error, OSError):
+                raise
             raise MasterFailed(
                 f"The private master and agent cannot be started: {error.strerror} ({error.filename or 'fork'}). "
                 f"Check the state folder {state} and the limits of this user (ulimit -u, ulimit -n)."

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from windrow_master.salvage.export import export
 from windrow_master.salvage.folder import StateFolder
 from windrow_master.store.lock import LOCK_FILE, is_locked
 from windrow_master.store.sqlite import DATABASE_FILE
+from windrow_master.temporary import temporary_folder
 
 DAMAGE_MAX = 1000
 
@@ -42,9 +42,9 @@ def _check(folder: Path, database: Path) -> dict[str, Any]:
     damage = list(database_damage(database))
     jobs = 0
     if database.exists():
-        with tempfile.TemporaryDirectory(prefix="windrow-check-") as place:
+        with temporary_folder("windrow-check-") as place:
             try:
-                copy = SavedDatabase(database, Path(place))
+                copy = SavedDatabase(database, place)
             except sqlite3.Error:
                 copy = None
             if copy is not None:
