@@ -35,7 +35,7 @@ RESTART_PAUSE_S = 0.05
 RESTART_PAUSE_MAX_S = 2.0
 CANNOT_BEGIN = 2
 STATE_DAMAGED = 3
-"""A master's own words for it: nothing that is started again would do better."""
+"""The master has found its state damaged, and said so: to start it again would not help."""
 POLL_S = 0.2
 MASTER_END_S = 120.0
 HURRY_S = 2.0
