@@ -39,7 +39,7 @@ class Clone:
         self.folder = folder
         self.project = re.sub("[^a-z0-9_-]", "", folder.name.lower())
         self._compose = compose
-        self._label = f"com.docker.compose.project={self.project}"
+        self._label = f"windrow.test={self.project}"
         folder.mkdir(parents=True)
         for name in COPIED:
             place = REPOSITORY / name
@@ -47,6 +47,9 @@ class Clone:
             copy(place, folder / name, **({"ignore": _IGNORED} if place.is_dir() else {}))
         for name in COPIED_FILES:
             shutil.copy2(REPOSITORY / name, folder / name)
+        with (folder / "docker" / "Dockerfile").open("a") as file:
+            # By this, its images are told from those of other clones, also when they have no name any more.
+            file.write(f"LABEL {self._label}\n")
         self._commit()
         write_project(folder)
         for name, text in TEXTS.items():
@@ -189,7 +192,7 @@ def clone(images: None, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
     finally:
         end = [*compose.split(), "down", "-v", "--remove-orphans", "-t", "5"]
         subprocess.run(end, cwd=made.folder, env=made.environment, capture_output=True, check=False)
-        # And what its builds have replaced: Compose labels what it builds.
+        # And what its builds have replaced.
         docker("rmi", *made.images, *made.unnamed_images(), check=False)
 
 
@@ -235,6 +238,7 @@ def test_the_pages_from_the_first_command_to_the_last(clone: Clone) -> None:
 
 def a_refused_backup_keeps_the_last_one(clone: Clone, backup: Block) -> None:
     """While the master runs, say."""
+    clone.nodes_are(2)
     (line,) = (line for line in backup.lines if " backup " in line)
     (saved,) = clone.folder.glob("*.tar")
     before = saved.read_bytes()
