@@ -1,10 +1,9 @@
-# The service `backup` of docker-compose.yml: a tar of authority and state to stdout, or, with --restore, from stdin.
-#
-# What is restored is unpacked beside what is there, and takes its place only when it is whole.
+# The service `backup` of docker-compose.yml: writes a tar of authority and state to stdout; with --restore, reads one from
+# stdin. A tar is unpacked beside what is there, and takes its place only when it is whole.
 set -eu
 cd /backup
 say() { echo "backup: $*" >&2; }
-# A master holds this lock for as long as it runs.
+# A master holds this lock as long as it runs.
 if [ -e state/lock ]; then
   exec 9< state/lock
   flock -n 9 || { say "the master is running; first: docker compose stop master"; exit 1; }
@@ -12,9 +11,9 @@ fi
 
 case "${1-}" in
   "")
-    [ ! -t 1 ] || { say "this would write a tar to your terminal; use: docker compose run --rm -T backup > windrow-backup.tar"; exit 2; }
+    [ ! -t 1 ] || { say "this would write a tar to your terminal; docs/deploy.md has the command"; exit 2; }
     [ -e state/windrow.db ] || { say "the volume 'state' holds no database; no master has run here yet"; exit 1; }
-    # This script comes last: a tar that was cut between two files looks whole to tar.
+    # Last comes this script, as a mark: tar takes a file that was cut between two members for whole.
     tar -c authority state -C / backup.sh
     say "done"
     ;;
@@ -24,7 +23,7 @@ case "${1-}" in
     tar -x --transform 's,^\(authority\|state\),\1/.unpacked,;s,^backup.sh$,state/.unpacked/.whole,' || unpacked=no
     if [ "${unpacked-}" = no ] || [ ! -e state/.unpacked/.whole ]; then
       rm -rf authority/.unpacked state/.unpacked
-      [ "${unpacked-}" = no ] && why="it cannot be unpacked (tar says why, above: a full disk, or a damaged backup)" || why="this is no whole backup"
+      [ "${unpacked-}" = no ] && why="it cannot be unpacked (tar says why, above: a full disk, or a damaged backup)" || why="this is not a whole backup"
       say "$why; nothing was changed"
       exit 1
     fi

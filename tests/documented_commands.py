@@ -115,7 +115,6 @@ SINGLE_IN_A_CLUSTER = [
     "docker compose restart master agent",
     "docker compose run --rm client node list",
     "docker compose run --rm client job list",
-    "docker image ls --filter dangling=true --filter label=org.opencontainers.image.title=windrow",
     "docker compose stop",
     "docker compose down",
     "docker compose build",
@@ -176,7 +175,6 @@ SINGLE_ELSEWHERE = {
     "docker volume prune": "told as what deletes a cluster",
     "docker system prune --volumes": "told as what deletes a cluster",
     "docker volume rm": "told as what deletes a cluster",
-    "docker rmi": "takes the names that the command before it has listed",
 }
 
 

@@ -16,19 +16,19 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import shutil
 import signal
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
 from windrow.health_file import HealthFile
-from windrow.journal import Condition, log, say
+from windrow.journal import Condition, say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import artifact_service_pb2
@@ -193,7 +193,9 @@ class Agent:
 
     async def _tick(self) -> None:
         lost = False
-        tick_fails = Condition(logging.ERROR, "workers are not looked after", "workers are looked after again")
+        tick_fails = Condition(
+            logging.ERROR, "workers are not looked after; please report this", "workers are looked after again"
+        )
         loop = asyncio.get_running_loop()
         stirred = asyncio.Event()
 
@@ -206,17 +208,14 @@ class Agent:
         while True:
             due_s = loop.time() + min(self.dispatcher.plan_tick(), self._until_given_up())
             stirred.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stirred.wait(), max(0.0, due_s - loop.time()))
+            if await _is_set_within(stirred, due_s - loop.time()):
                 continue
             try:
                 self.dispatcher.tick()
                 tick_fails.is_over()
-            except Exception as error:
+            except Exception:
                 # Looking after workers must go on whatever one of them has brought about.
-                if not tick_fails.times:
-                    log.exception("a tick of the agent failed: please report this")
-                tick_fails.goes_on(why=repr(error))
+                tick_fails.goes_on(why=traceback.format_exc())
             silent_s = time.monotonic() - self.session.last_contact
             if self.config.on_master_lost == "stop" and silent_s > self.session.silence_max_s:
                 if not lost:
@@ -287,6 +286,15 @@ class Agent:
                     raise CodeUnavailable(failure.message) from error
                 waits.goes_on(digest=digest, why=f"{failure.code.name}: {failure.message}")
             await asyncio.sleep(0.2)
+
+
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, so long at most."""
+    try:
+        await asyncio.wait_for(event.wait(), max(0.0, seconds))
+    except TimeoutError:
+        return False
+    return True
 
 
 def _set_aside(folder: Path) -> Path | None:

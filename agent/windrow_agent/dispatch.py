@@ -272,9 +272,10 @@ class Dispatcher:
         if step.state is not StepState.PREPARING:
             await asyncio.to_thread(step.drop_work)
         elif text or failure is not None:
-            failure = failure or completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
+            if failure is None:
+                failure = completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
+                self._repeated.say("not prepared", logging.ERROR, text, step=step.step_id)
             failure.process_number = step.lineage.number()
-            say(logging.ERROR, failure.message, step=step.step_id)
             step.given_up_for = failure
             self._upward.fail(failure)
             worker_errors.note_preparation(step, failure)

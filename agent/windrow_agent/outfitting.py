@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from windrow.journal import say
+from windrow.journal import Condition, Repeated, say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
@@ -29,22 +29,36 @@ class Outfitter:
     def __init__(self, make: Callable[[], Environments] | None) -> None:
         self._make = make
         self._environments: Environments | None = None
+        self._not_here = Condition(
+            logging.ERROR,
+            "this node cannot make environments: steps that need a new one do not run here",
+            "this node can make environments again",
+        )
+        self._repeated = Repeated()
 
     def begin(self, step: Step) -> None:
         """The step is new here: where it waits for an environment, no work is wanted for it meanwhile."""
         step.outfitted = self._make is None or not step.spec.HasField("environment")
 
     async def outfit(self, step: Step) -> rpc.WorkerFailure | None:
-        """Sets the step's environment; returns what the master is to be told where there can be none here."""
+        """Sets the step's environment; returns what the master is to be told where there can be none here.
+
+        The log has it: a node that can make none says so once, and once that it can again; what is wrong with a step's
+        own list is said of each step, up to a few a minute.
+        """
         log = step.log_file(rpc.LOG_KIND_ENVIRONMENT, 0)
         try:
             if self._make is None:
                 log.write(_NOT_BUILT.encode())
                 return None
-            return await self._provide(step, self._make)
+            failure = await self._provide(step, self._make)
+            self._tell(step, failure)
+            return failure
         except OSError as error:
             text = f"The environment of step {step.spec.step_name!r} could not be prepared on this node: {error}"
-            return completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
+            failure = completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
+            self._tell(step, failure)
+            return failure
         finally:
             log.end()
             step.building_since_ns = 0
@@ -54,6 +68,16 @@ class Outfitter:
         """Ends what is being built."""
         if self._environments is not None:
             self._environments.close()
+
+    def _tell(self, step: Step, failure: rpc.WorkerFailure | None) -> None:
+        if failure is None:
+            # One that was there already says nothing of whether others can be made.
+            if step.environment is not None and step.building_since_ns:
+                self._not_here.is_over()
+        elif failure.cause == work.CAUSE_NODE_FAULT:
+            self._not_here.goes_on(step=step.step_id, why=failure.message)
+        else:
+            self._repeated.say("list", logging.ERROR, failure.message, step=step.step_id)
 
     async def _provide(self, step: Step, make: Callable[[], Environments]) -> rpc.WorkerFailure | None:
         # Here, and not at the top: most steps ask for none, and the first run() waits for imports.

@@ -114,8 +114,8 @@ class Results:
             step.active_ns = now_ns()
             depth = step.pace.depth
             if ran and not step.saves_outputs:
-                # What fails at once says nothing of how long the others take, and a node that is broken is not to get
-                # the more for it.
+                # A failure says nothing of how long a mini-batch takes. A broken node, where all fail at once, must not
+                # get more work for that.
                 step.pace.observe(ran_us / 1e6, ran)
             if step.pace.depth != depth:
                 self._on_change(step)

@@ -1,9 +1,9 @@
 """Run a command as the owner of a folder: `python -m windrow.as_owner FOLDER COMMAND [ARGUMENT...]`.
 
-For the client's container. What it fetches into a folder of the host shall belong to the folder's owner, whoever that
-is, and that owner alone may be allowed to write there. The client token belongs to another user, so it is read first.
+For the client's container. What it fetches into a folder of the host must belong to that folder's owner, who may be the
+only one allowed to write there. The client token belongs to another user, so it is read before.
 
-Started as root, it needs the capabilities SETUID and SETGID alone. Started as anybody else, it stays that user.
+As root, it needs no capabilities but SETUID and SETGID. As anybody else, it stays that user.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 SECRETS = ("WINDROW_CA_FILE", "WINDROW_TOKEN_FILE")
-"""Variables that name files which the owner of the folder may not be able to read."""
+"""Variables that name files; the owner of the folder may not be able to read these."""
 
 
 def main() -> NoReturn:
@@ -41,9 +41,9 @@ def main() -> NoReturn:
 
 
 def _readable(file: str) -> str:
-    """A path under which any user that this process becomes can read the file; the file itself where nobody can.
+    """A path under which any user that this process becomes can read the file; the file's own if it cannot be read.
 
-    Root without the right to pass over permissions reads a file as the user that it belongs to.
+    Root without the right to override permissions reads a file as its owner.
     """
     try:
         os.seteuid(Path(file).stat().st_uid)

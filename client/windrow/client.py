@@ -23,7 +23,7 @@ import grpc
 from windrow.asset_calls import AssetCalls
 from windrow.contexts import Access, find_access
 from windrow.errors import DeadlinePassed, UsageError, WindrowError
-from windrow.job import Job, StepReason, job_from_message
+from windrow.job import Job, StepReason, job_from_message, moment_of
 from windrow.looking_closer import LookingCloser
 from windrow.master import Master
 from windrow.node_calls import NodeCalls
@@ -163,6 +163,7 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
             read_only_reason=answer.read_only_reason,
             embedded=answer.embedded,
             datastores=dict(answer.datastores),
+            certificate_good_until=moment_of(answer, "certificate_good_until"),
         )
 
     def submit(

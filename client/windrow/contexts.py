@@ -6,7 +6,6 @@ They lie in one JSON file that only its user may read: `$WINDROW_CONTEXTS`, else
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -181,20 +180,17 @@ class Contexts:
             "current": self.current,
             "contexts": {name: access._asdict() for name, access in sorted(self.all.items())},
         }
+        partial = self.file.with_name(f".contexts-{os.urandom(8).hex()}")
         try:
-            import tempfile  # only here: it is on the way to a cold start
-
             self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # mkstemp: 0600 from the beginning.
-            descriptor, partial = tempfile.mkstemp(dir=self.file.parent, prefix=".contexts-")
             try:
+                # 0600 from the beginning: tokens are in it.
+                descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 with os.fdopen(descriptor, "w") as out:
                     json.dump(document, out, indent=2)
-                Path(partial).replace(self.file)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    Path(partial).unlink()
-                raise
+                partial.replace(self.file)
+            finally:
+                partial.unlink(missing_ok=True)
         except OSError as error:
             raise UsageError(f"The file of contexts {self.file} cannot be written: {error.strerror}.") from error
 

@@ -1,9 +1,9 @@
-"""Outputs that a job file places beside itself, of a job that a served master runs: a download fills them.
+"""Where a download puts outputs that a job file places beside itself, of a job that a served master runs.
 
-The master cannot write on the machine of a client. It keeps such an output in its default place, and the document of
-the job says under `fetch` where the client wants it: a path below the folder of the job file. A document is made by
-whoever submits the job, and a download writes on the machine of whoever asks for it. So a path is followed only where
-the job file is on that machine, and only to ordinary places below its folder.
+The master cannot write on the machine of a client. It keeps such an output in its default place, and the job's document
+says under `fetch` where the client wants it: a path below the folder of the job file. Whoever submits a job makes its
+document, but a download writes on the machine of whoever downloads. So a path is followed only if the job file is on
+that machine, and only to ordinary places below its folder.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def shown_places(document: Mapping[str, Any], job_id: str) -> list[str]:
 
 
 def shown(place: Path) -> str:
-    """A path from the working folder on, where it lies below it."""
+    """A path as a user would type it: relative to the working folder if it is below that."""
     try:
         return str(place.relative_to(Path.cwd()))
     except (ValueError, OSError):

@@ -1,8 +1,8 @@
-"""How a master or an agent on this machine is, told by the time of a file in its folder.
+"""Whether a master or an agent on this machine is well, told by the time of a file in its folder.
 
-The event loop of the process sets that time; a thread would go on when the loop hangs. To look costs no import and no
-connection: container engines do it every few seconds, in each of many containers. The time alone is written, which
-works on a full disk, too. Before 1971: the process lives, but does not serve at the moment.
+The event loop of the process sets that time; a thread would go on when the loop hangs. To look takes no import and no
+connection: container engines do it every few seconds, in each of many containers. Only the time is written, which works
+on a full disk, too. One second after 1970 began means: the process lives, but does not serve at the moment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 NAME = "health"
 TOLD_EVERY_S = 5.0
 FRESH_S = 30.0
-"""A process that has not told for longer hangs, or is gone. On a busy machine an event loop may be late by seconds."""
+"""A process that was silent for longer hangs, or is gone. On a busy machine an event loop may be late by seconds."""
 _NOT_SERVING_S = 1.0
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class HealthFile:
-    """The writing side. A file that cannot be written harms nobody: the process looks ill, that is all."""
+    """The writing side. If the file cannot be written, the process only looks ill."""
 
     def __init__(self, folder: Path) -> None:
         self._path = str(folder / NAME)
@@ -44,7 +44,7 @@ class HealthFile:
 
 
 class Silent(Exception):
-    """Nobody tells how it is; the text says since when, or that nobody ever did."""
+    """The process gives no sign of life; the text says since when, or that it never gave one."""
 
 
 def is_serving(folder: str, now_s: float | None = None) -> bool:
@@ -55,7 +55,7 @@ def is_serving(folder: str, now_s: float | None = None) -> bool:
     except PermissionError:
         raise
     except OSError as error:
-        raise Silent(f"nothing that runs tells of itself in {folder} ({path}: {error.strerror})") from error
+        raise Silent(f"no process gives a sign of life in {folder} ({path}: {error.strerror})") from error
     if told_s == _NOT_SERVING_S:
         return False
     age_s = (time.time() if now_s is None else now_s) - told_s

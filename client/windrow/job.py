@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
     from google.protobuf.timestamp_pb2 import Timestamp
 
     from windrow.rpc.v1 import job_pb2
@@ -275,8 +276,8 @@ def job_from_message(message: job_pb2.Job) -> Job:
         state=_JOB_STATES[message.state] if message.state < len(_JOB_STATES) else JobState.UNKNOWN,
         message=message.message,
         steps=tuple(map(_step, message.steps)),
-        create_time=_time(message, "create_time"),
-        end_time=_time(message, "end_time"),
+        create_time=moment_of(message, "create_time"),
+        end_time=moment_of(message, "end_time"),
         seq=message.seq,
         generation=message.generation,
         run_digest=message.run_digest,
@@ -307,8 +308,8 @@ def _step(message: job_pb2.Step) -> Step:
         rows=message.rows,
         output_bytes=message.output_bytes,
         outputs=tuple(Output(out.name, out.path, out.append_row, out.ready) for out in message.outputs),
-        start_time=_time(message, "start_time"),
-        end_time=_time(message, "end_time"),
+        start_time=moment_of(message, "start_time"),
+        end_time=moment_of(message, "end_time"),
         failure_examples=tuple(
             FailureExample(
                 _cause(example.cause),
@@ -333,8 +334,9 @@ def _cause(number: int) -> str:
     return CAUSES[number] if number < len(CAUSES) else f"cause_{number}"
 
 
-def _time(message: job_pb2.Job | job_pb2.Step, name: str) -> datetime | None:
-    if not message.HasField(name):  # type: ignore[arg-type]
+def moment_of(message: Message, name: str) -> datetime | None:
+    """A timestamp of a message; None where it is not set."""
+    if not message.HasField(name):
         return None
     stamp: Timestamp = getattr(message, name)
     return stamp.ToDatetime(tzinfo=UTC)

@@ -30,7 +30,8 @@ log = logging.getLogger("windrow")
 class _JsonFile(logging.Handler):
     """Appends to a file that is renamed to `<name>.1` when it has grown too large.
 
-    A full disk delays lines (the last few; the others are lost), and never harms the process.
+    A full disk never harms the process. The last KEPT_LINES_MAX lines that it did not take are written when there is
+    room again; earlier ones are lost.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,7 +49,7 @@ class _JsonFile(logging.Handler):
         try:
             if self._size > FILE_BYTES_MAX:
                 self._rotate()
-            # What a full disk did not take, such as that it is full, comes first.
+            # What a full disk did not take comes first: that it is full, say.
             while self._kept:
                 self._write(self._kept[0])
                 self._kept.popleft()
@@ -138,11 +139,11 @@ def say(level: int, event: str, /, **fields: object) -> None:
 class Condition:
     """Something that goes on for a while: said when it begins, and when it is over, with how often and how long.
 
-    What happens a hundred times a second takes two lines of the log. Not for several threads at a time.
+    So what happens a hundred times a second makes two lines in the log. For one thread at a time.
     """
 
     def __init__(self, level: int, begins: str, over: str, *, from_times: int = 1) -> None:
-        """`begins`, `over`: what is said. `from_times`: what happens less often than this in a row is not worth it."""
+        """`begins`, `over`: what is said. `from_times`: nothing is said unless it happens so often in a row."""
         self._level = level
         self._begins = begins
         self._over = over
@@ -168,8 +169,8 @@ class Condition:
 
 
 class Repeated:
-    """An event that anybody can bring about as often as they like: a few of a kind are said each minute, the others are
-    counted, and their number is said with the next.
+    """Events that anybody can cause as often as they like: a few of each kind are said each minute, the others are
+    counted, and the next one that is said tells their number.
     """
 
     KINDS_MAX = 256
@@ -177,7 +178,7 @@ class Repeated:
     def __init__(self, every_s: float = REPEATED_EVERY_S) -> None:
         self._every_s = every_s
         self._said: dict[object, tuple[float, int]] = {}
-        """By kind: since when its minute runs, and how many there were in it."""
+        """By kind: when its minute began, and how many events there were in it."""
 
     def say(self, kind: object, level: int, event: str, /, **fields: object) -> None:
         """`kind`: what tells such events apart."""

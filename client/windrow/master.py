@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 class Master(NamedTuple):
-    """What a master is. `read_only_reason` is "" unless it accepts no changes at the moment."""
+    """What a master is. `read_only_reason` is "" unless it accepts no changes at the moment; `certificate_good_until`:
+    when the certificate that it shows expires, None without TLS."""
 
     address: str
     incarnation: int
@@ -14,3 +18,4 @@ class Master(NamedTuple):
     read_only_reason: str
     embedded: bool
     datastores: dict[str, str]
+    certificate_good_until: datetime | None = None

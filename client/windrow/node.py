@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from windrow.job import moment_of
+
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from windrow.rpc.v1 import node_pb2
 
 _STATES = ("unknown", "ready", "disconnected", "draining", "quarantined", "lost")
@@ -43,6 +47,8 @@ class Node(NamedTuple):
     """Steps, by number, whose environment it builds, and for how many seconds already."""
     node_incarnation: str = ""
     """The process of its agent: another one under the same name has another."""
+    ca_good_until: datetime | None = None
+    """When the certificates expire by which it knows its master; None: it uses none, or has not said so yet."""
 
     @property
     def pools(self) -> tuple[str, ...]:
@@ -51,7 +57,8 @@ class Node(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        return {**self._asdict(), "labels": dict(self.labels), "builds": dict(self.builds)}
+        ends = self.ca_good_until.isoformat() if self.ca_good_until is not None else None
+        return {**self._asdict(), "labels": dict(self.labels), "builds": dict(self.builds), "ca_good_until": ends}
 
 
 def node_from_message(message: node_pb2.Node) -> Node:
@@ -77,4 +84,5 @@ def node_from_message(message: node_pb2.Node) -> Node:
         labels=dict(message.labels),
         cordoned=message.cordoned,
         node_incarnation=message.node_incarnation,
+        ca_good_until=moment_of(message, "ca_good_until"),
     )

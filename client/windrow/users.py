@@ -39,10 +39,10 @@ def become_user(name: str) -> None:
 
 
 def look_as(name: str, look: Callable[[], list[str]]) -> list[str]:
-    """What `look` answers as that user. This process stays who it is: a child becomes the user.
+    """What `look` returns when that user calls it. A child of this process becomes the user.
 
-    Only for a process with one thread. `look` imports nothing: that user perhaps cannot. Raises UsageError when this
-    process may not become that user.
+    Only for a process with one thread. `look` must import nothing: that user may not be able to. Raises UsageError if
+    this process may not become that user.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -58,7 +58,7 @@ def look_as(name: str, look: Callable[[], list[str]]) -> list[str]:
     with open(reader, "rb") as answers:
         answer = answers.read()
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
-        # It tells why, and does no harm: whoever cannot become that user stays who it is.
+        # Raises the reason, for which the child failed.
         become_user(name)
         raise UsageError(f"--user {name}: what that user can read could not be found out.")
     found: list[str] = json.loads(answer)
@@ -66,7 +66,7 @@ def look_as(name: str, look: Callable[[], list[str]]) -> list[str]:
 
 
 def unreadable(needed: Mapping[str, Sequence[str]]) -> list[str]:
-    """What keeps this process from reading what it needs (existing paths, by what they are): a sentence for each."""
+    """Why this process cannot read what it needs (existing paths, by what they are): a sentence for each obstacle."""
     kept: dict[str, list[str]] = {}
     for what, paths in needed.items():
         for found in filter(None, map(obstacle, paths)):
@@ -79,9 +79,8 @@ def unreadable(needed: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def obstacle(path: str) -> str:
-    """The first part of an existing path, or of the one that it links to, that keeps this process from reading it.
-
-    "" when nothing does.
+    """The first part of an existing path, or of the path that it links to, that keeps this process from reading it; ""
+    if nothing does.
     """
     target = os.path.realpath(path)
     for way in (path, target):

@@ -19,9 +19,9 @@ def command_of(module: str) -> list[str]:
     return [sys.executable, "-P", "-m", module]
 
 
-def read_request(at_end: Callable[[], object] | None = None, *, code: int = 0) -> bytes:
-    """The request; b"": nobody asks. From then on the process ends, with this exit code, when stdin does, `at_end`
-    first.
+def read_request(leave: Callable[[], object] = lambda: os._exit(0)) -> bytes:
+    """The request; b"": nobody asks. From then on `leave`, which ends the process, is called when stdin ends, in a
+    thread of its own.
     """
     line = b""
     while not line.endswith(b"\n"):
@@ -29,13 +29,11 @@ def read_request(at_end: Callable[[], object] | None = None, *, code: int = 0) -
         if not part:
             return b""
         line += part
-    threading.Thread(target=_leave_with_asker, args=(at_end, code), daemon=True).start()
+    threading.Thread(target=_leave_with_asker, args=(leave,), daemon=True).start()
     return line
 
 
-def _leave_with_asker(at_end: Callable[[], object] | None, code: int) -> None:
+def _leave_with_asker(leave: Callable[[], object]) -> None:
     while os.read(STDIN, 4096):
         pass
-    if at_end is not None:
-        at_end()
-    os._exit(code)
+    leave()

@@ -164,6 +164,7 @@ class MasterService:
             earlier,
         )
         retries = Retries(jobs, store, writer, submissions, sorted_rows)
+        certificates = self._certificates()
         named: list[str] = []
         agents = AgentService(
             writer, carrier, WorkerLogs(carrier.logs_of, config.job_logs_max), named, embedded=config.embedded
@@ -191,6 +192,7 @@ class MasterService:
                 embedded=config.embedded,
                 datastores=places.places,
                 reporter=reporter,
+                certificates=certificates,
             ),
             server,
         )
@@ -206,9 +208,7 @@ class MasterService:
         store.record_address(address)
         say(logging.INFO, "master serves", address=address, incarnation=store.incarnation, pid=os.getpid())
         print(json.dumps({"ready": True, "address": address, "incarnation": store.incarnation}), flush=True)
-        telling = (
-            asyncio.create_task(_tell_health(health, writer, self._certificates())) if health is not None else None
-        )
+        telling = asyncio.create_task(_tell_health(health, writer, certificates)) if health is not None else None
         self._handle_signals()
         reporter.start(lambda: [job.job_key for job in state.jobs.values() if job.state not in ENDED_JOBS])
         await self._stop.wait()
@@ -271,13 +271,12 @@ class MasterService:
         reflection.enable_server_reflection([*names, health_name, reflection.SERVICE_NAME], server)
 
     def _certificates(self) -> CertificateWatch | None:
-        from windrow.rpc.certificates import CertificateWatch
-
         tls_file = self._config.tls_file
         if tls_file is None:
             return None
-        advice = "Run `windrow setup` again: the master takes the new one up by itself."
-        return CertificateWatch("the certificate of this master", advice, tls_file.read_bytes)
+        from windrow.rpc.certificates import RENEW, CertificateWatch
+
+        return CertificateWatch("the certificate of this master", RENEW, tls_file.read_bytes)
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

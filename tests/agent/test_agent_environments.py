@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from agent_rig import ECHO, AgentProcess, Rig, eventually, scenario
 from package_index import PackageIndex, package_index
 from scripted_master import STEP
+from windrow.journal import REPEATED_TIMES
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2
 from windrow.rpc.v1 import work_pb2 as work
@@ -60,6 +62,12 @@ def row_of(rig: Rig, lease_id: int) -> str:
 
 def log_of(rig: Rig) -> str:
     return rig.master.logs[rpc.LOG_KIND_ENVIRONMENT, 0].decode()
+
+
+def lines_about(rig: Rig, words: str) -> list[dict[str, Any]]:
+    """What the agent's log says of something."""
+    lines = [json.loads(line) for line in (rig.root / "agent" / "agent.log").read_text().splitlines()]
+    return [line for line in lines if words in line["event"]]
 
 
 def builds(rig: Rig, step_id: int = STEP) -> bool:
@@ -266,6 +274,39 @@ async def test_an_index_that_never_answers_fails_the_step_on_this_node(rig: Rig)
         (failure,) = rig.master.failures
         assert failure.cause == work.CAUSE_NODE_FAULT
         assert "network" in failure.message
+
+
+@scenario
+async def test_a_node_that_can_make_none_says_so_once_and_when_it_can_again(rig: Rig) -> None:
+    with package_index() as index:
+        index.status = 503
+        code = rig.script(PEBBLE)
+        for number in range(3):
+            rig.master.step(code, STEP + number, environment=wanted("pebble", f"other-{number}"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: len(rig.master.failures) == 3)
+        (said,) = lines_about(rig, "environments")
+        assert said["level"] == "error" and "cannot make environments" in said["event"]
+        assert "UV_DEFAULT_INDEX" in said["why"], "what to do"
+        index.status = 200
+        rig.master.step(code, STEP + 3, environment=wanted("pebble"))
+        await rig.master.until(lambda: STEP + 3 in rig.master.capacities and rig.master.capacities[STEP + 3].leases_max)
+        _, over = lines_about(rig, "environments")
+        assert over["level"] == "info" and over["times"] == 3
+
+
+@scenario
+async def test_lists_that_cannot_be_had_are_said_a_few_times_a_minute(rig: Rig) -> None:
+    with package_index() as index:
+        code = rig.script(PEBBLE)
+        for number in range(REPEATED_TIMES + 2):
+            rig.master.step(code, STEP + number, environment=wanted("pebble==99"))
+        await rig.master.start()
+        await start(rig, index)
+        await rig.master.until(lambda: len(rig.master.failures) == REPEATED_TIMES + 2)
+        said = lines_about(rig, "could not be built")
+        assert len(said) == REPEATED_TIMES and {line["level"] for line in said} == {"error"}
 
 
 @scenario

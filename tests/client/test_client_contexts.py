@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -52,6 +53,23 @@ def command(workspace: Workspace, *arguments: str, stdin: str = "", **extra: str
 
 
 # The file.
+
+
+def test_interrupted_it_leaves_no_token_behind(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def interrupted_open(path: Any, *arguments: Any, **options: Any) -> int:
+        descriptor = opened(path, *arguments, **options)
+        if ".contexts-" in str(path):
+            os.close(descriptor)
+            raise KeyboardInterrupt
+        return descriptor
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", interrupted_open)
+        with pytest.raises(KeyboardInterrupt):
+            Contexts().add("one", Access("one:1", CA, TOKEN))
+    assert not list(file.parent.iterdir())
 
 
 def test_only_its_user_may_read_it(file: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import ssl
 import stat
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_workspace import Workspace
+from client_workspace import Workspace, wait_until
 from windrow.doctor import state
 from windrow.doctor.findings import FAIL, OK, WARN
 from windrow.interpreter import find_interpreter
@@ -173,3 +174,41 @@ def test_certificates_are_told_with_the_days_that_are_left(workspace: Workspace,
     found = examined(workspace, "--master", f"127.0.0.2:{stranger}", code=1, **ca)
     assert found["Master", "TLS"]["level"] == FAIL
     assert "not made out for '127.0.0.2'" in found["Master", "TLS"]["advice"]
+
+
+ASKED = """
+import os, pathlib, signal, sys, time
+place = pathlib.Path(sys.argv[1])
+
+def leave(number, frame):
+    place.joinpath("asked to end").touch()
+    while not place.joinpath("may end").exists():
+        time.sleep(0.01)
+    place.joinpath("made").unlink()
+    os._exit(1)
+
+signal.signal(signal.SIGTERM, leave)
+place.joinpath("made").touch()
+while True:
+    signal.pause()
+"""
+
+
+def test_an_asked_process_that_takes_long_to_clean_up_is_not_killed(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "asked_module.py").write_text(ASKED)
+    place = tmp_path / "place"
+    place.mkdir()
+    program = f"from windrow.doctor.findings import ask; ask('asked_module', {str(place)!r}, patience_s=None)"
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=workspace.environment(PYTHONPATH=str(tmp_path)),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as asker:
+        wait_until((place / "made").exists, "it has made something")
+        asker.send_signal(signal.SIGINT)
+        wait_until((place / "asked to end").exists, "it was asked to end")
+        (place / "may end").touch()
+        wait_until(lambda: not (place / "made").exists(), "it has removed what it had made")
+        _, errors = asker.communicate(timeout=60)
+        assert b"KeyboardInterrupt" in errors

@@ -215,9 +215,20 @@ def test_interrupted_it_leaves_nothing_behind(workspace: Workspace) -> None:
     run.send_signal(signal.SIGINT)
     end(run)
     assert run.returncode in (0, 130)
-    assert not list(temporary.iterdir())
+    wait_until(lambda: not list(temporary.iterdir()), "nothing is left")
     wait_until(lambda: not workspace.processes(), "nothing runs any more")
     assert not workspace.state.exists()
+
+
+def test_killed_it_leaves_nothing_behind(workspace: Workspace) -> None:
+    workspace.write(["a"])
+    temporary = workspace.folder / "temporary"
+    temporary.mkdir()
+    run = workspace.start("run", "--dry-run", "job.yml", TMPDIR=str(temporary))
+    wait_until(lambda: list(temporary.glob("windrow-dry-run-*")) or run.poll() is not None, "it asks")
+    run.kill()
+    end(run)
+    wait_until(lambda: not list(temporary.iterdir()), "nothing is left")
 
 
 @pytest.mark.parametrize("option", ["--restart", "--strict", "--no-progress"])

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import windrow
@@ -211,3 +212,27 @@ def _with_path(program: str) -> str:
 def _has_job(workspace: Workspace) -> bool:
     with windrow.Client(state=workspace.state) as client:
         return any(client.list_jobs())
+
+
+@pytest.mark.parametrize(
+    "moment", ["windrow.embedded.session.Supervisor", "windrow.embedded.supervisor.write_agent_config"]
+)
+def test_interrupted_while_it_starts_it_leaves_nothing_behind(
+    workspace: Workspace, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Before the master is started, and after that."""
+    workspace.write(["a"])
+    runtime = tmp_path_factory.mktemp("run")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+
+    def interrupted(*_: object, **__: object) -> None:
+        assert list(runtime.iterdir()), "the folder of the socket is there"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(moment, interrupted)
+    open_files = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(KeyboardInterrupt):
+        windrow.run(workspace.job_file, state=workspace.state)
+    assert not list(runtime.iterdir())
+    assert workspace.processes() == []
+    assert len([*Path("/proc/self/fd").iterdir()]) == open_files

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
+import windrow
 from client_workspace import DEADLINE_S, Workspace, wait_until
 from replays import Terminal, replay
+from windrow.cli.replaying import Replaying
 
 SCRIPT = """
 import argparse, os, signal, sys
@@ -256,3 +259,25 @@ def test_a_signal_ends_it_and_leaves_nothing_behind(ended: Workspace, tmp_path: 
     replaying.communicate()
     assert not list(temporary.iterdir())
     wait_until(lambda: not ended.processes(), "nothing runs any more")
+
+
+@pytest.mark.parametrize("moment", ["made", "brought"])
+def test_interrupted_it_leaves_nothing_behind(
+    ended: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Ctrl-C before anything runs: when its folder is just made; when the private master is being ended."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    make = Path.mkdir
+
+    def interrupted_mkdir(path: Path, *arguments: Any, **options: Any) -> None:
+        make(path, *arguments, **options)
+        if path.parent == tmp_path:
+            raise KeyboardInterrupt
+
+    if moment == "made":
+        monkeypatch.setattr(Path, "mkdir", interrupted_mkdir)
+    with windrow.Client(state=ended.state) as client, pytest.raises(KeyboardInterrupt), Replaying(None) as replaying:
+        replaying.bring(client, "replayed", 0, None, pdb=False, python=None, code=None, write_outputs=False)
+        assert [path.name.startswith("windrow-replay-") for path in tmp_path.iterdir()] == [True]
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())

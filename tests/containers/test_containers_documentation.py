@@ -39,6 +39,7 @@ class Clone:
         self.folder = folder
         self.project = re.sub("[^a-z0-9_-]", "", folder.name.lower())
         self._compose = compose
+        self._label = f"windrow.test={self.project}"
         folder.mkdir(parents=True)
         for name in COPIED:
             place = REPOSITORY / name
@@ -46,6 +47,9 @@ class Clone:
             copy(place, folder / name, **({"ignore": _IGNORED} if place.is_dir() else {}))
         for name in COPIED_FILES:
             shutil.copy2(REPOSITORY / name, folder / name)
+        with (folder / "docker" / "Dockerfile").open("a") as file:
+            # By this, its images are told from those of other clones, also when they have no name any more.
+            file.write(f"LABEL {self._label}\n")
         self._commit()
         write_project(folder)
         for name, text in TEXTS.items():
@@ -82,14 +86,20 @@ class Clone:
 
     def type(self, command: str) -> str:
         """A line as a page has it; what it says. It must end well, and leave no volume without a name."""
-        if re.search(r"\bJOB\b", command):
-            command = re.sub(r"\bJOB\b", self.newest_job(), command)
-        command = command.replace("docker compose", self._compose)
-        done = type_line(command, self.folder, self.environment, 300)
+        done = self.typed(command)
         told = done.stdout + done.stderr
         assert done.returncode == 0, f"{command}: {done.returncode}\n{told}\n{self._logs()}"
         assert self.unnamed_volumes() == [], command
         return told
+
+    def typed(self, command: str) -> subprocess.CompletedProcess[str]:
+        """A line as a page has it, however it ends."""
+        if re.search(r"\bJOB\b", command):
+            command = re.sub(r"\bJOB\b", self.newest_job(), command)
+        # Images of other clones on this machine are not this test's to remove.
+        command = command.replace("image prune --force", f"image prune --force --filter label={self._label}")
+        command = command.replace("docker compose", self._compose)
+        return type_line(command, self.folder, self.environment, 300)
 
     def type_block(self, wanted: Block) -> str:
         """All lines of a block; what they say."""
@@ -121,6 +131,20 @@ class Clone:
         mounts = [json.loads(docker("inspect", "-f", "{{json .Mounts}}", one)) for one in self.containers()]
         names = [mount.get("Name", "") for of_one in mounts for mount in of_one]
         return [name for name in names if re.fullmatch("[0-9a-f]{64}", name)]
+
+    def unnamed_images(self) -> list[str]:
+        """Images that have lost their names to others."""
+        return docker("images", "-q", "--filter", "dangling=true", "--filter", f"label={self._label}").split()
+
+    def release(self) -> None:
+        """There is something new to pull."""
+        other = self.folder.parent / "other"
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", "clone", "-q", str(self.folder.parent / "origin.git"), str(other)], check=True)
+        with (other / "client" / "windrow" / "as_owner.py").open("a") as file:
+            file.write("\n# A newer version.\n")
+        for arguments in (("commit", "-q", "-a", "-m", "newer"), ("push", "-q")):
+            subprocess.run(["git", *identity, *arguments], cwd=other, check=True)
 
     def volumes(self) -> set[str]:
         """Names of the project's volumes."""
@@ -168,9 +192,8 @@ def clone(images: None, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
     finally:
         end = [*compose.split(), "down", "-v", "--remove-orphans", "-t", "5"]
         subprocess.run(end, cwd=made.folder, env=made.environment, capture_output=True, check=False)
-        # And what its builds have replaced: Compose labels what it builds.
-        own = ("--filter", "dangling=true", "--filter", f"label=com.docker.compose.project={made.project}")
-        docker("rmi", *made.images, *docker("images", "-q", *own).split(), check=False)
+        # And what its builds have replaced.
+        docker("rmi", *made.images, *made.unnamed_images(), check=False)
 
 
 @pytest.mark.parametrize("clone", ["v2"], indirect=True)
@@ -198,17 +221,42 @@ def test_the_pages_from_the_first_command_to_the_last(clone: Clone) -> None:
     clone.take_fetched("results/sizes.table/sizes.csv")
     clone.type_block(block(DEPLOY, "sed -i 's/^WINDROW_AGENTS=.*/WINDROW_AGENTS=2/' .env"))
     assert clone.agents() == 2
-    clone.type_block(block(DEPLOY, "docker compose stop master"))
+    backup = block(DEPLOY, "docker compose stop master")
+    clone.type_block(backup)
+    a_refused_backup_keeps_the_last_one(clone, backup)
     later = clone.newest_job()
     clone.type("windrow job create job.yml --name after-the-backup --stream")
     clone.type_block(block(DEPLOY, "docker compose down"))
     assert clone.agents() == 2
     assert clone.newest_job() == later
     clone.type("windrow job list")
-    clone.type_block(block(DEPLOY, "git pull && docker compose build && docker compose up -d"))
+    an_upgrade_leaves_no_image_without_a_name(clone)
     clone.type_block(block(DEPLOY, "docker compose up -d --no-deps master"))
     assert clone.agents() == 2
     clone.nodes_are(2)
+
+
+def a_refused_backup_keeps_the_last_one(clone: Clone, backup: Block) -> None:
+    """While the master runs, say."""
+    clone.nodes_are(2)
+    (line,) = (line for line in backup.lines if " backup " in line)
+    (saved,) = clone.folder.glob("*.tar")
+    before = saved.read_bytes()
+    done = clone.typed(line)
+    assert done.returncode != 0 and "the master is running" in done.stderr
+    assert list(clone.folder.glob("*.tar")) == [saved] and saved.read_bytes() == before
+
+
+def an_upgrade_leaves_no_image_without_a_name(clone: Clone) -> None:
+    """The images that it has replaced are gone, and those that run have their names."""
+    before = {docker("images", "-q", "--no-trunc", image) for image in clone.images}
+    clone.release()
+    clone.type_block(block(DEPLOY, "git pull && docker compose build && docker compose up -d"))
+    after = {docker("images", "-q", "--no-trunc", image) for image in clone.images}
+    assert not before & after, "it was another version"
+    assert clone.unnamed_images() == []
+    for image in before:
+        assert subprocess.call(["docker", "image", "inspect", image.strip()], stdout=-3, stderr=-3) != 0
 
 
 @pytest.mark.parametrize("clone", ["v1"], indirect=True)
@@ -241,7 +289,9 @@ def test_the_other_compose_and_what_stands_in_sentences(clone: Clone) -> None:
     clone.type("docker compose run --rm setup setup --folder /windrow --owner 1000 --new-tokens")
     clone.type("docker compose restart master agent")
     clone.nodes_are(2)
-    clone.type_block(block(DEPLOY, "docker compose stop master"))
+    backup = block(DEPLOY, "docker compose stop master")
+    clone.type_block(backup)
+    a_refused_backup_keeps_the_last_one(clone, backup)
     clone.type("docker compose stop")
     assert not clone.containers(running=True)
     volumes = clone.volumes()
@@ -251,7 +301,7 @@ def test_the_other_compose_and_what_stands_in_sentences(clone: Clone) -> None:
     assert {name.removeprefix(f"{clone.project}_") for name in volumes - set(kept)} == {"environments"}
     clone.type_block(block(DEPLOY, "docker compose down"))
     clone.nodes_are(2)
-    clone.type("docker image ls --filter dangling=true --filter label=org.opencontainers.image.title=windrow")
+    an_upgrade_leaves_no_image_without_a_name(clone)
     clone.type("docker compose down -v")
     assert clone.volumes() == set() and clone.containers() == []
 

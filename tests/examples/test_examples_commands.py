@@ -59,7 +59,10 @@ def test_each_command_of_docker_is_run_or_says_why_not() -> None:
 
 def test_nothing_that_a_page_tells_to_run_deletes_a_cluster() -> None:
     commands = [line for page in PAGES for block in blocks_of(page) for line in block.lines]
-    assert not [line for line in commands if re.search(r"\bprune\b|down .*-v\b|volume rm", line)]
+    assert not [line for line in commands if re.search(r"(?<!image )prune\b|down .*-v\b|volume rm", line)]
+    for line in (line for line in commands if "image prune" in line):
+        assert "--filter label=org.opencontainers.image.title=windrow" in line
+        assert not re.search(r" (-a|--all)\b", line)
 
 
 class Project:

@@ -22,10 +22,11 @@ DEADLINE_S = 30.0
 class SecureMaster:
     """Its folder holds what `windrow setup` makes (`keys`), its state, and its datastore (`data`)."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, days: int = 90) -> None:
+        """`days`: for which its certificate is good."""
         self.keys, self.state, self.data = folder / "keys", folder / "state", folder / "data"
         self.data.mkdir()
-        set_up(self.keys, ["localhost"], 90, None)
+        set_up(self.keys, ["localhost"], days, None)
         self._log = folder / "master.stderr"
         self.address = ""
 

@@ -3,8 +3,8 @@
 A worker should have work for about ``AHEAD_S`` in its channel: a round trip to the master and its scheduling take a few
 milliseconds, and completions are told several at a time. So over a hundred when ``run()`` takes microseconds, a few
 extra when it takes tens of milliseconds, and nothing but the one in work when it takes seconds (a round trip is then
-lost in the noise, and another node could use the rest). One, too, until the first has run: were they few and long, this
-node would sit on what others could run at once.
+lost in the noise, and another node could use the rest). Also one until the first has run: if they are few and long,
+others could run at once what this node would hold.
 """
 
 from __future__ import annotations

@@ -36,15 +36,17 @@ class Identity:
             raise
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
-        record, damaged = folder / "incarnation.json", False
+        record = folder / "incarnation.json"
+        damaged = False
         try:
             self.replaced_incarnation = str((read_note(record) or {}).get("node_incarnation", ""))
         except (NoteDamaged, OSError) as error:
-            say(logging.WARNING, "which agent was here before is not known any more", reason=str(error))
-            self.replaced_incarnation, damaged = "", True
+            say(logging.WARNING, "the note of the agent that was here before cannot be read", reason=str(error))
+            self.replaced_incarnation = ""
+            damaged = True
         self.strays_killed = 0
         if self.replaced_incarnation or damaged:
-            # Of a damaged note, those are found whose process group is known.
+            # Without the note, only those are found whose process group is recorded.
             self.strays_killed = kill_strays(folder / "workers", self.replaced_incarnation)
         self.node_incarnation = secrets.token_hex(16)
         # Written before the first worker starts: what carries the mark can be found whatever happens next.

@@ -34,8 +34,8 @@ class LogPushes:
         self._turn = asyncio.Lock()
         self._not_pushed = Condition(
             logging.WARNING,
-            "logs of workers do not get to the master",
-            "logs of workers get to the master again",
+            "logs of workers do not reach the master",
+            "logs of workers reach the master again",
             from_times=3,
         )
 

@@ -10,9 +10,9 @@ Invariants:
 
 1. The first message of each stream is the hello; it lists every lease held or finished-unacknowledged.
 2. All that is finished and unacknowledged is sent again on each new stream.
-3. A master answers Register when that is durable: so it owns its state, and one that has been replaced answers nothing.
-   A lower incarnation than before is that of a state which was brought back from a backup. What it does not know of
-   the steps that are held (`RegisterResponse.foreign_step_ids`) is dropped before anything else is said.
+3. A master answers Register only when that is durable, so it owns its state; one that was replaced answers nothing. A
+   lower incarnation than before means that the state was restored from a backup. Held steps that this state does not
+   know (`RegisterResponse.foreign_step_ids`) are dropped before anything else is said.
 4. Every break leads through Register: a restarted master, another address, an unknown node are all the same case.
 """
 
@@ -44,14 +44,14 @@ from windrow_agent.session.heartbeats import LinkStalled, beat
 from windrow_agent.session.link import Link, WorkCall, socket_missing
 from windrow_agent.session.upward import Upward
 
+if TYPE_CHECKING:
+    from windrow.rpc.certificates import CertificateWatch
+
 FLUSH_S = 0.002
 """Under load, so long completions gather before the next message goes up."""
 
 GATHER_S = 0.1
 """So long they gather at most while the workers have enough to go on with."""
-
-if TYPE_CHECKING:
-    from windrow.rpc.certificates import CertificateWatch
 
 TLS_MISSING = ". If that master serves by TLS, say what vouches for it: --ca-file FILE"
 
@@ -108,7 +108,7 @@ class Session:
         self._message_bytes = _MESSAGES_BYTES_DEFAULT
         self._heartbeat_s = self._idle_heartbeat_s = self._next_heartbeat_s = 1.0
         self._work_came = asyncio.Event()
-        """A message of the master brought something to do."""
+        """Set when a message of the master has brought something to do."""
         self._wake = asyncio.Event()
         self._link: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
         self._usage = UsageMeter(config.folder)
@@ -180,7 +180,7 @@ class Session:
         if response.master_incarnation < self._master_incarnation:
             say(
                 logging.WARNING,
-                "the master's state is an earlier one than before: it was brought back from a backup, or is another",
+                "the master's state is older than it was: it was restored from a backup, or is another one",
                 address=address,
                 master_incarnation=response.master_incarnation,
                 seen=self._master_incarnation,
@@ -335,6 +335,8 @@ class Session:
                 lease_digest=ledger.digest,
             )
             self._tell_trouble(request.usage.disk_free_bytes)
+            if self._certificates is not None and self._certificates.good_until is not None:
+                request.ca_good_until.FromSeconds(int(self._certificates.good_until))
             request.next_heartbeat.FromMilliseconds(int(self._next_heartbeat_s * 1000))
             try:
                 response = await beat(
@@ -360,7 +362,7 @@ class Session:
                 raise SessionLost("the master and this node disagree on the leases held; both say anew what they know")
 
     def _tell_trouble(self, disk_free_bytes: int) -> None:
-        """What whoever looks after this node has to know, in its log."""
+        """Log what whoever looks after this node has to know."""
         if disk_free_bytes < _DISK_FULL_BYTES:
             self._disk_full.goes_on(folder=str(self._config.folder), free_bytes=disk_free_bytes)
         elif disk_free_bytes > 2 * _DISK_FULL_BYTES:
@@ -368,12 +370,10 @@ class Session:
         ca_file = self._config.tls_ca_file
         if ca_file is not None:
             if self._certificates is None:
-                from windrow.rpc.certificates import CertificateWatch
+                from windrow.rpc.certificates import NEW_AUTHORITY, CertificateWatch
 
-                advice = f"Renew it with `windrow setup` where the master is, and take its ca.pem over to {ca_file}."
-                self._certificates = CertificateWatch(
-                    "the authority that vouches for the master", advice, ca_file.read_bytes
-                )
+                what = "the authority by which this node knows the master"
+                self._certificates = CertificateWatch(what, NEW_AUTHORITY, ca_file.read_bytes)
             self._certificates.look()
 
     async def _until_heartbeat(self) -> None:

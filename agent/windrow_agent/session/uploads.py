@@ -48,7 +48,7 @@ class Uploads:
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         self._tasks: set[asyncio.Task[None]] = set()
         self._waits = Condition(
-            logging.WARNING, "large rows do not get to the master", "large rows get to the master again", from_times=2
+            logging.WARNING, "large rows do not reach the master", "large rows reach the master again", from_times=2
         )
 
     def stage(self, lease: Lease, completion: work.Completion, rows: Path) -> None:

@@ -6,7 +6,7 @@ Where to look:
 - ``run_options``, ``early``  `windrow run`: reads its options without typer, and starts master and agent before
   anything is imported.
 - ``run``        `windrow run` itself.
-- ``local_health``  `windrow health` of a folder here: it is asked for every few seconds, and imports nothing.
+- ``local_health``  `windrow health` of a folder on this machine: called every few seconds, it imports next to nothing.
 - ``app``        everything else, and all help texts: the typer application; ``job``, ``mini_batches`` and
   ``node`` hold its groups; ``replaying`` and ``job_report`` look closer.
 - ``display``    progress as a live display, as plain lines, or as JSON lines.

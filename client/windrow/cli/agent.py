@@ -19,8 +19,8 @@ from windrow.spec.names import NAME
 from windrow.users import become_user, look_as, unreadable
 
 READABLE = (
-    "What the agent runs and reads must be readable to its user: put Windrow where all users may read it (a folder "
-    "such as /opt/windrow, not somebody's home), open what is named (chmod o+rx), or name another user."
+    "The agent's user must be able to read what the agent runs. Install Windrow where all users can read it (in "
+    "/opt/windrow, say, not in a home), give access to what is named (chmod o+rx), or name another user."
 )
 
 
@@ -168,13 +168,13 @@ def agent(
 
 
 def _needed(interpreter: str, ca_file: Path | None) -> dict[str, list[str]]:
-    """What an agent reads that is there before it: paths by what they are."""
+    """Existing paths that an agent reads, by what they are."""
     needed = {"Python": [sys.executable, str(Path(os.__file__).parent)]}
     for package in ("windrow", "windrow_agent", "windrow_worker", "grpc"):
         found = importlib.util.find_spec(package)
         if found is not None and found.origin:
             folder = Path(found.origin).parent
-            # Python lists the folder that a package is in to find it.
+            # To find a package, Python lists the folder that holds it.
             needed[f"the package {package}"] = [str(folder.parent), str(folder)]
     needed["the Python of scripts"] = [interpreter]
     if ca_file is not None:
@@ -183,7 +183,7 @@ def _needed(interpreter: str, ca_file: Path | None) -> dict[str, list[str]]:
 
 
 def _closed_folder(folder: Path) -> list[str]:
-    """Why this process can neither use an agent's folder nor make it, in a sentence; else nothing."""
+    """Why this process can neither use an agent's folder nor make it, in a sentence; [] if it can."""
     folder = folder.absolute()
     seen = next(place for place in (folder, *folder.parents) if os.access(place, os.F_OK))
     if os.access(seen, os.W_OK | os.X_OK):
@@ -227,11 +227,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def run_alone() -> int:
-    """Run `windrow agent` without the other commands: dozens of agents may start on one machine at once, and what the
-    others import and declare takes longer than the agent's own start. Returns the exit code, or ends the process.
+    """Run `windrow agent` without loading the other commands. Returns the exit code, or ends the process.
+
+    Dozens of agents may start on one machine at once, and loading the others takes longer than an agent's own start.
     """
     app = typer.Typer(name="windrow", add_completion=False, **APP_SETTINGS)
     add_to(app)
-    # With it, the command keeps its name although it is the only one.
+    # With a callback, the command keeps its name although it is the only one.
     app.callback()(lambda: None)
     return app(prog_name="windrow") or 0

@@ -46,7 +46,11 @@ def doctor(
         ),
     ] = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Check all of the state folder, as windrow state check: no master may run.")
+        bool,
+        typer.Option(
+            "--deep",
+            help="Also verify every checksum in the state folder, as `windrow state check` does. No master may run.",
+        ),
     ] = False,
     output: Output = OutputForm.TEXT,
 ) -> int:

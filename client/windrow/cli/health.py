@@ -1,4 +1,4 @@
-"""`windrow health`: asks a master how it is, by the standard gRPC health service; or looks at a folder here."""
+"""`windrow health`: asks a master by the standard gRPC health service, or looks at a folder on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from windrow.cli import exit_codes
-from windrow.cli.local_health import local_health
+from windrow.cli.local_health import MASTER_SERVES_NOT, local_health
 from windrow.cli.options import Master, guarded
 from windrow.cli.tables import out
 from windrow.contexts import Access, find_access
@@ -34,8 +34,8 @@ def health(
 ) -> int:
     """Ask a master or an agent how it is. Exit code 0: it serves; 1: it does not, at the moment; 5: no answer.
 
-    With --folder or --state it looks at a file there, which takes milliseconds: for the health checks of containers.
-    A master that a client token is known for must accept it, too: exit code 2 where it does not.
+    With --folder or --state it looks at a file there, which takes milliseconds: meant for health checks of containers.
+    Where this machine has a client token for the master, the master must accept it: exit code 2 where it does not.
     """
     if sum(place is not None for place in (master, folder, state)) > 1:
         raise UsageError("Whose health? --master, --folder and --state exclude each other.")
@@ -57,7 +57,7 @@ def health(
                 client.master()
         out("serving")
         return exit_codes.DONE
-    out("not serving: its storage is full, or its state damaged; windrow job list tells more")
+    out(MASTER_SERVES_NOT)
     return exit_codes.JOB_FAILED
 
 

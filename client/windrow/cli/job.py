@@ -196,8 +196,8 @@ def download(
             "--to",
             "-p",
             metavar="DIR",
-            help="Target folder. By default, outputs with a relative path in the job file go there, others into a "
-            "folder of the job's name.",
+            help="Target folder [default: of outputs with a relative path in the job file that path, of others a "
+            "folder of the job's name].",
         ),
     ] = None,
     name: Annotated[

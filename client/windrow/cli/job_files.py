@@ -79,9 +79,11 @@ def _tell_elsewhere(document: Mapping[str, Any], job_id: str, outputs: list[str]
         if name in places or (outputs and name not in outputs):
             continue
         job_file = document.get("job_file", "")
-        why = "is not a place below its folder" if Path(job_file).is_file() else "is not on this machine"
-        which = f"The path {path} in {job_file}" if Path(job_file).is_file() else f"The job file {job_file}"
-        say(f"{which} {why}: the output {name} goes to {Path(job_id) / name}. To put it elsewhere, use --to DIR.")
+        if Path(job_file).is_file():
+            why = f"The path {path} in {job_file} is not a place below its folder"
+        else:
+            why = f"The job file {job_file} is not on this machine"
+        say(f"{why}: the output {name} goes to {Path(job_id) / name}. To put it elsewhere, use --to DIR.")
 
 
 def print_log(client: Client, job_id: str, path: str, *, follow: bool, tail: int | None) -> int:

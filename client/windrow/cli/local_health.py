@@ -1,6 +1,6 @@
-"""`windrow health --folder DIR` and `--state DIR`: how the agent, or the master, of a folder here is.
+"""`windrow health --folder DIR` and `--state DIR`: is the agent, or the master, of a folder on this machine well?
 
-Container engines ask every few seconds: nothing is imported for it. Any other command line is left to `cli.health`.
+Container engines ask every few seconds, so this imports next to nothing. `cli.health` does any other command line.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from windrow.health_file import Silent, is_serving
 
 SERVES, SERVES_NOT, USAGE, NO_ANSWER = 0, 1, 2, 5
 """As in `windrow.cli.exit_codes`."""
+MASTER_SERVES_NOT = "not serving: its storage is full, or its state damaged; windrow job list tells more"
 KINDS = {
-    "--folder": ("agent", "it is not connected to a master"),
-    "--state": ("master", "its storage is full, or its state damaged; windrow job list tells more"),
+    "--folder": ("agent", "not serving: it is not connected to a master"),
+    "--state": ("master", MASTER_SERVES_NOT),
 }
+"""By option: whose folder it is, and what is said when that one does not serve."""
 
 
 def parse(arguments: list[str]) -> tuple[str, str] | None:
@@ -30,8 +32,8 @@ def parse(arguments: list[str]) -> tuple[str, str] | None:
 
 
 def local_health(option: str, folder: str) -> int:
-    """Say how the process of a folder is. Returns the exit code."""
-    role, why = KINDS[option]
+    """Say whether the process of a folder serves. Returns the exit code."""
+    role, serves_not = KINDS[option]
     try:
         _become_owner(folder)
         serving = is_serving(folder)
@@ -45,12 +47,12 @@ def local_health(option: str, folder: str) -> int:
     except Silent as silent:
         print(f"windrow: The {role} does not answer: {silent}.", file=sys.stderr)
         return NO_ANSWER
-    print("serving" if serving else f"not serving: {why}")
+    print("serving" if serving else serves_not)
     return SERVES if serving else SERVES_NOT
 
 
 def _become_owner(folder: str) -> None:
-    """A health check runs as a container's user, root without its rights perhaps; only the owner may enter the folder.
+    """Only the owner may enter the folder, and a health check may run as root without root's rights.
 
     Raises OSError.
     """

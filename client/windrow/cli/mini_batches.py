@@ -181,15 +181,14 @@ def replay(
     The same worker host with the mini-batch's code, arguments, environment variables and data; prints, tracebacks,
     breakpoint() and input() are yours. Exit code 0: run() returned something of use; 1: it did not; 130: interrupted.
     """
-    from windrow.cli.replaying import replay_mini_batch
+    from windrow.cli.replaying import Replaying
 
     step, index = parse_name(mini_batch)
-    with open_client(master, state) as client:
-        replaying = replay_mini_batch(
-            client, job, index, step, pdb=pdb, python=python, code=code, keep=keep, write_outputs=write_outputs
-        )
-    # The master, perhaps a private one of ours, is not needed while the script runs.
-    return replaying.run()
+    with Replaying(keep) as replaying:
+        with open_client(master, state) as client:
+            replaying.bring(client, job, index, step, pdb=pdb, python=python, code=code, write_outputs=write_outputs)
+        # The master, perhaps a private one of ours, is not needed while the script runs.
+        return replaying.run()
 
 
 def parse_name(text: str) -> tuple[str | None, int]:

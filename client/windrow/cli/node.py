@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from windrow.cli import completion, exit_codes
-from windrow.cli.display.figures import duration, size
-from windrow.cli.messages import say
+from windrow.cli.display.figures import counted, duration, size
+from windrow.cli.messages import YELLOW, coloured, say
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import out, print_json, print_table
 from windrow.node import Node
 
 if TYPE_CHECKING:
     from windrow.client import Client
+    from windrow.master import Master as FoundMaster
 
 POLL_S = 0.25
 
@@ -34,12 +37,14 @@ NodeName = Annotated[
 @app.command("list", epilog="example: windrow node list --master 127.0.0.1:8470")
 @guarded
 def list_nodes(master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
-    """List the nodes: what they offer and use, and how they are."""
+    """List the nodes: what they offer and use, and how they are. Certificates that expire soon are told."""
     with open_client(master, state) as client:
         nodes = list(client.list_nodes())
-        warn_read_only(client)
+        found = warn_read_only(client)
     if output is OutputForm.JSON:
-        print_json([node.to_dict() for node in nodes])
+        ends = found.certificate_good_until
+        shared = {"master_certificate_good_until": ends.isoformat() if ends is not None else None}
+        print_json([node.to_dict() | shared for node in nodes])
     elif not nodes:
         out("No node is here. Start one with: windrow agent --master ADDRESS (with Docker: docker compose up -d)")
     else:
@@ -61,6 +66,8 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
             ),
             [_row(node, with_pools=with_pools) for node in nodes],
         )
+    for note in _expiring(found, nodes, datetime.now(UTC)):
+        say(f"{coloured('warning:', YELLOW, sys.stderr)} {note}")
     return exit_codes.DONE
 
 
@@ -202,6 +209,32 @@ def _why(node: Node) -> str:
     else:
         cordoned = f"Cordoned: gets nothing new until `windrow node uncordon {node.node_id}`."
     return f"{node.message} {cordoned}".strip()
+
+
+def _expiring(master: FoundMaster, nodes: Sequence[Node], now: datetime) -> Iterator[str]:
+    """Which certificates expire soon, or have, and what to do."""
+    from windrow.rpc.certificates import NEW_AUTHORITY, RENEW
+
+    if (ends := master.certificate_good_until) is not None and (when := _when(ends, now)):
+        yield f"the certificate of the master {when}. {RENEW}"
+    by_end: dict[datetime, list[str]] = {}
+    for node in nodes:
+        if node.ca_good_until is not None:
+            by_end.setdefault(node.ca_good_until, []).append(node.node_id)
+    for ends, names in sorted(by_end.items()):
+        if when := _when(ends, now):
+            know = "know" if len(names) > 1 else "knows"
+            yield f"the authority by which {', '.join(names)} {know} the master {when}. {NEW_AUTHORITY}"
+
+
+def _when(ends: datetime, now: datetime) -> str:
+    """That a certificate expires, in words; "" while there is time."""
+    from windrow.rpc.certificates import WARN_DAYS, days_left
+
+    days = days_left(ends.timestamp(), now.timestamp())
+    if ends <= now:
+        return f"expired on {ends:%Y-%m-%d}"
+    return f"expires on {ends:%Y-%m-%d} ({counted(days, 'day')} left)" if days < WARN_DAYS else ""
 
 
 def _told(value: _Value | None, form: Callable[[_Value], str]) -> str:

@@ -20,6 +20,7 @@ from windrow.errors import UsageError
 
 if TYPE_CHECKING:
     from windrow.client import Client
+    from windrow.master import Master as FoundMaster
 
 P = ParamSpec("P")
 APP_SETTINGS: dict[str, Any] = {
@@ -118,11 +119,12 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
     return wrapper
 
 
-def warn_read_only(client: Client) -> None:
-    """Say so when the master accepts no changes at the moment."""
-    reason = client.master().read_only_reason
-    if reason:
-        say(f"{coloured('warning:', YELLOW, sys.stderr)} the master stands still: {reason}")
+def warn_read_only(client: Client) -> FoundMaster:
+    """Say so when the master accepts no changes at the moment. Returns what the master is."""
+    master = client.master()
+    if master.read_only_reason:
+        say(f"{coloured('warning:', YELLOW, sys.stderr)} the master stands still: {master.read_only_reason}")
+    return master
 
 
 def state_of(master: str | None, state: Path | None) -> Path | None:

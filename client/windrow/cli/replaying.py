@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from windrow.cli.display.figures import counted
 from windrow.cli.messages import say
@@ -25,12 +26,23 @@ ITEMS_SHOWN = 5
 
 
 class Replaying:
-    """One replay, ready to run. `folder`: holds all that is made; `kept`: it stays."""
+    """A replay, for a `with` statement: `bring` puts what it takes into a folder, `run` runs it.
 
-    def __init__(self, folder: Path, config: Path, *, kept: bool) -> None:
-        self._folder = folder
-        self._config = config
-        self._kept = kept
+    A temporary folder is made only within the statement, under a name that is known before: whenever a replay is
+    interrupted, the folder is removed.
+    """
+
+    def __init__(self, keep: Path | None) -> None:
+        """`keep`: the folder, there and empty or not there; None: a temporary one."""
+        self._kept = keep is not None
+        self._folder = keep.absolute() if keep is not None else _temporary_name()
+        self._config = self._folder / "replay.json"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._remove()
 
     def run(self) -> int:
         """Run it to its end, with this terminal; its exit code."""
@@ -40,12 +52,12 @@ class Replaying:
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             done = subprocess.run([sys.executable, "-P", "-m", "windrow_agent.replay", str(self._config)], check=False)
+            was_running = any(self._folder.rglob("process000.json.running"))
         finally:
+            # While the handlers are ours, one more Ctrl-C does not interrupt it.
+            self._remove()
             for number, handler in before.items():
                 signal.signal(number, handler)
-            was_running = any(self._folder.rglob("process000.json.running"))
-            if not self._kept:
-                shutil.rmtree(self._folder, ignore_errors=True)
         if self._kept:
             say(f"All of it is kept in {self._folder}")
         if done.returncode < 0:
@@ -62,42 +74,35 @@ class Replaying:
             return 1
         return done.returncode
 
-
-def _leave(number: int, frame: object) -> None:
-    """The process that runs is killed, and what was brought here removed, on the way out."""
-    raise SystemExit(128 + number)
-
-
-def replay_mini_batch(
-    client: Client,
-    job_id: str,
-    index: int,
-    step: str | None,
-    *,
-    pdb: bool,
-    python: str | None,
-    code: Path | None,
-    keep: Path | None,
-    write_outputs: bool,
-) -> Replaying:
-    """Bring here what a replay takes. Raises UsageError, NotFound, RequestRefused."""
-    found = client.replay(job_id, index, step=step)
-    spec = found.step
-    if spec.command and pdb:
-        raise UsageError(
-            f"Step {spec.step_name} is a command: --pdb stops only where a script's run() raises. Without --pdb the "
-            "command has this terminal; a breakpoint() in its Python code stops there."
-        )
-    if code is not None:
-        code = _checked_code(code, spec.entry_script)
-    folder = _folder(keep)
-    try:
-        archive = folder / "code" / f"{spec.code_digest}.tar"
+    def bring(
+        self,
+        client: Client,
+        job_id: str,
+        index: int,
+        step: str | None,
+        *,
+        pdb: bool,
+        python: str | None,
+        code: Path | None,
+        write_outputs: bool,
+    ) -> None:
+        """Bring here what a replay takes. Raises UsageError, NotFound, RequestRefused."""
+        found = client.replay(job_id, index, step=step)
+        spec = found.step
+        if spec.command and pdb:
+            raise UsageError(
+                f"Step {spec.step_name} is a command: --pdb stops only where a script's run() raises. Without --pdb "
+                "the command has this terminal; a breakpoint() in its Python code stops there."
+            )
+        if code is not None:
+            code = _checked_code(code, spec.entry_script)
+        self._make_folder()
+        archive = self._folder / "code" / f"{spec.code_digest}.tar"
         if code is None:
             archive.parent.mkdir()
             client.download_code(spec.code_digest, archive)
         document = {
-            "folder": str(folder),
+            "folder": str(self._folder),
             "step": base64.b64encode(spec.SerializeToString()).decode(),
             "assignment": base64.b64encode(found.assignment.SerializeToString()).decode(),
             "inputs": dict(found.inputs),
@@ -106,17 +111,33 @@ def replay_mini_batch(
             "python": python,
             "pdb": pdb,
             "write_outputs": write_outputs,
-            "kept": keep is not None,
+            "kept": self._kept,
             "master": "" if client.is_here else client.address,
         }
-        config = folder / "replay.json"
-        config.write_text(json.dumps(document))
-    except BaseException:
-        if keep is None:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-    _introduce(job_id, found, code, write_outputs=write_outputs)
-    return Replaying(folder, config, kept=keep is not None)
+        self._config.write_text(json.dumps(document))
+        _introduce(job_id, found, code, write_outputs=write_outputs)
+
+    def _remove(self) -> None:
+        if not self._kept:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _make_folder(self) -> None:
+        if not self._kept:
+            self._folder.mkdir(mode=0o700)
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if any(self._folder.iterdir()):
+                raise UsageError(
+                    f"--keep {self._folder} is not empty. Name a new folder: what was kept before is not mixed up."
+                )
+        except OSError as error:
+            raise UsageError(f"--keep {self._folder} cannot be used: {error.strerror}. Name another folder.") from error
+
+
+def _leave(number: int, frame: object) -> None:
+    """The process that runs is killed, and what was brought here removed, on the way out."""
+    raise SystemExit(128 + number)
 
 
 def _checked_code(code: Path, entry_script: str) -> Path:
@@ -130,16 +151,8 @@ def _checked_code(code: Path, entry_script: str) -> Path:
     return code.absolute()
 
 
-def _folder(keep: Path | None) -> Path:
-    if keep is None:
-        return Path(tempfile.mkdtemp(prefix="windrow-replay-"))
-    try:
-        keep.mkdir(parents=True, exist_ok=True)
-        if any(keep.iterdir()):
-            raise UsageError(f"--keep {keep} is not empty. Name a new folder: what was kept before is not mixed up.")
-    except OSError as error:
-        raise UsageError(f"--keep {keep} cannot be used: {error.strerror}. Name another folder.") from error
-    return keep.absolute()
+def _temporary_name() -> Path:
+    return Path(tempfile.gettempdir(), f"windrow-replay-{secrets.token_hex(8)}")
 
 
 def _introduce(

@@ -1,4 +1,4 @@
-"""`windrow state`: looks at a damaged state folder, and saves what can still be read of it."""
+"""`windrow state`: checks a state folder, and saves what can still be read of a damaged one."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ADVICE = (
 @app.command("check", epilog="example: windrow state check /var/lib/windrow")
 @guarded
 def check(folder: Folder = Path(".windrow"), output: Output = OutputForm.TEXT) -> int:
-    """Compare everything durable with what it must be: the database and each of its rows, committed rows, recipes,
-    listings, sorted rows, archives, notes and lists. Each finding says what it means, and for which job and step.
+    """Verify every checksum in a state folder: of the database and each of its rows, committed rows, recipes, listings,
+    sorted rows, archives, notes and lists. Each finding names the job and step, and says what the damage means.
 
     No master may work over the folder; nothing in it is changed. Exit code 0: all is sound; 1: damage was found.
     """
@@ -48,7 +48,8 @@ def check(folder: Folder = Path(".windrow"), output: Output = OutputForm.TEXT) -
         for where, what in damage:
             out(f"{where}: {what}")
         out("")
-        out(f"{counted(len(damage), 'damage')} found. {ADVICE.format(folder=shlex.quote(str(folder)))}")
+        advice = ADVICE.format(folder=shlex.quote(str(folder)))
+        out(f"Damaged in {counted(len(damage), 'place')}. {advice}")
     return exit_codes.JOB_FAILED if damage else exit_codes.DONE
 
 
@@ -83,15 +84,15 @@ def salvage(
     for note in found["notes"]:
         out(note)
     saved = f"{counted(len(found['jobs']), 'job')}, {counted(found['artifacts'], 'archive')}"
-    out(f"Saved in {to}: {saved}. Each step's missing.csv lists the mini-batches without rows; all is in salvage.json.")
+    out(f"Saved in {to}: {saved}. A step's missing.csv lists the mini-batches without rows; salvage.json tells all.")
     return exit_codes.JOB_FAILED if lost else exit_codes.DONE
 
 
 def _asked(what: str, folder: Path, *more: Path) -> dict[str, Any]:
     """The answer of the master's own code. Raises UsageError."""
     try:
-        found = ask("windrow_master.salvage", what, str(folder.absolute()), *(str(path.absolute()) for path in more),
-                    patience_s=None)  # fmt: skip
+        places = [str(path.absolute()) for path in (folder, *more)]
+        found = ask("windrow_master.salvage", what, *places, patience_s=None)
     except Unanswered as error:
         raise UsageError(f"The state folder could not be looked at: {error}") from error
     if found["trouble"]:

@@ -128,7 +128,7 @@ def _shared_memory() -> Finding:
 def _temporary() -> Finding:
     place = tempfile.gettempdir()
     try:
-        with tempfile.NamedTemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=place):
             free = shutil.disk_usage(place).free
     except OSError as error:
         advice = "Set TMPDIR to a folder that this user may write."

@@ -16,11 +16,11 @@ from windrow.contexts import Access
 from windrow.doctor.findings import FAIL, OK, WARN, Finding
 from windrow.errors import MasterUnreachable, RequestRefused, WindrowError
 from windrow.node import Node
+from windrow.rpc.certificates import NEW_AUTHORITY, RENEW, WARN_DAYS, days_left
 from windrow.rpc.tls import tls_fault
 
 AREA = "Master"
 PATIENCE_S = 5.0
-DAYS_LEFT = 30
 NODE_ROOM_BYTES = 1 << 30
 
 
@@ -83,11 +83,10 @@ def _certificate(access: Access) -> Finding:
         why = error.reason if isinstance(error, ssl.SSLError) else error.strerror
         return Finding(AREA, "TLS", FAIL, f"no TLS connection: {why}", tls_fault(str(why), access.address))
     ends = ssl.cert_time_to_seconds(str((told or {}).get("notAfter")))
-    days = int((ends - time.time()) // 86400)
+    days = days_left(ends, time.time())
     seen = f"certificate trusted, good until {datetime.fromtimestamp(ends, UTC):%Y-%m-%d} ({counted(days, 'day')} left)"
-    if days < DAYS_LEFT:
-        advice = "Renew it: run `windrow setup` again where the master is; it takes the new one up by itself."
-        return Finding(AREA, "TLS", WARN, seen, advice)
+    if days < WARN_DAYS:
+        return Finding(AREA, "TLS", WARN, seen, RENEW)
     return Finding(AREA, "TLS", OK, seen)
 
 
@@ -133,6 +132,9 @@ def _nodes(nodes: list[Node], version: str) -> Iterator[Finding]:
             yield Finding(
                 AREA, f"node {node.node_id}", WARN, free, "Make room there: fetched data and large rows lie in it."
             )
+        if node.ca_good_until is not None and days_left(node.ca_good_until.timestamp(), time.time()) < WARN_DAYS:
+            seen = f"the authority by which it knows the master expires on {node.ca_good_until:%Y-%m-%d}"
+            yield Finding(AREA, f"node {node.node_id}", WARN, seen, NEW_AUTHORITY)
         if node.windrow_version and node.windrow_version != version:
             seen = f"has {node.windrow_version}, the master {version}"
             yield Finding(AREA, f"node {node.node_id}", WARN, seen, "Upgrade the older one.")

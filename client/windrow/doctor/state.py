@@ -20,7 +20,7 @@ _ELSEWHERE = "Use a folder on a local disk: --state DIR."
 
 
 def look(folder: str, *, deep: bool = False) -> Iterator[Finding]:
-    """All of it. `deep`: every durable byte that has a check value, whatever that takes."""
+    """All of it. `deep`: verify every checksum, however long that takes."""
     try:
         found = ask("windrow_master.store", folder)
     except Unanswered as error:
@@ -50,7 +50,7 @@ def _deep(folder: str) -> Iterator[Finding]:
     for where, what in found["damage"]:
         yield Finding(AREA, "content", FAIL, f"{where}: {what}", advice)
     if not found["damage"]:
-        yield Finding(AREA, "content", OK, "all that has a check value is what was written")
+        yield Finding(AREA, "content", OK, "every checksum fits")
 
 
 def _live(folder: str, found: dict[str, Any]) -> str:
@@ -104,7 +104,7 @@ def _database(found: dict[str, Any]) -> Iterator[Finding]:
     if not found["sqlite_ok"]:
         yield Finding(AREA, "SQLite", FAIL, f"{found['sqlite']} is too old", "Use a newer Python.")
     if found["damage"]:
-        advice = "windrow state check tells all of it; docs/operations.md, what can be done"
+        advice = "Run windrow state check: it names all damage. docs/operations.md says what to do then."
         yield Finding(AREA, "database", FAIL, found["damage"], advice)
         return
     schema, known = found["schema"], found["schema_known"]

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -38,50 +37,47 @@ def ask(
     master, whose default place of outputs is `outputs`. `divided`: names of the steps whose inputs are divided now.
     `since`: as of `windrow.since`, of a run on this machine. Raises MasterFailed.
     """
-    # Where its removal fails, in spite of all, an answer is no worse for it.
-    with tempfile.TemporaryDirectory(prefix="windrow-dry-run-", ignore_cleanup_errors=True) as folder:
-        question = {
-            "document": job.to_json(),
-            "state": state,
-            "outputs": outputs,
-            "datastores": dict(datastores),
-            "folder": folder,
-            "divided": sorted(divided),
-            "since": since,
-            "limits": {
-                "seconds": DIVIDED_FOR_S,
-                "mini_batches": MINI_BATCHES_MAX,
-                "disk_bytes": DISK_BYTES_MAX,
-                "recipes": RECIPES,
-            },
-        }
-        # Standard input stays open until there is an answer: by its end the process knows that nobody waits any more.
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "windrow_master.dry_run"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={"WINDROW_STORAGE_RETRY": STORAGE_RETRY_S, **os.environ},
-            start_new_session=True,
-        )
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    question = {
+        "document": job.to_json(),
+        "state": state,
+        "outputs": outputs,
+        "datastores": dict(datastores),
+        "divided": sorted(divided),
+        "since": since,
+        "limits": {
+            "seconds": DIVIDED_FOR_S,
+            "mini_batches": MINI_BATCHES_MAX,
+            "disk_bytes": DISK_BYTES_MAX,
+            "recipes": RECIPES,
+        },
+    }
+    # Standard input stays open until there is an answer: by its end the process knows that nobody waits any more.
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "windrow_master.dry_run"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"WINDROW_STORAGE_RETRY": STORAGE_RETRY_S, **os.environ},
+        start_new_session=True,
+    )
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    try:
+        with contextlib.suppress(BrokenPipeError):  # its last words tell why
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+            process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            said = process.stderr.read().decode(errors="replace").strip()
+            raise MasterFailed(f"The plan could not be made; please report this. Last words: {said[-1500:]}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
         try:
-            with contextlib.suppress(BrokenPipeError):  # its last words tell why
-                process.stdin.write(json.dumps(question).encode() + b"\n")
-                process.stdin.flush()
-            line = process.stdout.readline()
-            if not line:
-                said = process.stderr.read().decode(errors="replace").strip()
-                raise MasterFailed(f"The plan could not be made; please report this. Last words: {said[-1500:]}")
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-        finally:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.close()
-            try:
-                process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            process.stdout.close()
-            process.stderr.close()
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        process.stderr.close()

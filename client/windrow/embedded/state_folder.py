@@ -56,8 +56,7 @@ class Ownership:
         """Give the folder up. Repeatable."""
         if self._descriptor < 0:
             return
-        for name in (ENDPOINT, RUN_FOLDER_LINK):
-            _remove(os.path.join(self.folder, name))
+        _clear(self.folder)
         os.close(self._descriptor)
         self._descriptor = -1
 
@@ -110,7 +109,7 @@ def claim(folder: str) -> Ownership | None:
                 f"Give that master's address with --master ADDRESS, or name another folder with --state DIR."
             )
         time.sleep(POLL_S)
-    _clear_former(folder)
+    _clear(folder)
     return Ownership(folder, descriptor)
 
 
@@ -179,8 +178,9 @@ def _remove(path: str) -> None:
         pass
 
 
-def _clear_former(folder: str) -> None:
-    """Remove the socket's folder of an owner that was killed together with its master."""
+def _clear(folder: str) -> None:
+    """Remove what an owner published, and the socket's folder if no master did: it was killed with its owner, or never
+    started."""
     link = os.path.join(folder, RUN_FOLDER_LINK)
     _remove(os.path.join(folder, ENDPOINT))
     try:

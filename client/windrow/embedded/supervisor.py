@@ -35,7 +35,7 @@ RESTART_PAUSE_S = 0.05
 RESTART_PAUSE_MAX_S = 2.0
 CANNOT_BEGIN = 2
 STATE_DAMAGED = 3
-"""A master's own words for it: nothing that is started again would do better."""
+"""The master has found its state damaged, and said so: to start it again would not help."""
 POLL_S = 0.2
 MASTER_END_S = 120.0
 HURRY_S = 2.0
@@ -108,8 +108,11 @@ class Supervisor:
                 log = os.path.join(state, "agent.stderr.log")
                 self._roles.append(_Role("agent", "windrow_agent", ["--config", config], log, {}))
                 self._spawn(self._roles[1])
-        except OSError as error:
+        except BaseException as error:
             self.end(now=True)
+            self.close()
+            if not isinstance(error, OSError):
+                raise
             raise MasterFailed(
                 f"The private master and agent cannot be started: {error.strerror} ({error.filename or 'fork'}). "
                 f"Check the state folder {state} and the limits of this user (ulimit -u, ulimit -n)."

@@ -1,4 +1,4 @@
-"""Until when certificates are good, and the words for it in the log of a process that depends on them.
+"""When certificates expire, and how a process that depends on them says so in its log.
 
 Read from the DER encoding itself: the standard library decodes no certificate that it does not trust, and a library for
 it would be imported by every agent.
@@ -17,8 +17,15 @@ from datetime import UTC, datetime
 from windrow.journal import say
 
 LOOK_EVERY_S = 3600.0
-WARN_DAYS = (30, 7)
-"""It is said once when less than this is left; from the last on each day."""
+WARN_DAYS = 30
+"""It is said when fewer days than this are left."""
+DAILY_DAYS = 7
+"""It is said each day when fewer than this are left."""
+RENEW = "Run `windrow setup` again where the master is; the master takes the new certificate up by itself."
+NEW_AUTHORITY = (
+    "If `windrow setup` made it: move its authority/authority.pem away, run `windrow setup` again, and take the new "
+    "ca.pem to all nodes and clients."
+)
 
 _DAY_S = 86_400
 _BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
@@ -26,7 +33,7 @@ _UTC_TIME, _SEQUENCE, _VERSION = 0x17, 0x30, 0xA0
 
 
 def good_until(pem: bytes) -> float | None:
-    """When the first of the certificates in a text ends (seconds since 1970); None when there is none to be read."""
+    """When the first of the certificates in a text expires (seconds since 1970); None when none can be read."""
     ends: list[float] = []
     for block in _BLOCK.finditer(pem):
         try:
@@ -34,6 +41,11 @@ def good_until(pem: bytes) -> float | None:
         except (ValueError, IndexError):
             continue
     return min(ends, default=None)
+
+
+def days_left(ends: float, now_s: float) -> int:
+    """Whole days from one moment to another (seconds since 1970)."""
+    return int((ends - now_s) // _DAY_S)
 
 
 def _not_after(der: bytes) -> float:
@@ -65,16 +77,20 @@ def _element(data: bytes) -> tuple[int, bytes, bytes]:
 
 
 class CertificateWatch:
-    """Says in the log that certificates run out: with 30 and 7 days left, then daily, and when they have."""
+    """Says in the log that certificates expire: once with fewer than 30 days left, daily with fewer than 7, and daily
+    when they have expired.
+    """
 
     def __init__(self, what: str, advice: str, read: Callable[[], bytes]) -> None:
-        """`what` runs out; `advice`: what to do. `read`: their text; what cannot be read is not told."""
+        """`what` expires; `advice`: what to do. `read` gives their text; of what cannot be read, nothing is said."""
         self._what = what
         self._advice = advice
         self._read = read
         self._next_look_s = 0.0
         self._told: int | None = None
-        """With how many days left it was said last: one of WARN_DAYS, or the days themselves; None: not yet."""
+        """With how many days left it was said last (WARN_DAYS: at least DAILY_DAYS); None: not yet."""
+        self.good_until: float | None = None
+        """When they end (seconds since 1970), as of the last look; None: not known."""
 
     def look(self, now_s: float | None = None) -> None:
         """Cheap: the certificates are read once an hour. `now_s`: seconds since 1970."""
@@ -88,17 +104,20 @@ class CertificateWatch:
             return
         if ends is None:
             return
+        self.good_until = ends
         until = f"{datetime.fromtimestamp(ends, UTC):%Y-%m-%d %H:%M} UTC"
-        days = int((ends - now) // _DAY_S)
-        stage = next((limit for limit in WARN_DAYS if days >= min(WARN_DAYS) and days < limit), days)
-        if days >= max(WARN_DAYS):
+        days = days_left(ends, now)
+        if days >= WARN_DAYS:
             if self._told is not None:
                 say(logging.INFO, f"{self._what} was renewed", good_until=until)
             self._told = None
-        elif stage != self._told:
-            self._told = stage
-            if ends <= now:
-                say(logging.ERROR, f"{self._what} has expired: connections fail. {self._advice}", ended=until)
-            else:
-                level = logging.WARNING if days else logging.ERROR
-                say(level, f"{self._what} runs out. {self._advice}", good_until=until, days_left=days)
+            return
+        stage = days if days < DAILY_DAYS else WARN_DAYS
+        if stage == self._told:
+            return
+        self._told = stage
+        if ends <= now:
+            say(logging.ERROR, f"{self._what} has expired: connections fail. {self._advice}", ended=until)
+        else:
+            level = logging.WARNING if days else logging.ERROR
+            say(level, f"{self._what} expires soon. {self._advice}", good_until=until, days_left=days)

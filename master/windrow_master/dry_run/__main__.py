@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 
 from windrow.spec.effective import EffectiveJob
@@ -12,6 +13,7 @@ from windrow_master.datastores import Datastores
 from windrow_master.dry_run.division import Limits, end_planners
 from windrow_master.dry_run.plan import Question, answer
 from windrow_master.one_request import read_request
+from windrow_master.temporary import temporary_folder
 
 
 def main() -> None:
@@ -19,25 +21,31 @@ def main() -> None:
     # Whatever prints must not get into the answer.
     out = os.dup(1)
     os.dup2(2, 1)
-    line = read_request(end_planners, code=1)
-    if not line:
-        return
-    asked = json.loads(line)
-    state = None if asked["state"] is None else Path(asked["state"])
-    told = answer(
-        Question(
-            EffectiveJob.from_json(asked["document"]),
-            state,
-            Path(asked["outputs"]),
-            Datastores(asked["datastores"]),
-            Path(asked["folder"]),
-            frozenset(asked["divided"]),
-            Limits(**asked["limits"]),
-            asked["since"],
+    with temporary_folder("windrow-dry-run-", before_removal=end_planners) as folder:
+        line = read_request(_ask_to_end)
+        if not line:
+            return
+        asked = json.loads(line)
+        state = None if asked["state"] is None else Path(asked["state"])
+        told = answer(
+            Question(
+                EffectiveJob.from_json(asked["document"]),
+                state,
+                Path(asked["outputs"]),
+                Datastores(asked["datastores"]),
+                folder,
+                frozenset(asked["divided"]),
+                Limits(**asked["limits"]),
+                asked["since"],
+            )
         )
-    )
     with os.fdopen(out, "w") as stream:
         stream.write(json.dumps(told) + "\n")
+
+
+def _ask_to_end() -> None:
+    """By a signal, whose handler runs in the main thread: nothing is made there while it removes what there is."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 import windrow
@@ -35,6 +36,9 @@ from windrow_master.store.errors import StorePostponed
 from windrow_master.threads import in_thread
 from windrow_master.watchers import Watchers
 
+if TYPE_CHECKING:
+    from windrow.rpc.certificates import CertificateWatch
+
 WATCH_INTERVAL_S = 0.25
 """So far apart a watcher hears of changes; of the end at once."""
 
@@ -59,7 +63,9 @@ class JobService(MiniBatchCalls, NodeCalls):
         embedded: bool,
         datastores: Mapping[str, str | Path],
         reporter: Reporter | None = None,
+        certificates: CertificateWatch | None = None,
     ) -> None:
+        """`certificates`: what watches the master's own; None: it serves without TLS."""
         super().__init__(writer, nodes, embedded=embedded)
         self._jobs = jobs
         self._submissions = submissions
@@ -68,6 +74,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         self._state_folder = state_folder
         self._datastores = datastores
         self._reporter = reporter
+        self._certificates = certificates
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
         """Submit a job; the same request_id again brings the first answer."""
@@ -246,13 +253,16 @@ class JobService(MiniBatchCalls, NodeCalls):
 
     async def GetMaster(self, request: pb.GetMasterRequest, context: Context) -> pb.GetMasterResponse:
         """What this master is."""
-        return pb.GetMasterResponse(
+        response = pb.GetMasterResponse(
             master_incarnation=self._writer.core.state.incarnation,
             windrow_version=windrow.__version__,
             read_only_reason=self._writer.refusal,
             embedded=self._embedded,
             datastores={name: str(path) for name, path in self._datastores.items()},
         )
+        if self._certificates is not None and self._certificates.good_until is not None:
+            response.certificate_good_until.FromSeconds(int(self._certificates.good_until))
+        return response
 
     def _begin_work(self) -> None:
         """An embedded master runs nothing before a client submits or follows a job: see `CoreState.held`."""

@@ -146,4 +146,6 @@ def node_message(node: Node, heartbeat: agent_service_pb2.HeartbeatRequest | Non
         message.usage.CopyFrom(heartbeat.usage)
         message.workers.extend(heartbeat.workers)
         message.silent_ms = max(0, int((time.monotonic() - heard_s) * 1000))
+        if heartbeat.HasField("ca_good_until"):
+            message.ca_good_until.CopyFrom(heartbeat.ca_good_until)
     return message

@@ -9,7 +9,6 @@ import json
 import shutil
 import sqlite3
 import sys
-import tempfile
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from windrow_master.salvage.export import export
 from windrow_master.salvage.folder import StateFolder
 from windrow_master.store.lock import LOCK_FILE, is_locked
 from windrow_master.store.sqlite import DATABASE_FILE
+from windrow_master.temporary import temporary_folder
 
 DAMAGE_MAX = 1000
 _NO_ROOM = "it has no room for a copy of the database, which is looked at"
@@ -47,8 +47,8 @@ def _check(folder: Path, database: Path) -> dict[str, Any]:
     damage = list(database_damage(database))
     jobs = 0
     if database.exists():
-        with tempfile.TemporaryDirectory(prefix="windrow-check-") as place:
-            copy = _copied(database, Path(place), damage)
+        with temporary_folder("windrow-check-") as place:
+            copy = _copied(database, place, damage)
             if copy is not None:
                 try:
                     state = StateFolder(folder, copy)

@@ -15,7 +15,6 @@ import errno
 import os
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,17 +41,15 @@ class SavedDatabase:
     """A copy of a database, for as long as this is open."""
 
     def __init__(self, database: Path, folder: Path) -> None:
-        """`folder`: where the copy goes, which takes as much room. Raises OSError (also where that room is not there),
-        sqlite3.Error where not even its schema can be had."""
-        self._place = tempfile.TemporaryDirectory(prefix=".windrow-copy-", dir=folder)
+        """`folder`: an empty one, for the copy, which takes as much room; its maker removes it. Raises OSError (also
+        where that room is not there), sqlite3.Error where not even its schema can be had."""
         self.notes: list[str] = []
         """What had to be replaced."""
         self.gaps: list[Gap] = []
-        self._path = Path(self._place.name) / database.name
+        self._path = folder / database.name
         try:
             self._connection = self._opened(database)
-        except BaseException as error:
-            self._place.cleanup()
+        except sqlite3.Error as error:
             if _says_full(error):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path)) from error
             raise
@@ -86,9 +83,8 @@ class SavedDatabase:
                         cursor.close()
 
     def close(self) -> None:
-        """Remove the copy."""
+        """The copy is not read any more."""
         self._connection.close()
-        self._place.cleanup()
 
     def _next_readable(self, table: str, names: str, key: str, after: int, last: int) -> int | None:
         """The first key behind `after` from which on a row can be read again; None: there is none up to `last`."""
@@ -168,7 +164,7 @@ class SavedDatabase:
 
     def _template(self) -> bytes:
         """A new database's file, whose tables are where they are in every other."""
-        path = Path(self._place.name) / "new.db"
+        path = self._path.parent / "new.db"
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")

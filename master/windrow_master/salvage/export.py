@@ -11,6 +11,7 @@ OUT/
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -32,6 +33,7 @@ from windrow_master.salvage.checks import rows_are_sound
 from windrow_master.salvage.database import SavedDatabase
 from windrow_master.salvage.folder import FoundJob, FoundMiniBatch, FoundStep, StateFolder
 from windrow_master.step_damage import StepDamaged
+from windrow_master.temporary import temporary_folder
 
 _ENDINGS = {"csv": "csv", "jsonl": "jsonl", "parquet": "parquet"}
 _NOT_RUN = {
@@ -53,25 +55,22 @@ def export(folder: Path, database: Path, out: Path) -> dict[str, Any]:
     """
     told: dict[str, Any] = {"state": str(folder), "jobs": [], "notes": []}
     told["artifacts"] = _artifacts(folder / "artifacts", out / "artifacts", told["notes"])
-    saved: SavedDatabase | None = None
-    try:
-        saved = SavedDatabase(database, out)
-    except (OSError, sqlite3.Error) as error:
-        if is_full(error):
-            raise
-        told["notes"].append(f"Nothing of {database} can be read ({error}): segments are copied as they are.")
-    if saved is None:
-        _copy_segments(folder, out, told)
-    else:
+    with temporary_folder(".windrow-copy-", out) as place:
         try:
-            _export_jobs(StateFolder(folder, saved), out, told)
+            saved = SavedDatabase(database, place)
+        except (OSError, sqlite3.Error) as error:
+            if is_full(error):
+                raise
+            told["notes"].append(f"Nothing of {database} can be read ({error}): segments are copied as they are.")
+            _copy_segments(folder, out, told)
+        else:
+            with contextlib.closing(saved):
+                _export_jobs(StateFolder(folder, saved), out, told)
             told["notes"] += saved.notes
             told["notes"] += [
                 f"windrow.db, table {gap.table}: keys {gap.first} to {gap.last} cannot be read, if there were any."
                 for gap in dict.fromkeys(saved.gaps)
             ]
-        finally:
-            saved.close()
     _write_last(out / "salvage.json", told)
     return told
 

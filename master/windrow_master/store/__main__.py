@@ -14,7 +14,6 @@ import os
 import shutil
 import sqlite3
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from windrow_master.store.integrity import refuse_damaged_files
 from windrow_master.store.lock import LOCK_FILE, is_locked
 from windrow_master.store.reserve import RESERVE_BYTES
 from windrow_master.store.sqlite import DATABASE_FILE
+from windrow_master.temporary import temporary_folder
 
 SYNCS = 20
 SYNCS_S = 2.0
@@ -56,11 +56,11 @@ def look(folder: Path) -> dict[str, object]:
         "trouble": "",
     }
     try:
-        with tempfile.TemporaryDirectory(prefix=".windrow-doctor-", dir=nearest) as place:
+        with temporary_folder(".windrow-doctor-", nearest) as place:
             found["trials"] = {
-                "flock": _flock(Path(place, "lock")),
-                "shared_map": _shared_map(Path(place, "map")),
-                "sync_ms": _sync_ms(Path(place, "sync")),
+                "flock": _flock(place / "lock"),
+                "shared_map": _shared_map(place / "map"),
+                "sync_ms": _sync_ms(place / "sync"),
             }
     except OSError as error:
         found["trouble"] = f"{error.filename or nearest}: {error.strerror}"

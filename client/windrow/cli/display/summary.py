@@ -203,7 +203,8 @@ def _where(places: Sequence[str], job: Job, document: Mapping[str, Any], options
         return ", ".join(place + " (nothing was written there)" * (place in unseen) for place in places)
     command = f"windrow job download {job.job_id}{options}"
     if wanted := shown_places(document, job.job_id):
-        return f"{', '.join(places)} (on the master; {', '.join(wanted)} is filled by: {command})"
+        are = "are" if len(wanted) > 1 else "is"
+        return f"{', '.join(places)} (on the master; {', '.join(wanted)} {are} filled by: {command})"
     return ", ".join(places) + (f" (on the master; to fetch: {command})" if files and unseen == files else "")
 
 

@@ -10,6 +10,7 @@ import google.protobuf.duration_pb2
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import sys
 import typing
 import windrow.rpc.v1.node_pb2
@@ -223,7 +224,7 @@ class RegisterResponse(google.protobuf.message.Message):
 
     @property
     def idle_heartbeat_interval(self) -> google.protobuf.duration_pb2.Duration:
-        """How often to call Heartbeat while nothing is; 0: as always."""
+        """How often to call Heartbeat while nothing is held or at work; 0: as often as else."""
 
     def __init__(
         self,
@@ -257,6 +258,7 @@ class HeartbeatRequest(google.protobuf.message.Message):
     LEASE_COUNT_FIELD_NUMBER: builtins.int
     LEASE_DIGEST_FIELD_NUMBER: builtins.int
     NEXT_HEARTBEAT_FIELD_NUMBER: builtins.int
+    CA_GOOD_UNTIL_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """As in RegisterRequest."""
     node_incarnation: builtins.str
@@ -279,6 +281,10 @@ class HeartbeatRequest(google.protobuf.message.Message):
         longer. Not set: after the usual interval.
         """
 
+    @property
+    def ca_good_until(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the certificates expire by which the node knows its master. Not set: it uses none."""
+
     def __init__(
         self,
         *,
@@ -289,9 +295,10 @@ class HeartbeatRequest(google.protobuf.message.Message):
         lease_count: builtins.int = ...,
         lease_digest: builtins.int = ...,
         next_heartbeat: google.protobuf.duration_pb2.Duration | None = ...,
+        ca_good_until: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["next_heartbeat", b"next_heartbeat", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["lease_count", b"lease_count", "lease_digest", b"lease_digest", "next_heartbeat", b"next_heartbeat", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "usage", b"usage", "workers", b"workers"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "next_heartbeat", b"next_heartbeat", "usage", b"usage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "lease_count", b"lease_count", "lease_digest", b"lease_digest", "next_heartbeat", b"next_heartbeat", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "usage", b"usage", "workers", b"workers"]) -> None: ...
 
 global___HeartbeatRequest = HeartbeatRequest
 

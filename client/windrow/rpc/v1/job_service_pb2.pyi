@@ -8,6 +8,7 @@ import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import typing
 import windrow.rpc.v1.job_pb2
 import windrow.rpc.v1.mini_batch_pb2
@@ -1023,6 +1024,7 @@ class GetMasterResponse(google.protobuf.message.Message):
     READ_ONLY_REASON_FIELD_NUMBER: builtins.int
     EMBEDDED_FIELD_NUMBER: builtins.int
     DATASTORES_FIELD_NUMBER: builtins.int
+    CERTIFICATE_GOOD_UNTIL_FIELD_NUMBER: builtins.int
     master_incarnation: builtins.int
     """Counted up at each start over the same state."""
     windrow_version: builtins.str
@@ -1035,6 +1037,10 @@ class GetMasterResponse(google.protobuf.message.Message):
     def datastores(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Named roots of data, as `name` to path."""
 
+    @property
+    def certificate_good_until(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the certificate that it shows expires. Not set: it serves without TLS."""
+
     def __init__(
         self,
         *,
@@ -1043,7 +1049,9 @@ class GetMasterResponse(google.protobuf.message.Message):
         read_only_reason: builtins.str = ...,
         embedded: builtins.bool = ...,
         datastores: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        certificate_good_until: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["datastores", b"datastores", "embedded", b"embedded", "master_incarnation", b"master_incarnation", "read_only_reason", b"read_only_reason", "windrow_version", b"windrow_version"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["certificate_good_until", b"certificate_good_until"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["certificate_good_until", b"certificate_good_until", "datastores", b"datastores", "embedded", b"embedded", "master_incarnation", b"master_incarnation", "read_only_reason", b"read_only_reason", "windrow_version", b"windrow_version"]) -> None: ...
 
 global___GetMasterResponse = GetMasterResponse

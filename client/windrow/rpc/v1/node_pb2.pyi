@@ -237,6 +237,7 @@ class Node(google.protobuf.message.Message):
     WINDROW_VERSION_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
     CORDONED_FIELD_NUMBER: builtins.int
+    CA_GOOD_UNTIL_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """Host name."""
     node_incarnation: builtins.str
@@ -273,6 +274,10 @@ class Node(google.protobuf.message.Message):
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Its labels."""
 
+    @property
+    def ca_good_until(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """As of the last heartbeat: when the certificates expire by which it knows its master. Not set: it uses none."""
+
     def __init__(
         self,
         *,
@@ -289,8 +294,9 @@ class Node(google.protobuf.message.Message):
         windrow_version: builtins.str = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         cordoned: builtins.bool = ...,
+        ca_good_until: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["register_time", b"register_time", "resources", b"resources", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cordoned", b"cordoned", "labels", b"labels", "lease_count", b"lease_count", "message", b"message", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "register_time", b"register_time", "resources", b"resources", "silent_ms", b"silent_ms", "state", b"state", "usage", b"usage", "windrow_version", b"windrow_version", "workers", b"workers"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "register_time", b"register_time", "resources", b"resources", "usage", b"usage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "cordoned", b"cordoned", "labels", b"labels", "lease_count", b"lease_count", "message", b"message", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "register_time", b"register_time", "resources", b"resources", "silent_ms", b"silent_ms", "state", b"state", "usage", b"usage", "windrow_version", b"windrow_version", "workers", b"workers"]) -> None: ...
 
 global___Node = Node
