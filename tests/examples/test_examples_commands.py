@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ FAILS_WHILE = "broken"
 
 
 def test_each_block_of_commands_is_run_or_says_why_not() -> None:
-    found = [block.name for page in PAGES for block in blocks_of(page)]
+    found = [one.name for page in PAGES for one in blocks_of(page)]
     assert len(found) > 20
     listed = [*IN_A_CLUSTER, *IN_A_PROJECT, *ELSEWHERE]
     assert sorted(found) == sorted(listed), "list a new block in tests/documented_commands.py"
@@ -57,7 +58,7 @@ def test_each_command_of_docker_is_run_or_says_why_not() -> None:
 
 
 def test_nothing_that_a_page_tells_to_run_deletes_a_cluster() -> None:
-    commands = [line for page in PAGES for block in blocks_of(page) for line in block.lines]
+    commands = [line for page in PAGES for one in blocks_of(page) for line in one.lines]
     assert not [line for line in commands if re.search(r"\bprune\b|down .*-v\b|volume rm", line)]
 
 
@@ -185,7 +186,7 @@ def test_python(project: Project, tmp_path: Path) -> None:
     with started(*served, folder=tmp_path, environment=project.environment) as master:
         assert json.loads(master.readline())["ready"]
         with started("agent", "--master", address, folder=tmp_path, environment=project.environment):
-            told = project.run(f"'{sys.executable}' tried.py")
+            told = project.run(f"{shlex.quote(sys.executable)} tried.py")
     assert "29.txt,29,145" in told and told.rstrip().splitlines()[-1] in ("29", "30")
 
 
@@ -195,6 +196,6 @@ def test_windrow_ml(project: Project) -> None:
     (project.folder / "tried.py").write_text(
         "\n".join(block(PYTHON, "from windrow.ml import Input, MLClient, Output").lines)
     )
-    assert "Status: Completed" in project.run(f"'{sys.executable}' tried.py")
+    assert "Status: Completed" in project.run(f"{shlex.quote(sys.executable)} tried.py")
     (rows,) = (project.folder / "named-outputs").rglob("*.txt")
     assert len(rows.read_text().splitlines()) == 30

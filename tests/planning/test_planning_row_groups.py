@@ -13,6 +13,7 @@ import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
+from file_damage import flip
 from planner_process import Plan, Planner, plan
 from windrow_master.planning import describe_items
 from windrow_master.planning.describe import describe_partition
@@ -257,13 +258,11 @@ def test_a_bit_of_sorted_rows_that_flips_is_told(tmp_path: Path, place: str) -> 
     (tmp_path / "a.csv").write_text("k,v\n" + "x,abcdefgh\ny,ijklmnop\n" * 100)
     found = plan(tmp_path / "step", tmp_path / "a.csv", "mltable", partition_keys=["k"])
     file = tmp_path / "step/rows/rows.arrow"
-    content, times = bytearray(file.read_bytes()), file.stat()
-    at = {"head": 40, "rows": content.index(b"ijklmnop"), "foot": len(content) - 40, "sums": 0}[place]
+    at = {"head": 40, "rows": file.read_bytes().index(b"ijklmnop"), "foot": -40, "sums": 0}[place]
     if place == "sums":
         file = file.with_name("rows.arrow.sums")
-        content = bytearray(file.read_bytes())
-    content[at] ^= 1
-    file.write_bytes(content)
+    times = file.stat()
+    flip(file, at)
     # As where the disk has changed it: nobody has written to it.
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     with pytest.raises(InputChanged, match=r"rows\.arrow.*is damaged"):

@@ -8,7 +8,6 @@ import decimal
 import io
 import json
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from windrow_worker.returned import BadReturn
 from windrow_worker.row_formats import Written, make_format_writer
-from worker_driver import Worker
-
-Start = Callable[..., Worker]
+from worker_driver import Start
 
 awkward = st.text(alphabet='ab ,"\r\n\té\0\u2028', max_size=5)
 names = st.lists(awkward.filter(bool), min_size=1, max_size=4, unique=True)
@@ -47,8 +44,7 @@ def table(made: tuple[Written, bytes]) -> pa.Table:
 @given(data=st.data(), columns=names)
 @settings(deadline=None)
 def test_dicts_of_text_come_back_from_csv_and_json_lines(data: st.DataObject, columns: list[str]) -> None:
-    values = st.tuples(*(awkward for _ in columns))
-    rows = [dict(zip(columns, row, strict=True)) for row in data.draw(st.lists(values, min_size=1, max_size=5))]
+    rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(columns, awkward)), min_size=1, max_size=5))
     header, *records = csv_records(written("csv", rows))
     assert header == columns
     assert records == [list(row.values()) for row in rows]
@@ -60,8 +56,7 @@ def test_dicts_of_text_come_back_from_csv_and_json_lines(data: st.DataObject, co
 @given(data=st.data(), columns=names)
 @settings(deadline=None)
 def test_dataframes_of_text_come_back_from_all(data: st.DataObject, columns: list[str]) -> None:
-    values = st.tuples(*(awkward for _ in columns))
-    rows = [dict(zip(columns, row, strict=True)) for row in data.draw(st.lists(values, min_size=1, max_size=5))]
+    rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(columns, awkward)), min_size=1, max_size=5))
     frame = pd.DataFrame(rows)
     header, *records = csv_records(written("csv", frame))
     assert (header, records) == (columns, [list(row.values()) for row in rows])

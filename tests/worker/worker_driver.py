@@ -16,7 +16,11 @@ import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
 
 BOOT = Path(__file__).parents[2] / "worker" / "windrow_worker" / "boot.py"
 
@@ -27,8 +31,8 @@ PAGE = struct.Struct("<QBxxxIQQQQ")
 READY, INIT_FAILED, DONE, FAILED, STOPPED = 1, 2, 3, 4, 5
 PHASES = {0: "none", 1: "starting", 2: "init", 3: "idle", 4: "loading", 5: "running", 6: "returning", 7: "stopping"}
 
-PYTHON = os.environ.get("WINDROW_TEST_WORKER_PYTHON", sys.executable)
-"""The interpreter of workers for which a test chooses none; tests/interpreters sets others."""
+Start: TypeAlias = "Callable[..., Worker]"
+"""The fixture `start`. A text, because Python 3.8 has no `Callable[...]`."""
 
 DEADLINE_S = 60.0
 """For conditions that must come true; nothing waits that long where all is well."""
@@ -92,7 +96,7 @@ class Worker:
         reader: dict[str, Any] | None = None,
         rows: dict[str, Any] | None = None,
         inline_rows_bytes_max: int = 262144,
-        python: str = PYTHON,
+        python: str = sys.executable,
         environment: dict[str, str] | None = None,
         scratch: Path | None = None,
         non_blocking: bool = True,
