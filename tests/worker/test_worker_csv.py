@@ -52,6 +52,11 @@ texts = st.one_of(
 )
 
 
+def months(ordinals: list[int]) -> pd.Series:
+    """Months of a calendar."""
+    return pd.Series(pd.arrays.PeriodArray(np.array(ordinals, "int64"), pd.PeriodDtype("M")))
+
+
 def instants(unit: str) -> st.SearchStrategy[int]:
     """Ticks of a datetime64 column: NaT, midnights, and times of every fineness, most of them between 1680 and 2260."""
     scale = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
@@ -107,7 +112,7 @@ def columns(rows: int) -> st.SearchStrategy[Any]:
         ),
         of(instants("us"), zoned),
         of(instants("us"), lambda v: zoned(v).dt.tz_convert("Asia/Kathmandu")),
-        of(st.integers(-600, 600), lambda v: pd.Series(pd.PeriodIndex.from_ordinals(v, freq="M"))),
+        of(st.integers(-600, 600), months),
         of(st.one_of(st.none(), st.floats(width=32)), lambda v: pd.Series(v, dtype="Float64")),
         of(texts, lambda v: pd.Series(v, dtype=pd.ArrowDtype(pa.string()))),
         of(st.one_of(st.none(), st.dates()), lambda v: pd.Series(v, dtype=object)),

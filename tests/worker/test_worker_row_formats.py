@@ -110,7 +110,7 @@ def test_what_is_missing_is_empty_or_null() -> None:
     ("value", "said"),
     [
         (float("inf"), None),
-        (datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.UTC), "2020-01-02T03:00:00+00:00"),
+        (datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.timezone(datetime.timedelta())), "2020-01-02T03:00:00+00:00"),
         (datetime.date(2020, 1, 2), "2020-01-02"),
         (pd.Timestamp("2020-01-02 03:04:05.000000006"), "2020-01-02T03:04:05.000000006"),
         (np.datetime64("2020-01-02T03:04:05", "ns"), "2020-01-02T03:04:05.000000000"),
