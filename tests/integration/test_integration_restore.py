@@ -113,10 +113,13 @@ def test_a_job_that_had_ended_after_the_backup_ends_again_over_its_own_output(fl
     assert "left alone" not in message and "failed_items.csv" in message
 
 
-def test_an_output_that_was_changed_after_the_backup_is_left_alone_and_the_way_on_is_told(fleet: Fleet) -> None:
+@pytest.mark.parametrize("how", ["longer", "as long"])
+def test_an_output_that_was_changed_after_the_backup_is_left_alone_and_the_way_on_is_told(
+    fleet: Fleet, how: str
+) -> None:
     backup = end_after_the_backup(fleet)
     written = fleet.output.read_bytes()
-    changed = written + b"a line of somebody's own\n"
+    changed = written + b"a line of somebody's own\n" if how == "longer" else b"g" + written[1:]
     fleet.output.write_bytes(changed)
     backup.restore()
     followed = fleet.run("job", "stream", "nightly")

@@ -28,6 +28,10 @@ WORKER = sorted(
 )
 
 
+BY_NEW_PANDAS = "tests/worker/test_worker_csv.py"
+"""Compares with pandas itself, on values of which some are beyond the pandas that Pythons before 3.11 have."""
+
+
 def run(version: str, tests: list[str], tmp_path: Path) -> None:
     """Run tests by the Python of this version, from the repository's root."""
     packages = of_windrow() if version in OF_WINDROW else [*SCRIPTS, *TOOLS]
@@ -57,7 +61,7 @@ def test_tables_are_cut_and_read_alike(version: str, tmp_path: Path) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("version", OTHERS)
 def test_the_worker_serves_alike(version: str, tmp_path: Path) -> None:
-    run(version, WORKER, tmp_path)
+    run(version, [path for path in WORKER if version in OF_WINDROW or path != BY_NEW_PANDAS], tmp_path)
 
 
 @pytest.mark.parametrize("minor", [".".join(map(str, minor)) for minor in WANTED])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import decimal
 import json
 from typing import Any
@@ -168,12 +170,19 @@ csv_settings = st.fixed_dictionaries(
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(frame=frames(), settings=csv_settings, header=st.booleans())
 def test_writes_what_pandas_writes(frame: pd.DataFrame, settings: dict[str, Any], header: bool) -> None:
+    try:
+        expected = by_pandas(frame, settings, header)
+    except csv.Error:
+        # Python before 3.11 writes no NUL as CSV.
+        with pytest.raises(BadReturn, match="could not write"):
+            written(frame, settings, header)
+        return
     head, rows = written(frame, settings, header)
     if frame.shape == (0, 0):
         # As an empty list: no header, which others' headers would have to equal.
         assert (head, rows) == (b"", b"")
         return
-    assert head + rows == by_pandas(frame, settings, header)
+    assert head + rows == expected
     assert (head == b"") == (not header)
 
 
@@ -188,7 +197,8 @@ def test_the_fast_way_itself_writes_what_pandas_writes(data: st.DataObject, rows
         rendered = writer._render(frame)
     except Exception:
         return
-    assert rendered == by_pandas(frame, {"sep": sep, "index": index})
+    with contextlib.suppress(csv.Error):  # of a NUL, as above
+        assert rendered == by_pandas(frame, {"sep": sep, "index": index})
 
 
 def test_random_float_bits_are_written_as_pandas_does() -> None:
