@@ -273,17 +273,16 @@ def test_a_run_of_bad_mini_batches_on_one_node_is_not_its_fault() -> None:
     driver.join_slots("n1", 10)
     driver.join_slots("n2", 10)
     bad = {lease.mini_batch for lease in driver.held("n1")}
-    had = {"n1": 0, "n2": 0}
     while step.state == StepState.RUNNING:
         for name in ("n2", "n1"):
             held = driver.held(name)
-            had[name] += len(held)
+            both = name == "n2" and bad <= {lease.mini_batch for lease in held}
             driver.complete(
                 name, *(completion(at.lease_id, Cause.EXCEPTION if at.mini_batch in bad else 0) for at in held)
             )
+            assert not both or not step.doubted, "they fail on the other, too"
         driver.tick_alive(0.25, "n1", "n2")
     assert (step.counters.failed, step.counters.succeeded) == (10, 90)
-    assert had["n1"] >= 40, "it works on as soon as they have failed on the other, too"
     assert "node_set_aside" not in {event.kind for event in driver.tables.events}
 
 
