@@ -128,7 +128,7 @@ def test_what_is_missing_is_empty_or_null() -> None:
         (decimal.Decimal("sNaN"), None),
         (np.longdouble(0.5), 0.5),
         (np.longdouble("inf"), None),
-        ([np.float32("nan"), np.datetime64("NaT")], [None, None]),
+        ([np.float32("nan"), np.datetime64("NaT", "ns")], [None, None]),
         (np.array([1.5, float("nan")]), [1.5, None]),
         ({"deep": [np.int8(1), float("nan")]}, {"deep": [1, None]}),
         ("caf\udce9", "caf\udce9"),
