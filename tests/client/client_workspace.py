@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
+import windrow
 
 DEADLINE_S = 60.0
 MAIN = "from windrow.cli import main; main()"
@@ -162,6 +165,43 @@ class Workspace:
             return str(self.folder) in Path(command[-1]).read_text()
         except OSError:
             return False  # it has ended, or is somebody else's
+
+
+@contextlib.contextmanager
+def served_master(workspace: Workspace, datastore: Path, state: str = "master-state") -> Iterator[str]:
+    """A master, started by the command as an operator would, that sees one datastore; its address."""
+    listen = ("--listen", "127.0.0.1:0", "--datastore", f"default={datastore}")
+    master = workspace.start("master", "--state", state, *listen)
+    try:
+        assert master.stdout is not None
+        ready = json.loads(master.stdout.readline())
+        assert ready["ready"]
+        yield str(ready["address"])
+    finally:
+        _terminate(master)
+
+
+@contextlib.contextmanager
+def served_fleet(workspace: Workspace, datastore: Path) -> Iterator[str]:
+    """The same with an agent, `one`, of two slots; whatever still runs for the workspace at the end is killed."""
+    try:
+        with served_master(workspace, datastore) as address:
+            options = ("--folder", "agent-folder", "--slots", "2", "--node-id", "one")
+            agent = workspace.start("agent", "--master", address, *options)
+            try:
+                with windrow.Client(address) as client:
+                    wait_until(lambda: any(node.state == "ready" for node in client.list_nodes()), "the node is ready")
+                yield address
+            finally:
+                _terminate(agent)
+    finally:
+        for left in workspace.processes():
+            left.kill()
+
+
+def _terminate(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=DEADLINE_S)
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE_S) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import windrow
-from client_workspace import Workspace, end, wait_until
+from client_workspace import Workspace, end, served_fleet, wait_until
 from windrow.cli.completion import node_names
 from windrow.errors import JobFailed, NotFound, RequestRefused
 
@@ -30,29 +29,11 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Both started by the command, as an operator would."""
+    """One for all tests here."""
     workspace = Workspace(tmp_path_factory.mktemp("fleet"))
     workspace.write(CONTENTS, error_threshold=5)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    data = f"default={workspace.folder}"
-    master = workspace.start("master", "--state", "master-state", "--listen", address, "--datastore", data)
-    assert master.stdout is not None
-    assert json.loads(master.stdout.readline())["ready"]
-    agent = workspace.start(
-        "agent", "--master", address, "--folder", "agent-folder", "--slots", "2", "--node-id", "one"
-    )
-    try:
-        with windrow.Client(address) as client:
-            wait_until(lambda: [node for node in client.list_nodes() if node.state == "ready"], "the node is ready")
+    with served_fleet(workspace, workspace.folder) as address:
         yield Fleet(workspace, address)
-    finally:
-        for process in (agent, master):
-            process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
-        for left in workspace.processes():
-            left.kill()
 
 
 @pytest.fixture(scope="module")

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import windrow
-from client_workspace import Workspace, wait_until
+from client_workspace import Workspace, served_fleet
 from windrow.fetched import fetch_paths, fetch_places
-from windrow.spec import DocumentError, EffectiveJob, load_job
+from windrow.spec import DocumentError, EffectiveJob, build_effective, load_job
 
 CONTENTS = ["a", "b", "c"]
 
 
 @dataclass
 class Served:
-    """A master and an agent that see nothing of what a client has but their datastore."""
+    """A master and an agent that see nothing but their datastore: no folder of a client."""
 
     address: str
     datastore: Path
@@ -28,27 +25,12 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Both started by the command."""
+    """One for all tests here."""
     workspace = Workspace(tmp_path_factory.mktemp("master"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
     datastore = workspace.folder / "store"
     datastore.mkdir()
-    master = workspace.start("master", "--state", "state", "--listen", address, "--datastore", f"default={datastore}")
-    assert master.stdout is not None
-    assert json.loads(master.stdout.readline())["ready"]
-    agent = workspace.start("agent", "--master", address, "--folder", "agent", "--slots", "2", "--node-id", "one")
-    try:
-        with windrow.Client(address) as client:
-            wait_until(lambda: [node for node in client.list_nodes() if node.state == "ready"], "the node is ready")
+    with served_fleet(workspace, datastore) as address:
         yield Served(address, datastore)
-    finally:
-        for process in (agent, master):
-            process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
-        for left in workspace.processes():
-            left.kill()
 
 
 @pytest.fixture
@@ -161,9 +143,7 @@ def test_without_its_job_file_no_place_is_known(
     assert fetch_paths(document, "job-1") == {"score.rows": "rows.txt"}
 
 
-def test_the_wish_does_not_decide_the_work(laptop: Workspace) -> None:
-    from windrow.spec import build_effective
-
+def test_where_an_output_is_fetched_to_makes_no_other_job(laptop: Workspace) -> None:
     loaded = load_job(laptop.job_file, (), embedded=False)
     digests = dict.fromkeys(loaded.code_folders.values(), "0" * 64)
     kept = [

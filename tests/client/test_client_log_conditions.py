@@ -5,20 +5,21 @@ from __future__ import annotations
 import datetime
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from windrow import journal
-from windrow.journal import REPEATED_TIMES, Condition, Repeated
+from windrow.journal import REPEATED_EVERY_S, REPEATED_TIMES, Condition, Repeated
 from windrow.rpc.certificates import LOOK_EVERY_S, CertificateWatch, good_until
 
 DAY_S = 86_400.0
+Lines = Callable[[], list[dict[str, Any]]]
 
 
 @pytest.fixture
-def lines(tmp_path: Path) -> Iterator[Any]:
+def lines(tmp_path: Path) -> Iterator[Lines]:
     """The lines of the log so far."""
     handler = journal._JsonFile(tmp_path / "log")
     before = journal.log.level
@@ -30,7 +31,7 @@ def lines(tmp_path: Path) -> Iterator[Any]:
     handler.close()
 
 
-def test_a_condition_takes_two_lines_however_often_it_happens(lines: Any) -> None:
+def test_a_condition_takes_two_lines_however_often_it_happens(lines: Lines) -> None:
     slow = Condition(logging.WARNING, "slow", "fast again")
     slow.is_over()
     for number in range(359):
@@ -45,16 +46,19 @@ def test_a_condition_takes_two_lines_however_often_it_happens(lines: Any) -> Non
     assert len(lines()) == 3, "it may begin again"
 
 
-def test_a_condition_that_hardly_happens_is_not_said(lines: Any) -> None:
+def test_a_condition_that_hardly_happens_is_not_said(lines: Lines) -> None:
     lost = Condition(logging.WARNING, "lost", "found", from_times=3)
     for _ in range(2):
         lost.goes_on()
     lost.is_over()
     assert not lines()
+    for _ in range(3):
+        lost.goes_on()
+    assert [line["event"] for line in lines()] == ["lost"]
 
 
 def test_what_anybody_can_bring_about_is_bounded_by_kind_and_counted(
-    lines: Any, monkeypatch: pytest.MonkeyPatch
+    lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now_s)
@@ -63,7 +67,7 @@ def test_what_anybody_can_bring_about_is_bounded_by_kind_and_counted(
         refusals.say("a", logging.WARNING, "refused")
     refusals.say("b", logging.WARNING, "refused")
     assert len(lines()) == REPEATED_TIMES + 1
-    now_s += 61
+    now_s += REPEATED_EVERY_S + 1
     refusals.say("a", logging.WARNING, "refused")
     assert lines()[-1]["left_out_before"] == 1000 - REPEATED_TIMES
     for number in range(10_000):
@@ -129,7 +133,7 @@ def test_what_is_no_certificate_has_no_end(pem: bytes) -> None:
     assert good_until(cut[0] + cut[1] + cut[-1]) is None
 
 
-def test_a_certificate_that_runs_out_is_told_in_time_and_once_a_day_when_it_is_near(lines: Any) -> None:
+def test_a_certificate_that_runs_out_is_told_in_time_and_once_a_day_when_it_is_near(lines: Lines) -> None:
     ends = datetime.datetime(2031, 6, 1)
     ends_s = ends.replace(tzinfo=datetime.UTC).timestamp()
     content = certificate(ends)

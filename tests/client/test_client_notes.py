@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from file_damage import flip_middle
 from windrow.embedded import told, untold
 from windrow.embedded.datastores import gather, known
 from windrow.embedded.state_folder import claim, prepare, read_endpoint
@@ -43,16 +44,10 @@ def test_every_flipped_bit_and_every_cut_of_a_note_is_told(tmp_path: Path, value
             read_note(tmp_path / "note")
 
 
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 def test_datastores_that_are_damaged_are_not_left_out_in_silence(tmp_path: Path) -> None:
     gather(str(tmp_path), {"lake": "s3://lake"})
     assert known(str(tmp_path), {}) == {"lake": "s3://lake"}
-    flip(tmp_path / "datastores.json")
+    flip_middle(tmp_path / "datastores.json")
     for look in (gather, known):
         with pytest.raises(StateFolderError, match=r"datastores\.json is damaged.*--datastore"):
             look(str(tmp_path), {})
@@ -63,7 +58,7 @@ def test_datastores_that_are_damaged_are_not_left_out_in_silence(tmp_path: Path)
 def test_a_retry_does_not_guess_how_a_run_was_told_to_run(tmp_path: Path) -> None:
     told.remember(str(tmp_path), "job", "/usr/bin/python3", "build", ["lake=/lake"])
     assert told.recall(str(tmp_path), "job").python == "/usr/bin/python3"
-    flip(tmp_path / "jobs/job/run.json")
+    flip_middle(tmp_path / "jobs/job/run.json")
     with pytest.raises(StateFolderError, match=r"run\.json is damaged.*--since job"):
         told.recall(str(tmp_path), "job")
 
@@ -71,7 +66,7 @@ def test_a_retry_does_not_guess_how_a_run_was_told_to_run(tmp_path: Path) -> Non
 def test_a_run_whose_note_is_damaged_counts_as_told(tmp_path: Path) -> None:
     untold.remember(str(tmp_path), "job")
     assert untold.remembered(str(tmp_path)) == "job"
-    flip(tmp_path / "untold")
+    flip_middle(tmp_path / "untold")
     assert untold.remembered(str(tmp_path)) == ""
     untold.forget(str(tmp_path), "job")
 
@@ -81,7 +76,7 @@ def test_nobody_connects_to_where_a_damaged_note_leads(tmp_path: Path) -> None:
     owner = claim(folder)
     assert owner is not None
     owner.publish({"address": "unix:/nowhere", "pid": os.getpid()})
-    flip(Path(folder, "embedded.json"))
+    flip_middle(Path(folder, "embedded.json"))
     with pytest.raises(StateFolderError, match=r"embedded\.json is damaged"):
         read_endpoint(folder)
     owner.release()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import socket
 from pathlib import Path
 
 import pytest
-from client_workspace import Workspace, wait_until
+from client_workspace import Workspace, served_fleet, wait_until
 from replays import Terminal, replay
 
 OTHERS = """
@@ -164,26 +162,18 @@ def test_a_served_masters_mini_batch_is_replayed_from_another_folder(tmp_path: P
     """The code comes from the master, while the job still runs."""
     workspace = Workspace(tmp_path)
     workspace.write(["fine", "wait"])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    master = workspace.start("master", "--state", "s", "--listen", address, "--datastore", f"default={tmp_path}")
-    agent = workspace.start("agent", "--master", address, "--folder", "a", "--slots", "2")
-    try:
-        assert master.stdout is not None and "ready" in master.stdout.readline()
-        created = workspace.run("job", "create", "job.yml", "--name", "served", "--master", address)
-        assert created.returncode == 0, created.stderr
+    with served_fleet(workspace, tmp_path) as address:
 
         def first_is_done() -> bool:
             listed = workspace.run("mb", "list", "served", "--only", "succeeded", "--master", address, "-o", "json")
             return '"mini_batch_index": 0' in listed.stdout
 
-        wait_until(first_is_done, "the first mini-batch is done")
-        done = workspace.run("mb", "replay", "served", "0", "--master", address)
-        assert done.returncode == 0, done.stderr
-        assert "    item000.txt fine\n" in done.stderr
-    finally:
-        workspace.gate.touch()
-        for process in (agent, master):
-            process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
+        try:
+            created = workspace.run("job", "create", "job.yml", "--name", "served", "--master", address)
+            assert created.returncode == 0, created.stderr
+            wait_until(first_is_done, "the first mini-batch is done")
+            done = workspace.run("mb", "replay", "served", "0", "--master", address)
+            assert done.returncode == 0, done.stderr
+            assert "    item000.txt fine\n" in done.stderr
+        finally:
+            workspace.gate.touch()

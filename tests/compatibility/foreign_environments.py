@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import functools
 import hashlib
 import os
 import shutil
@@ -72,34 +71,6 @@ class Environments:
                     _run(*pip, "--only-binary=:all:", *wanted)
                 ready.touch()
         return python
-
-
-def other_interpreters() -> dict[str, str]:
-    """Pythons of this machine of other minor versions than ours, from 3.8 on, by version."""
-    return {
-        f"{major}.{minor}": python
-        for (major, minor), python in _interpreters().items()
-        if (major, minor) >= (3, 8) and (major, minor) != sys.version_info[:2]
-    }
-
-
-def too_old_interpreters() -> dict[str, str]:
-    """Pythons of this machine before 3.7, by version."""
-    return {f"{major}.{minor}": python for (major, minor), python in _interpreters().items() if (major, minor) < (3, 7)}
-
-
-@functools.cache
-def _interpreters() -> dict[tuple[int, int], str]:
-    found: dict[tuple[int, int], str] = {}
-    names = [shutil.which(name) for name in ("python2.7", *(f"python3.{minor}" for minor in range(4, 20)))]
-    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    for python in [*filter(None, names), *map(str, sorted(root.glob("versions/*/bin/python")))]:
-        code = "import sys; sys.stdout.write('%d.%d' % sys.version_info[:2])"
-        told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
-        if told.returncode == 0:  # a shim of pyenv may lead nowhere
-            major, minor = told.stdout.split(".")
-            found.setdefault((int(major), int(minor)), python)
-    return found
 
 
 def _run(*command: str) -> None:

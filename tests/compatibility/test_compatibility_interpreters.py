@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from compatibility_job import CompatibilityJob
-from foreign_environments import Environments, other_interpreters, too_old_interpreters
+from foreign_environments import Environments
+from known_pythons import minors, too_old
 
 pytestmark = pytest.mark.timeout(600)  # installations, on slow lines too
 
@@ -225,7 +226,7 @@ def test_older_packages_serve_tables_byte_equal_to_their_own_pandas(
     assert job.counters()["planned"] == -(-table.stat().st_size // (60 * 1024))
 
 
-INTERPRETERS = other_interpreters() or {"none": ""}
+INTERPRETERS = {minor: python for minor, python in minors().items() if python != sys.executable} or {"none": ""}
 
 
 @pytest.mark.parametrize("python", INTERPRETERS.values(), ids=INTERPRETERS.keys())
@@ -239,7 +240,7 @@ def test_other_versions_of_python_serve_files(job: CompatibilityJob, python: str
     assert (job.folder / "rows.txt").read_text() == rows_of(Path(prefix.stdout.strip()))
 
 
-OLD_INTERPRETERS = {"pretended": "", **too_old_interpreters()}
+OLD_INTERPRETERS = {"pretended": "", **too_old()}
 
 
 @pytest.mark.parametrize("python", OLD_INTERPRETERS.values(), ids=OLD_INTERPRETERS.keys())

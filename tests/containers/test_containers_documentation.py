@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from container_cluster import free_port, wait_until
@@ -25,8 +26,8 @@ pytestmark = pytest.mark.timeout(900, func_only=True)
 BIN = Path(sys.executable).parent
 TEXTS = {f"{number:02d}.txt": "line\n" * number for number in range(1, 20)}
 SIZES = "".join(f"{name},{text.count(chr(10))},{len(text)}\n" for name, text in TEXTS.items())
-COPIED = ("agent", "client", "docker", "master", "worker", ".dockerignore", ".env.example")
-COPIED_FILES = ("docker-compose.yml", "LICENSE", "README.md", "pyproject.toml")
+FOLDERS = ("agent", "client", "docker", "master", "worker")
+FILES = (".dockerignore", ".env.example", "docker-compose.yml", "LICENSE", "README.md", "pyproject.toml")
 OWNERS = (1000, 1234, 0) if os.geteuid() == 0 else ()
 """Of a clone, one after another."""
 COMPOSES = {"v2": "docker compose", "v1": "docker-compose"}
@@ -41,11 +42,10 @@ class Clone:
         self._compose = compose
         self._label = f"windrow.test={self.project}"
         folder.mkdir(parents=True)
-        for name in COPIED:
-            place = REPOSITORY / name
-            copy = shutil.copytree if place.is_dir() else shutil.copy2
-            copy(place, folder / name, **({"ignore": _IGNORED} if place.is_dir() else {}))
-        for name in COPIED_FILES:
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        for name in FOLDERS:
+            shutil.copytree(REPOSITORY / name, folder / name, ignore=ignored)
+        for name in FILES:
             shutil.copy2(REPOSITORY / name, folder / name)
         with (folder / "docker" / "Dockerfile").open("a") as file:
             # By this, its images are told from those of other clones, also when they have no name any more.
@@ -174,9 +174,6 @@ class Clone:
         """What was fetched is what the job makes; it is removed."""
         assert (self.folder / path).read_text() == SIZES
         (self.folder / path).unlink()
-
-
-_IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
 @pytest.fixture
@@ -331,7 +328,7 @@ def test_a_backup_that_is_not_whole_changes_nothing(images: None, tmp_path: Path
     assert run("--restore", stdin=saved.stdout).returncode == 0
     assert {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == before
     lock = tmp_path / "state" / "lock"
-    with subprocess.Popen(["flock", str(lock), "sh", "-c", "echo held; read wait"], stdin=-1, stdout=-1) as master:
+    with subprocess.Popen(["flock", str(lock), "sh", "-c", "echo held; read wait"], stdin=PIPE, stdout=PIPE) as master:
         assert master.stdout is not None and master.stdout.readline()
         for arguments, stdin in (((), b""), (("--restore",), saved.stdout)):
             done = run(*arguments, stdin=stdin)

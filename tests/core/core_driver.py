@@ -192,10 +192,13 @@ class CoreDriver:
         state = self.core.state
         return state.nodes.get(NodeId(name)) or state.absent.get(NodeId(name))
 
-    def register(self, name: str = "n1", incarnation: str = "a", replaced: str = "", pool: str = "") -> Any:
+    def register(
+        self, name: str = "n1", incarnation: str = "a", replaced: str = "", pool: str = "", memory_bytes: int = 0
+    ) -> Any:
         """Register a node; return the reply."""
+        resources = json.dumps({"memoryBytes": str(memory_bytes)} if memory_bytes else {}).encode()
         labels = json.dumps({"pool": pool} if pool else {}).encode()
-        return self.do(commands.RegisterNode(NodeId(name), incarnation, replaced, b"{}", labels))
+        return self.do(commands.RegisterNode(NodeId(name), incarnation, replaced, resources, labels))
 
     def open(
         self,
@@ -230,6 +233,12 @@ class CoreDriver:
         assert self.open(name, incarnation) is None
         self.capacity(name, leases_max, step_id=step_id)
         return self.node(name)
+
+    def join_slots(self, name: str, slots: int, depth: int = 1, memory_bytes: int = 0) -> None:
+        """A node with so many workers joins; it wants so many leases for each of them."""
+        self.register(name, memory_bytes=memory_bytes)
+        self.open(name)
+        self.capacity(name, slots * depth, slots)
 
     def beat(
         self,
@@ -273,16 +282,11 @@ class CoreDriver:
     def as_held(self, *leases: Lease) -> tuple[HeldLease, ...]:
         """As a hello names them."""
         state = self.core.state
-        found = ((at, state.steps.get(at.step_id)) for at in leases)
+        steps = [state.steps.get(lease.step_id) for lease in leases]
+        identities = [state.identity_of(step) if step is not None else 1 for step in steps]
         return tuple(
-            HeldLease(
-                at.lease_id,
-                at.step_id,
-                at.mini_batch,
-                at.generation,
-                state.identity_of(step) if step is not None else 1,
-            )
-            for at, step in found
+            HeldLease(lease.lease_id, lease.step_id, lease.mini_batch, lease.generation, identity)
+            for lease, identity in zip(leases, identities, strict=True)
         )
 
     def complete(self, name: str, *results: Any) -> dict[Verdict, list[int]]:

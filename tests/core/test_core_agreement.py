@@ -14,7 +14,7 @@ from windrow_master.core.state import Step
 from windrow_master.core.states import Cause, MiniBatchState, StepState
 
 
-@pytest.mark.parametrize("read", [3, 5, 0])
+@pytest.mark.parametrize("read", [3, 5, 1, 0])
 def test_another_number_of_items_than_planned_is_a_misread_input(read: int) -> None:
     driver = CoreDriver()
     step = driver.running([4, 4], max_retries=3)
@@ -25,8 +25,8 @@ def test_another_number_of_items_than_planned_is_a_misread_input(read: int) -> N
     driver.complete("n1", completion(second.lease_id, items=read, results=read))
     # At once, and although no threshold is set: what else was cut there may be wrong, too.
     assert (step.state, step.error_category) == (StepState.FAILED, "SystemError")
-    told = "items" if read != 1 else "item"
-    assert f"4 items of this mini-batch were planned, and the worker has read {read} {told}" in step.message
+    told = "1 item" if read == 1 else f"{read} items"
+    assert f"4 items of this mini-batch were planned, and the worker has read {told}" in step.message
     assert "mini-batch 1" in step.message and "Run the job anew" in step.message
     assert step.counters.failed_attempts == {str(int(Cause.INPUT_MISREAD)): 1}
     assert (step.counters.succeeded, step.counters.failed, step.counters.rows) == (1, 1, 4)
@@ -102,5 +102,5 @@ def test_a_plan_that_arrived_otherwise_than_it_was_made_fails_the_step(mini_batc
     driver.finish_all()
     step = driver.step()
     assert step.state == StepState.FAILED
-    what = "items" if mini_batches == 2 else "mini-batches"
-    assert f"the number of its {what} does not agree: {items if what == 'items' else 3} by the planner" in step.message
+    what, number = ("items", items) if mini_batches == 2 else ("mini-batches", mini_batches)
+    assert f"the number of its {what} does not agree: {number} by the planner" in step.message

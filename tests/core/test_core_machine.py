@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from core_deadlines import assert_quiet_until_due
 from core_driver import CoreDriver, checkpoint, completion, records
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from test_core_ticks import assert_quiet_until_due
 from windrow_master.core import commands
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.leases import Lease

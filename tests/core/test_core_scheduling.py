@@ -117,14 +117,6 @@ def test_what_was_asked_back_on_a_broken_stream_is_asked_back_again() -> None:
     assert [effect.leases_max for effect in driver.sent(fx.RecallLeases)] == [recall.leases_max]
 
 
-def slots(driver: CoreDriver, name: str, slots: int, depth: int = 1) -> None:
-    """A node joins, or tells anew, that it has so many workers, each of which wants so many leases."""
-    if driver.known(name) is None:
-        driver.register(name)
-        driver.open(name)
-    driver.capacity(name, slots * depth, slots)
-
-
 @pytest.mark.parametrize("joined", [(5, 5, 5), (2, 9, 4), (15, 1, 1)])
 def test_no_node_has_two_for_a_slot_while_another_has_a_free_one(joined: tuple[int, ...]) -> None:
     driver = CoreDriver()
@@ -149,10 +141,10 @@ def test_nodes_that_join_later_get_what_the_first_cannot_run() -> None:
     """As with data in storage: the first asks for all, to be fetched ahead."""
     driver = CoreDriver()
     driver.running([1] * 15)
-    slots(driver, "n1", 5, depth=3)
+    driver.join_slots("n1", 5, depth=3)
     assert len(driver.held("n1")) == 15
     for name in ("n2", "n3"):
-        slots(driver, name, 5, depth=3)
+        driver.join_slots(name, 5, depth=3)
         while recalls := driver.sent(fx.RecallLeases):
             # Each runs what it has slots for, and gives back of the rest.
             driver.group(
@@ -169,8 +161,8 @@ def test_nodes_that_join_later_get_what_the_first_cannot_run() -> None:
 def test_what_waits_before_a_worker_that_loads_its_script_goes_where_one_is_ready() -> None:
     driver = CoreDriver()
     step = driver.running([1] * 4)
-    slots(driver, "n1", 2)
-    slots(driver, "n2", 2)
+    driver.join_slots("n1", 2)
+    driver.join_slots("n2", 2)
     driver.beat("n1", ready_steps=(step.step_id,))
     assert not driver.sent(fx.RecallLeases), "it has no free slot"
     driver.complete("n1", *(completion(lease.lease_id) for lease in driver.held("n1")))

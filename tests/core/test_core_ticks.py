@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 
 import pytest
+from core_bad_node import set_aside
+from core_deadlines import assert_quiet_until_due, changes
 from core_driver import CoreDriver
 from windrow_master.core import commands, ticks
-from windrow_master.core.commands import Moment
-from windrow_master.core.core import Core
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.states import Cause, NodeState
 from windrow_master.shell.ticking import GRAIN_S, LOOK_S, Plan
@@ -62,14 +61,7 @@ def a_retry_waits_for_a_busy_node() -> CoreDriver:
 def a_node_is_set_aside() -> CoreDriver:
     driver = CoreDriver()
     driver.timing.alone_max_s = 0.0
-    driver.running([1] * 100, max_retries=9)
-    driver.join("bad", leases_max=5)
-    driver.join("good", leases_max=5)
-    for lease in driver.held("bad"):
-        driver.fail("bad", lease, Cause.EXCEPTION)
-    for _ in range(2):
-        driver.finish_all("good")
-    assert driver.step().standings[NodeId("bad")].aside_until_s is not None
+    set_aside(driver, max_retries=9)
     return driver
 
 
@@ -145,34 +137,6 @@ SCENES = [
     nodes_are_awaited_after_a_restart,
     a_job_has_ended,
 ]
-
-
-def changes(core: Core, at_s: float) -> list[object]:
-    """What a tick at this moment would change that anybody could notice."""
-    probe = copy.deepcopy(core)
-    moment = Moment(at_s, 0.0)
-    last_s = probe.state.tick_s
-    probe.handle(commands.Tick(at_s - last_s if last_s is not None else 0.0), moment)
-    wanted = probe.state.scheduling_wanted and not core.state.scheduling_wanted
-    probe.pick(moment)
-    dirty = probe.take_dirty()
-    settled = core.state.settle_until_s and not probe.state.settle_until_s
-    found: list[object] = [*(["settled"] if settled else []), *probe.take_effects()]
-    found += [*dirty.events, *dirty.nodes, *dirty.attempts, *dirty.steps]
-    return [*found, *(["scheduling"] if wanted else []), *(core.state.jobs.keys() - probe.state.jobs.keys())]
-
-
-def assert_quiet_until_due(core: Core, now: Moment) -> None:
-    """Nothing changes before the moment that `next_due` names."""
-    core = copy.deepcopy(core)
-    core.pick(now)
-    core.take_effects()
-    core.take_dirty()
-    due_s = min(core.next_due(now), now.monotonic_s + 10_000)
-    for part in (0.001, 0.3, 0.6, 0.999):
-        at_s = now.monotonic_s + part * (due_s - now.monotonic_s)
-        if at_s > now.monotonic_s:
-            assert not changes(core, at_s), f"{due_s - at_s:g} s before the moment that next_due names"
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)

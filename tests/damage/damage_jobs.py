@@ -14,9 +14,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+# damage_trials.py runs without pytest, too.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 
 from embedded_run import EmbeddedRun, wait_until
+from file_damage import bring_in_the_log
 
 ITEMS = 48
 UNTIL = 30
@@ -115,10 +118,7 @@ class DamageJob(EmbeddedRun):
         self.gate.touch()
         self.start(*OPTIONS, *self.run_options)
         wait_until(self.is_in_the_middle, f"{self.name}: the middle of the run")
-        self.kill("cli", "master", "agent")
-        assert self.process is not None
-        self.process.communicate()
-        wait_until(lambda: not self.strays(), "no process is left")
+        self.kill_all()
         self.gate.unlink()
 
     def is_in_the_middle(self) -> bool:
@@ -153,7 +153,7 @@ class DamageJob(EmbeddedRun):
             shutil.copy2(self.kept / "out.csv", self.output)
         if checkpointed:
             with contextlib.closing(sqlite3.connect(self.state / "windrow.db", isolation_level=None)) as database:
-                database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                bring_in_the_log(database)
 
     def files(self) -> list[Path]:
         """Every file of the state, by path."""

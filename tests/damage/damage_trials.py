@@ -18,6 +18,7 @@ import fnmatch
 import multiprocessing
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,11 +27,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 from damage_jobs import KINDS, OPTIONS, DamageJob, wait_until
+from file_damage import harm
 
-WAYS = ("flip", "flip", "flip", "flips", "zero", "cut", "delete", "append")
 RUN_S = 60.0
 SAFE = {
     "lock": "its bytes are for people; what counts is the lock that the kernel keeps",
@@ -61,37 +60,6 @@ class Trial(NamedTuple):
         return f"trial {self.number}: {self.kind}, {when}, {self.way} in {self.file}: {self.verdict}"
 
 
-def harm(path: Path, way: str, chance: random.Random) -> str:
-    """Damage a file; return what was done."""
-    size = path.stat().st_size
-    if way == "delete":
-        path.unlink()
-        return "deleted"
-    if way == "append" or not size:
-        more = chance.randbytes(chance.choice((1, 7, 100, 4096)))
-        with path.open("ab") as file:
-            file.write(more)
-        return f"{len(more)} bytes added to {size}"
-    if way == "cut":
-        left = chance.randrange(size)
-        with path.open("r+b") as file:
-            file.truncate(left)
-        return f"cut from {size} to {left} bytes"
-    with path.open("r+b") as file:
-        if way == "zero":
-            at, length = chance.randrange(size), chance.choice((1, 16, 512, 4096))
-            file.seek(at)
-            file.write(bytes(min(length, size - at)))
-            return f"{length} zero bytes at {at}"
-        places = sorted(chance.randrange(size * 8) for _ in range(1 if way == "flip" else chance.randint(2, 20)))
-        for place in places:
-            file.seek(place // 8)
-            (byte,) = file.read(1)
-            file.seek(place // 8)
-            file.write(bytes([byte ^ 1 << place % 8]))
-        return f"bits {places} flipped"
-
-
 def one_trial(job: DamageJob, number: int, seed: int, expected: bytes, only: str, *, running: bool | None) -> Trial:
     """Carry one out."""
     chance = random.Random(f"{seed} {number}")
@@ -113,9 +81,8 @@ def one_trial(job: DamageJob, number: int, seed: int, expected: bytes, only: str
     # Names first: else a folder with hundreds of like files would take all trials.
     name = chance.choice(sorted({path.name for path in files}))
     path = chance.choice([path for path in files if path.name == name])
-    way = chance.choice(WAYS)
     try:
-        done = harm(path, way, chance)
+        done = harm(path, chance)
     except FileNotFoundError:
         done = "gone by itself"
     if in_the_run:
@@ -132,7 +99,7 @@ def judged(job: DamageJob, expected: bytes) -> tuple[str, str]:
     try:
         text, _ = job.process.communicate(timeout=RUN_S)
         code = job.process.returncode
-    except Exception:
+    except subprocess.TimeoutExpired:
         for role in ("master", "agent", "cli"):
             if job.pids(role):
                 job.kill(role)

@@ -13,15 +13,11 @@ from pathlib import Path
 
 import pytest
 from damage_jobs import FILES_SCRIPT, Keys, Reuse
+from file_damage import change_rows, cut, flip, flip_middle
 from windrow_master.checked_records import RecordWriter
 from windrow_master.salvage.__main__ import main
 from windrow_master.store.checks import ASSET, CHECK, with_crc
 from windrow_master.upload_lists import UploadedFile, write_file
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-
-from damage import cut, flip
-from embedded_run import wait_until
 
 ASSET_ROW = (1, "table", "1", "uri_file", "/data/t", 1, "", b"{}", 1.5, None, "", "", "")
 
@@ -52,10 +48,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         job.prepare()
         job.interrupt()
         kept[kind.name] = job.state
-        wait_until(lambda job=job: not job.strays(), "no process is left")  # type: ignore[misc]
         (job.state / "reserve").unlink(missing_ok=True)
     state = kept["checked"]
-    change(state, f"INSERT INTO asset ({ASSET}, {CHECK}) VALUES ({','.join('?' * 14)})", with_crc(ASSET_ROW))
+    change_rows(
+        state / "windrow.db", f"INSERT INTO asset ({ASSET}, {CHECK}) VALUES ({','.join('?' * 14)})", with_crc(ASSET_ROW)
+    )
     (state / "uploads").mkdir(exist_ok=True)
     with (state / "uploads" / ("a" * 64)).open("wb") as file:
         out = RecordWriter(file)
@@ -66,13 +63,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def copied(source: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(source, tmp_path / "state", symlinks=True))
-
-
-def change(state: Path, statement: str, values: tuple[object, ...] = ()) -> None:
-    """What a flipped byte in a row does: no check value goes along."""
-    with contextlib.closing(sqlite3.connect(state / "windrow.db", isolation_level=None)) as database:
-        assert database.execute(statement, values).rowcount, statement
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def found_in(state: Path) -> list[str]:
@@ -128,7 +118,7 @@ def test_a_row_that_does_not_have_its_check_value(
     runs: dict[str, Path], tmp_path: Path, table: str, column: str, value: str, words: list[str]
 ) -> None:
     state = copied(runs["checked"], tmp_path)
-    change(state, f"UPDATE {table} SET {column} = {value} WHERE {ONE.format(table=table)}")
+    change_rows(state / "windrow.db", f"UPDATE {table} SET {column} = {value} WHERE {ONE.format(table=table)}")
     found = found_in(state)
     assert any(
         one.startswith(f"windrow.db, table {table}, ")
@@ -151,13 +141,9 @@ def test_numbers_of_rows_that_do_not_agree(
     runs: dict[str, Path], tmp_path: Path, statement: str, words: list[str]
 ) -> None:
     state = copied(runs["checked"], tmp_path)
-    change(state, statement)
+    change_rows(state / "windrow.db", statement)
     found = found_in(state)
     assert all(any(word in one for one in found) for word in words), found
-
-
-def flip_middle(path: Path) -> None:
-    flip(path, path.stat().st_size // 2)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +200,7 @@ def saved(state: Path, out: Path) -> tuple[dict[str, object], list[str], dict[st
 def test_salvage_leaves_out_a_mini_batch_whose_record_is_damaged(runs: dict[str, Path], tmp_path: Path) -> None:
     _, whole, _ = saved(runs["checked"], tmp_path / "whole")
     state = copied(runs["checked"], tmp_path)
-    change(state, "UPDATE mini_batch SET row_count = row_count + 1 WHERE key = 4 << 32 | 1")
+    change_rows(state / "windrow.db", "UPDATE mini_batch SET row_count = row_count + 1 WHERE key = 4 << 32 | 1")
     told, rows, missing = saved(state, tmp_path / "out")
     assert rows == [row for row in whole if not row.startswith("f00001 ")]
     assert missing["1"][1] == "its record in the database does not have its check value"
@@ -236,7 +222,7 @@ def test_rows_are_saved_though_the_records_around_them_are_damaged(
     _, whole, _ = saved(runs["checked"], tmp_path / "whole")
     assert len(whole) > 5
     state = copied(runs["checked"], tmp_path)
-    change(state, statement)
+    change_rows(state / "windrow.db", statement)
     told, rows, _ = saved(state, tmp_path / "out")
     assert rows == whole
     assert any("was left out" in note for note in told["notes"]), told  # type: ignore[attr-defined]
@@ -255,8 +241,8 @@ def test_salvage_names_items_only_from_recipes_that_are_sound(runs: dict[str, Pa
 def test_damage_of_every_kind_at_once_is_told_to_the_end(runs: dict[str, Path], tmp_path: Path) -> None:
     """One finding does not hide the others."""
     state = copied(runs["checked"], tmp_path)
-    change(state, "UPDATE job SET message = 'x'")
-    change(state, "UPDATE attempt SET cpu_us = cpu_us + 1")
+    change_rows(state / "windrow.db", "UPDATE job SET message = 'x'")
+    change_rows(state / "windrow.db", "UPDATE attempt SET cpu_us = cpu_us + 1")
     for path in state.glob("artifacts/*"):
         flip_middle(path)
     found = found_in(state)

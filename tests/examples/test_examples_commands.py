@@ -42,7 +42,7 @@ FAILS_WHILE = "broken"
 
 
 def test_each_block_of_commands_is_run_or_says_why_not() -> None:
-    found = [block.name for page in PAGES for block in blocks_of(page)]
+    found = [one.name for page in PAGES for one in blocks_of(page)]
     assert len(found) > 20
     listed = [*IN_A_CLUSTER, *IN_A_PROJECT, *ELSEWHERE]
     assert sorted(found) == sorted(listed), "list a new block in tests/documented_commands.py"
@@ -58,7 +58,7 @@ def test_each_command_of_docker_is_run_or_says_why_not() -> None:
 
 
 def test_nothing_that_a_page_tells_to_run_deletes_a_cluster() -> None:
-    commands = [line for page in PAGES for block in blocks_of(page) for line in block.lines]
+    commands = [line for page in PAGES for one in blocks_of(page) for line in one.lines]
     assert not [line for line in commands if re.search(r"(?<!image )prune\b|down .*-v\b|volume rm", line)]
     for line in (line for line in commands if "image prune" in line):
         assert "--filter label=org.opencontainers.image.title=windrow" in line

@@ -124,6 +124,13 @@ class EmbeddedRun:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
+    def kill_all(self) -> str:
+        """SIGKILL the command, the master and the agent; returns what was printed, when no process is left."""
+        self.kill("cli", "master", "agent")
+        _, text = self.finish()
+        wait_until(lambda: not self.strays(), "no process is left")
+        return text
+
     def committed(self) -> int:
         """Mini-batches with a durable outcome."""
         return sum(counters["succeeded"] + counters["failed"] for counters in self.counters())

@@ -218,9 +218,7 @@ def test_an_interrupted_pipeline_goes_on_behind_the_steps_that_are_done(make: Ma
     run = pipeline(make, first + textwrap.dedent(WAITS).lstrip() + inputs)
     run.start()
     wait_until(lambda: begun(run) == 1, "the second command runs")
-    run.kill("cli", "master", "agent")
-    run.finish()
-    wait_until(lambda: not run.strays(), "nothing is left")
+    run.kill_all()
     (run.folder / "log" / "gate").touch()
     code, text = run.run()
     assert code == 0, text

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from embedded_run import WINDROW, EmbeddedRun, wait_until
+from file_damage import bring_in_the_log, change_rows, flip_middle
 from fleet_commands import Fleet
 from windrow import Client
 from windrow.errors import RequestRefused
@@ -33,28 +35,15 @@ TOLD = "is damaged: "
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRun]:
-    """A run that was killed when two thirds of its mini-batches were done: its log is not in the database yet."""
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> EmbeddedRun:
+    """A run that was killed when two thirds of its mini-batches were done: SQLite's log is not in the database yet."""
     folder = tmp_path_factory.mktemp("damage") / "job"
     settings = f"environment_variables: {{GATE: {folder}/gate, DATA_END: {folder}/data/f00079}}"
     run = EmbeddedRun(folder, SCRIPT, FILES, settings=settings)
     run.start()
-    wait_until(lambda: done(run.state) >= 80, "80 mini-batches are done")
-    run.kill("cli", "master", "agent")
-    run.finish()
-    wait_until(lambda: not run.strays(), "all have ended")
-    yield run
-
-
-def done(state: Path) -> int:
-    try:
-        database = sqlite3.connect(f"file:{state / 'windrow.db'}?mode=ro", uri=True)
-        with database:
-            found: int = database.execute("SELECT count(*) FROM mini_batch WHERE state = 2").fetchone()[0]
-        database.close()
-    except sqlite3.Error:
-        return 0
-    return found
+    wait_until(lambda: run.committed() >= 80, "80 mini-batches are done")
+    run.kill_all()
+    return run
 
 
 def windrow(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -71,14 +60,9 @@ def state(stopped: EmbeddedRun, tmp_path: Path) -> Path:
 
 
 def whole(state: Path) -> None:
-    """Bring the log into the database, as a clean end does."""
-    database = sqlite3.connect(state / "windrow.db")
-    database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    database.close()
-
-
-def flip(content: bytearray, chance: random.Random) -> None:
-    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    """The database is in its one file."""
+    with contextlib.closing(sqlite3.connect(state / "windrow.db")) as database:
+        bring_in_the_log(database)
 
 
 def zero_a_page(content: bytearray, chance: random.Random) -> None:
@@ -109,11 +93,10 @@ Damage = Callable[[bytearray, random.Random], None]
 DAMAGES: list[Damage] = [zero_a_page, cut, append, swap_pages, overwrite_header]
 
 
-def damage(path: Path, how: Damage, seed: int) -> bytes:
+def damage(path: Path, how: Damage, seed: int) -> None:
     content = bytearray(path.read_bytes())
     how(content, random.Random(seed))
     path.write_bytes(content)
-    return bytes(content)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -136,39 +119,34 @@ def test_a_damaged_database_is_told_or_is_without_effect(
 
 
 def rows_of(state: Path) -> list[tuple[object, ...]]:
-    database = sqlite3.connect(state / "windrow.db")
-    found = database.execute("SELECT * FROM mini_batch ORDER BY key").fetchall()
-    found += database.execute("SELECT * FROM attempt ORDER BY lease_id").fetchall()
-    found += database.execute("SELECT * FROM step_document JOIN job_document ORDER BY step_id, job_key").fetchall()
-    database.close()
+    with contextlib.closing(sqlite3.connect(state / "windrow.db")) as database:
+        found = database.execute("SELECT * FROM mini_batch ORDER BY key").fetchall()
+        found += database.execute("SELECT * FROM attempt ORDER BY lease_id").fetchall()
+        found += database.execute("SELECT * FROM step_document JOIN job_document ORDER BY step_id, job_key").fetchall()
     return found
 
 
-def remove(*names: str) -> Callable[[Path], None]:
-    return lambda state: [(state / name).unlink() for name in names] and None
+Change = Callable[[Path], None]
 
 
-def empty(name: str) -> Callable[[Path], None]:
-    return lambda state: (state / name).write_bytes(b"") and None
-
-
-def replace_by_older(state: Path) -> None:
-    database = sqlite3.connect(state / "windrow.db", isolation_level=None)
-    database.execute("DELETE FROM master")
-    database.close()
-
-
-def pragma(name: str, value: int) -> Callable[[Path], None]:
+def remove(*names: str) -> Change:
     def change(state: Path) -> None:
-        database = sqlite3.connect(state / "windrow.db", isolation_level=None)
-        database.execute(f"PRAGMA {name} = {value}")
-        database.close()
+        for name in names:
+            (state / name).unlink()
 
     return change
 
 
-def flip_in_the_log(state: Path) -> None:
-    damage(state / "windrow.db-wal", flip, SEED)
+def empty(name: str) -> Change:
+    return lambda state: os.truncate(state / name, 0)
+
+
+def statement(text: str) -> Change:
+    def change(state: Path) -> None:
+        with contextlib.closing(sqlite3.connect(state / "windrow.db", isolation_level=None)) as database:
+            database.execute(text)
+
+    return change
 
 
 @pytest.mark.parametrize(
@@ -179,16 +157,17 @@ def flip_in_the_log(state: Path) -> None:
         (remove("windrow.db-wal"), "windrow.db-wal is missing, and"),
         (empty("windrow.db"), "it is empty, though"),
         (empty("windrow.db-wal"), "windrow.db-wal is empty, and"),
-        (flip_in_the_log, "windrow.db-wal"),
-        (replace_by_older, "it knows of 0 starts of a master, but 1 have worked"),
-        (pragma("application_id", 7), "its tables are Windrow's, but its mark is 0x7"),
-        (pragma("user_version", 2), "it says that it has schema 2, but its tables are those of schema"),
-        (pragma("user_version", 1 << 20), "it says that it has schema 1048576, but its tables are those of schema"),
+        (lambda state: flip_middle(state / "windrow.db-wal"), "windrow.db-wal"),
+        (statement("DELETE FROM master"), "it knows of 0 starts of a master, but 1 have worked"),
+        (statement("PRAGMA application_id = 7"), "its tables are Windrow's, but its mark is 0x7"),
+        (statement("PRAGMA user_version = 2"), "it says that it has schema 2, but its tables are those of schema"),
+        (
+            statement("PRAGMA user_version = 1048576"),
+            "it says that it has schema 1048576, but its tables are those of schema",
+        ),
     ],
 )
-def test_what_the_files_show_is_told_everywhere(
-    stopped: EmbeddedRun, state: Path, change: Callable[[Path], None], what: str
-) -> None:
+def test_what_the_files_show_is_told_everywhere(stopped: EmbeddedRun, state: Path, change: Change, what: str) -> None:
     change(state)
     job = stopped.folder / "job.yml"
     for command in (
@@ -213,7 +192,7 @@ def test_a_sound_folder_is_found_sound(stopped: EmbeddedRun, state: Path) -> Non
 def test_salvage_saves_every_row_that_was_not_hit(stopped: EmbeddedRun, state: Path, how: Damage, seed: int) -> None:
     """What is saved is right, and in order; with the list of what is missing it adds up."""
     whole(state)
-    committed = done(state)
+    committed = stopped.committed()
     damage(state / "windrow.db", how, SEED + seed)
     out = state.parent / "saved"
     saved = windrow("state", "salvage", state, "--to", out, "-o", "json", cwd=stopped.folder)
@@ -285,9 +264,7 @@ def test_a_database_that_is_damaged_while_a_master_serves(fleet: Fleet) -> None:
     """Met by a reader: the master takes nothing more, and says why; who asked for the job is told."""
     fleet.create("nightly")
     database = fleet.folder / "master-state" / "windrow.db"
-    other = sqlite3.connect(database)
-    other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    other.close()
+    whole(fleet.folder / "master-state")
     content = database.read_bytes()
     database.write_bytes(content[:PAGE] + bytes(len(content) - PAGE))
 
@@ -305,7 +282,8 @@ def test_a_row_that_is_damaged_is_told_to_who_asks_for_it_while_the_master_goes_
     fleet.start_agent("one")
     fleet.create("nightly")
     fleet.check_done("nightly")
-    change(fleet, "UPDATE step_document SET paths = CAST(paths || ' ' AS BLOB)")
+    database = fleet.folder / "master-state" / "windrow.db"
+    change_rows(database, "UPDATE step_document SET paths = CAST(paths || ' ' AS BLOB)")
     told = "windrow.db, table step_document, step_id 1 is damaged: the row does not have the check value"
     show, logs, retry = ("job", "show", "nightly"), ("job", "logs", "nightly"), ("job", "retry", "nightly")
     with Client(fleet.address) as client, pytest.raises(RequestRefused) as raised:
@@ -326,14 +304,7 @@ def test_a_row_that_is_damaged_is_told_to_who_asks_for_it_while_the_master_goes_
         asked = windrow(*command, "--state", "master-state", cwd=fleet.folder)
         assert asked.returncode != 0 and told in asked.stderr, asked
         assert "Traceback" not in asked.stderr
-    change(fleet, "UPDATE job SET message = 'x' WHERE job_id = 'nightly'")
+    change_rows(database, "UPDATE job SET message = 'x' WHERE job_id = 'nightly'")
     for command in (("job", "list"), show, logs):
         asked = windrow(*command, "--state", "master-state", cwd=fleet.folder)
         assert asked.returncode != 0 and "table job, job_key 1 is damaged" in asked.stderr, asked
-
-
-def change(fleet: Fleet, statement: str) -> None:
-    """What a flipped byte in a row does: no check value goes along."""
-    database = sqlite3.connect(fleet.folder / "master-state" / "windrow.db", isolation_level=None)
-    assert database.execute(statement).rowcount
-    database.close()

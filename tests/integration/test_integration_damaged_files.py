@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damage import append, cut, flip_in
 from embedded_run import EmbeddedRun, check_words, wait_until
+from file_damage import append, cut, flip_in
+
+Make = Callable[..., EmbeddedRun]
 
 FILES = 200
 SCRIPT = """\
@@ -22,23 +24,22 @@ def run(mini_batch):
 EXPECTED = "".join(f"f{number:05d} {number}\n" for number in range(FILES))
 
 
-@pytest.fixture
-def stopped(tmp_path: Path) -> Iterator[EmbeddedRun]:
-    """A run all of whose processes were killed in the middle; started again, it is not held up any more."""
+def held_up(make: Make, tmp_path: Path, files: int = FILES, **settings: str) -> tuple[EmbeddedRun, Path]:
+    """A run that stops after twenty files until the gate, which is returned, too, is taken away."""
     gate = tmp_path / "gate"
     gate.touch()
-    run = EmbeddedRun(tmp_path / "job", SCRIPT.format(gate=str(gate)), FILES, settings="error_threshold: -1")
+    return make(SCRIPT.format(gate=str(gate)), files, **settings), gate
+
+
+@pytest.fixture
+def stopped(make: Make, tmp_path: Path) -> EmbeddedRun:
+    """A run all of whose processes were killed in the middle; started again, it is not held up any more."""
+    run, gate = held_up(make, tmp_path, settings="error_threshold: -1")
     run.start()
     wait_until(lambda: run.committed() >= 20, "the first mini-batches are done")
-    run.kill("cli", "master", "agent")
-    assert run.process is not None
-    run.process.communicate()
-    wait_until(lambda: not run.strays(), "all processes are gone")
+    run.kill_all()
     gate.unlink()
-    yield run
-    if run.process.poll() is None:
-        run.process.kill()
-        run.process.communicate()
+    return run
 
 
 def recipes_of(run: EmbeddedRun) -> Path:
@@ -110,10 +111,8 @@ def test_code_that_is_damaged_never_runs_and_the_same_command_brings_it_anew(
     assert archive.read_bytes() == whole
 
 
-def test_a_recipe_that_is_damaged_while_its_job_runs(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    gate.touch()
-    run = EmbeddedRun(tmp_path / "job", SCRIPT.format(gate=str(gate)), 2000, settings="error_threshold: -1")
+def test_a_recipe_that_is_damaged_while_its_job_runs(make: Make, tmp_path: Path) -> None:
+    run, gate = held_up(make, tmp_path, 2000, settings="error_threshold: -1")
     run.start()
     wait_until(lambda: run.committed() >= 20, "the first mini-batches are done")
     recipes = recipes_of(run)
@@ -124,23 +123,18 @@ def test_a_recipe_that_is_damaged_while_its_job_runs(tmp_path: Path) -> None:
     assert code != 0, text
     check_words(text, [str(recipes), "is damaged", "recipe of mini-batch 1700", "--since"])
     assert not run.output.exists()
-    # The mini-batches whose recipes are whole are listed as they were; of this one nobody knows.
     assert "Traceback" not in text
 
 
-def test_a_run_whose_datastore_is_forgotten_waits_for_it_and_goes_on(tmp_path: Path) -> None:
-    gate, lake = tmp_path / "gate", tmp_path / "lake"
-    gate.touch()
+def test_a_run_whose_datastore_is_forgotten_waits_for_it_and_goes_on(make: Make, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
     lake.mkdir()
-    run = EmbeddedRun(tmp_path / "job", SCRIPT.format(gate=str(gate)), FILES)
+    run, gate = held_up(make, tmp_path)
     job = run.folder / "job.yml"
     job.write_text(job.read_text().replace("path: ./out.txt", "path: azureml://datastores/lake/paths/out.txt"))
     run.start("--datastore", f"lake={lake}")
     wait_until(lambda: run.committed() >= 20, "the first mini-batches are done")
-    run.kill("cli", "master", "agent")
-    assert run.process is not None
-    run.process.communicate()
-    wait_until(lambda: not run.strays(), "all processes are gone")
+    run.kill_all()
     gate.unlink()
     kept = run.state / "datastores.json"
     content = kept.read_bytes()

@@ -24,11 +24,12 @@ from embedded_run import EmbeddedRun, wait_until
 ALLOWED = Path(__file__).with_name("first_run.json")
 ROOT = Path(__file__).resolve().parents[2]
 INSTALLATION = {"sitecustomize", "_distutils_hack"}
-"""What Python loads where it finds it."""
+"""What Python loads where it finds it: not ours to choose."""
 QUIET_LOOKS = 100 if not os.environ.get("WINDROW_ENTER_START") else 1500
-"""Of 10 ms. What is entered has waited longer: a busy machine gives time for what comes by the clock."""
+"""So many looks in a row must find nothing new. What is entered has waited longer: on a busy machine there is time for
+what comes by the clock."""
 SPARE = 1.1
-"""Files are opened by other versions of Python and of the libraries, too, and not always as many."""
+"""Versions of Python and of the libraries differ in how many files they open."""
 ROLES = {
     "windrow_master.planning": "planner",
     "windrow_master": "master",
@@ -56,7 +57,7 @@ SCRIPT = """\
 import os, sys, time
 
 def init():
-    # Until the other processes have loaded whatever their start makes them load: who is faster is no matter then.
+    # Until the other processes have loaded whatever their start makes them load: it does not matter who is faster.
     while not os.path.exists(os.environ["GO"]):
         time.sleep(0.01)
 
@@ -167,7 +168,8 @@ def test_make_setup_leaves_bytecode_of_all_modules(tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
     shutil.copy2(ROOT / "pyproject.toml", tmp_path)
     done = subprocess.run(
-        ["make", "-f", ROOT / "Makefile", "setup"],
+        # Whatever the times of the files say: these are not to be installed in the place of the real ones.
+        ["make", "-f", ROOT / "Makefile", "-o", ".venv/.ready", "setup"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,

@@ -90,14 +90,13 @@ class SecureMaster:
 
     def lines_after(self, length: int, count: int = 1) -> list[dict[str, Any]]:
         """What it has said after the first `length` characters, once that is `count` lines: it answers first."""
-        said: list[str] = []
 
-        def are_there() -> bool:
-            said[:] = self.log()[length:].splitlines(keepends=True)
-            return len(said) >= count and said[-1].endswith("\n")
+        def whole_lines() -> list[str]:
+            said = self.log()[length:].splitlines(keepends=True)
+            return [line for line in said if line.endswith("\n")]
 
-        wait_until(are_there, f"{count} lines in the log")
-        return [json.loads(line) for line in said]
+        wait_until(lambda: len(whole_lines()) >= count, f"{count} lines in the log")
+        return [json.loads(line) for line in whole_lines()]
 
 
 def joining(master: SecureMaster) -> list[tuple[str, str]]:

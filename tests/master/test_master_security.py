@@ -169,14 +169,14 @@ def test_what_a_job_may_not_is_in_the_log(quiet: SecureMaster) -> None:
     length = len(quiet.log())
     with quiet.channel(quiet.token("client-token"), ("grpc.max_send_message_length", -1)) as channel:
         jobs = job_service_pb2_grpc.JobServiceStub(channel)
+        with pytest.raises(grpc.RpcError):  # nobody is suspicious for asking after a job: there is no line of it
+            jobs.GetJob(job_service_pb2.GetJobRequest(job_id="none"), timeout=CALL_S)
         for document, reason in ((b"{}", errors.JOB_INVALID), (bytes(65 << 20), "")):
             request = job_service_pb2.SubmitJobRequest(request_id="r", document=document)
             with pytest.raises(grpc.RpcError) as caught:
                 jobs.SubmitJob(request, timeout=CALL_S)
             assert errors.read_failure(caught.value).reason == reason
-        with pytest.raises(grpc.RpcError):
-            jobs.GetJob(job_service_pb2.GetJobRequest(job_id="none"), timeout=CALL_S)
-    refused, dropped = quiet.lines_after(length, 2)  # nobody is suspicious for asking after a job
+    refused, dropped = quiet.lines_after(length, 2)
     assert refused["event"] == "a request was refused" and "The job document is not valid" in refused["reason"]
     assert "a request was dropped" in dropped["event"]
     assert all(
@@ -357,17 +357,19 @@ MANY_CLOSED = """\
 import sys
 from windrow import Client
 from windrow.contexts import Access
-from windrow.errors import MasterUntrusted
+from windrow.errors import MasterUnreachable, MasterUntrusted
 
 address, ca = sys.argv[1:]
+found = set()
 for _ in range(2000):
     try:
         with Client(access=Access(address, ca, "token"), patience_s=0) as client:
             client.master()
-    except MasterUntrusted:
+    except (MasterUntrusted, MasterUnreachable) as error:  # the latter where a busy machine cuts a handshake off
+        found.add(type(error))
         continue
     sys.exit("it was trusted")
-print("all are closed")
+print("all are closed" if MasterUntrusted in found else "none got so far")
 """
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from file_damage import cut, flip_middle
 from master_bench import MasterBench, drive
 from windrow.archives import DATA_LIMITS, PAX_BYTES_MAX, data_preamble
 from windrow.data_archive import DataArchive
@@ -333,19 +334,13 @@ def test_leftovers_are_removed_but_for_those_of_a_live_master(tmp_path: Path) ->
     assert sorted(path.name for path in uploads.iterdir()) == [live.name, "2" * 64]
 
 
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 def test_an_archive_that_was_damaged_is_told_removed_and_comes_anew(tmp_path: Path) -> None:
     async def scenario(bench: MasterBench) -> None:
         content = b"the code of a job" * 1000
         digest = await upload(bench, content)
         path = bench.artifacts.path(digest)
         assert path is not None
-        flip(path)
+        flip_middle(path)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             async for _ in bench.uploads.DownloadArtifact(pb.DownloadArtifactRequest(digest=digest)):
                 raise AssertionError("a damaged byte was sent")
@@ -353,13 +348,13 @@ def test_an_archive_that_was_damaged_is_told_removed_and_comes_anew(tmp_path: Pa
         assert (failure.code, failure.reason) == (grpc.StatusCode.DATA_LOSS, "DIGEST_MISMATCH")
         assert str(path) in failure.message and "submit the job again" in failure.message
         assert not path.exists()
-        for damage in (flip, lambda path: path.write_bytes(content[:-1])):
+        for damage in (flip_middle, cut):
             await upload(bench, content)
             damage(path)
             has = await bench.uploads.GetArtifact(pb.GetArtifactRequest(digest=digest))
             assert (has.length, has.complete) == (0, False)
         await upload(bench, content)
-        flip(path)
+        flip_middle(path)
         await upload(bench, content)
         assert path.read_bytes() == content
 
@@ -372,7 +367,7 @@ def test_data_is_never_unpacked_from_an_archive_that_was_damaged(tmp_path: Path)
         digest = await upload(bench, content)
         path = bench.artifacts.path(digest)
         assert path is not None
-        flip(path)
+        flip_middle(path)
         assert (await refused(bench, digest))[1] == "ARTIFACT_MISSING"
         await upload(bench, content)
         assert (await placed(bench, digest) / "a").read_bytes() == b"x" * 5000

@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -160,6 +161,32 @@ def plan(
     taken = [recipes[one.recipe_offset : one.recipe_offset + one.recipe_length] for one in found.mini_batches]
     assert [zlib.crc32(recipe) for recipe in taken] == [one.recipe_crc32 for one in found.mini_batches]
     return found._replace(recipes=taken, reader=reader or {}, error=error)
+
+
+def earlier_of(step: Path, found: Plan, *, failed: tuple[int, ...] = (), began: float | None = None) -> dict[str, Any]:
+    """What a planner is told of a step that ended: all of its mini-batches have a result but for some."""
+    index = b"".join(
+        RECORD.pack(number, one.item_count, one.recipe_offset, one.recipe_length, one.recipe_crc32)
+        for number, one in enumerate(found.mini_batches)
+        if number not in failed
+    )
+    (step / "index").write_bytes(index)
+    return {
+        "job": "before",
+        "index": str(step / "index"),
+        "index_crc32": zlib.crc32(index),
+        "recipes": str(step / "recipes"),
+        "places": str(step / "places"),
+        "reader": json.dumps(found.reader),
+        "alike": None,
+        "began": after_all_changes() if began is None else began,
+        "uploads": None,
+    }
+
+
+def after_all_changes() -> float:
+    """A moment at which what has been written so far counts as old."""
+    return time.time() + 3.0
 
 
 def names(found: Plan) -> list[list[bytes]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planner_process import Plan, plan
+from file_damage import flip, harm
+from planner_process import Plan, earlier_of, plan
 
 TRIALS = 12
 
@@ -51,24 +52,6 @@ def two_tables(folder: Path) -> tuple[Path, dict[str, Any]]:
     return folder, {"kind": "mltable", "size": 40, "inputs": inputs}
 
 
-def harm(path: Path, chance: random.Random) -> None:
-    content = bytearray(path.read_bytes())
-    way = chance.choice(["flip", "flip", "zero", "cut", "append", "delete"])
-    if way == "delete":
-        path.unlink()
-        return
-    at = chance.randrange(len(content)) if content else 0
-    if way == "append" or not content:
-        content += chance.randbytes(50)
-    elif way == "cut":
-        del content[at:]
-    elif way == "zero":
-        content[at : at + 16] = bytes(len(content[at : at + 16]))
-    else:
-        content[at] ^= 1 << chance.randrange(8)
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("make", [many_files, many_tables, many_keys_in_paths, many_groups, two_tables])
 def test_what_a_planner_that_goes_on_finds_damaged_is_told_or_has_no_effect(
     tmp_path: Path, make: Callable[[Path], tuple[Path, dict[str, Any]]]
@@ -102,18 +85,16 @@ def check(found: Plan, whole: Plan, checkpoint: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("damage", ["index", "recipe", "recipes"])
 def test_what_is_taken_over_is_what_the_earlier_job_has_done(tmp_path: Path, damage: str) -> None:
-    from test_planning_earlier import earlier_of
-
-    data, _ = many_files_of(tmp_path / "data")
+    data = tmp_path / "data"
+    data.mkdir()
+    for number in range(10):
+        (data / f"f{number}").touch()
     first = plan(tmp_path / "first", data, size=2)
     given = earlier_of(tmp_path / "first", first)
     if damage == "recipes":
-        (tmp_path / "first/recipes").unlink()
+        (tmp_path / "first" / "recipes").unlink()
     else:
-        path = tmp_path / "first" / ("index" if damage == "index" else "recipes")
-        content = bytearray(path.read_bytes())
-        content[-2] ^= 1
-        path.write_bytes(content)
+        flip(tmp_path / "first" / ("index" if damage == "index" else "recipes"), -2)
     second = plan(tmp_path / "second", data, size=2, earlier=given)
     if damage == "index":
         assert second.error is not None and "index is damaged" in second.error["message"]
@@ -124,10 +105,3 @@ def test_what_is_taken_over_is_what_the_earlier_job_has_done(tmp_path: Path, dam
     assert taken == (4 if damage == "recipe" else 0)
     lost = "1 mini-batches" if damage == "recipe" else "5 mini-batches"
     assert any("recipes, of job before, is damaged or gone: " + lost in text for text in second.warnings)
-
-
-def many_files_of(folder: Path) -> tuple[Path, dict[str, Any]]:
-    folder.mkdir()
-    for number in range(10):
-        (folder / f"f{number}").touch()
-    return folder, {}

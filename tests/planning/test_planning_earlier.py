@@ -5,58 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import struct
 import time
-import zlib
 from pathlib import Path
-from typing import Any
 
 import pytest
-from planner_process import Plan, Planner, names, plan
+from planner_process import Planner, earlier_of, names, plan
 from windrow.data_archive import DataArchive
 from windrow_master.artifacts import ArtifactFolder
 from windrow_master.placed_data import PlacedData
-
-INDEX = struct.Struct("<QIQII")
 
 
 def write(folder: Path, **files: str) -> None:
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
         (folder / name.replace("__", ".")).write_text(text)
-
-
-def earlier_of(step: Path, found: Plan, *, failed: tuple[int, ...] = (), began: float | None = None) -> dict[str, Any]:
-    """What a planner is told of a step that ended: all of its mini-batches have a result but for some."""
-    recipes = (step / "recipes").read_bytes()
-    index = b"".join(
-        INDEX.pack(
-            number,
-            one.item_count,
-            one.recipe_offset,
-            one.recipe_length,
-            zlib.crc32(recipes[one.recipe_offset :][: one.recipe_length]),
-        )
-        for number, one in enumerate(found.mini_batches)
-        if number not in failed
-    )
-    (step / "index").write_bytes(index)
-    return {
-        "job": "before",
-        "index": str(step / "index"),
-        "index_crc32": zlib.crc32(index),
-        "recipes": str(step / "recipes"),
-        "places": str(step / "places"),
-        "reader": json.dumps(found.reader),
-        "alike": None,
-        "began": after_all_changes() if began is None else began,
-        "uploads": None,
-    }
-
-
-def after_all_changes() -> float:
-    """A moment at which what has been written so far counts as old."""
-    return time.time() + 3.0
 
 
 def test_of_a_folder_only_what_is_new_has_changed_or_had_no_result_is_divided_again(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
+from file_damage import flip
 from planner_process import Plan, Planner, plan
 from windrow_master.planning import describe_items
 from windrow_master.planning.describe import describe_partition
@@ -252,18 +255,34 @@ def test_sorted_rows_that_were_written_to_are_no_input_any_more(tmp_path: Path) 
         make_loader(found.reader).load(found.recipes[0])
 
 
+def test_sorted_rows_are_told_where_their_checksums_were_made_to_fit(tmp_path: Path) -> None:
+    """As where both files are those of another run."""
+    (tmp_path / "a.csv").write_text("k,v\n" + "x,abcdefgh\ny,ijklmnop\n" * 100)
+    found = plan(tmp_path / "step", tmp_path / "a.csv", "mltable", partition_keys=["k"])
+    rows, sums = tmp_path / "step/rows/rows.arrow", tmp_path / "step/rows/rows.arrow.sums"
+    kept = rows.stat(), sums.stat()
+    flip(rows, rows.read_bytes().index(b"ijklmnop"))
+    content, begin, fitting = rows.read_bytes(), 0, b""
+    for end, _ in struct.iter_unpack("<QI", sums.read_bytes()):
+        fitting += struct.pack("<QI", end, zlib.crc32(content[begin:end]))
+        begin = end
+    sums.write_bytes(fitting)
+    for path, times in zip((rows, sums), kept, strict=True):
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(InputChanged, match=r"rows\.arrow\.sums.*is damaged"):
+        make_loader(found.reader).load(found.recipes[1])
+
+
 @pytest.mark.parametrize("place", ["head", "rows", "foot", "sums"])
 def test_a_bit_of_sorted_rows_that_flips_is_told(tmp_path: Path, place: str) -> None:
     (tmp_path / "a.csv").write_text("k,v\n" + "x,abcdefgh\ny,ijklmnop\n" * 100)
     found = plan(tmp_path / "step", tmp_path / "a.csv", "mltable", partition_keys=["k"])
     file = tmp_path / "step/rows/rows.arrow"
-    content, times = bytearray(file.read_bytes()), file.stat()
-    at = {"head": 40, "rows": content.index(b"ijklmnop"), "foot": len(content) - 40, "sums": 0}[place]
+    at = {"head": 40, "rows": file.read_bytes().index(b"ijklmnop"), "foot": -40, "sums": 0}[place]
     if place == "sums":
         file = file.with_name("rows.arrow.sums")
-        content = bytearray(file.read_bytes())
-    content[at] ^= 1
-    file.write_bytes(content)
+    times = file.stat()
+    flip(file, at)
     # As where the disk has changed it: nobody has written to it.
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     with pytest.raises(InputChanged, match=r"rows\.arrow.*is damaged"):

@@ -80,25 +80,32 @@ def test_what_does_not_go_together_is_refused(reported: ReportedJob, arguments: 
 
 
 def test_several_logs_are_followed_while_a_job_runs_and_to_its_end(tmp_path: Path) -> None:
-    job = ReportedJob(tmp_path / "job")
-    run = subprocess.Popen(
-        [WINDROW, "run", "job.yml", "--no-progress"],
-        cwd=job.folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    job, gate = ReportedJob(tmp_path / "job"), tmp_path / "gate"
+    script = job.folder / "code" / "entry.py"
+    waits = f'print("ready", flush=True)\n    while not os.path.exists({str(gate)!r}):\n        time.sleep(0.01)'
+    script.write_text(script.read_text().replace('print("ready")', waits))
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    run = subprocess.Popen([WINDROW, "run", "job.yml", "--no-progress"], cwd=job.folder, **quiet)
     try:
         deadline = time.monotonic() + 60
         while not list(job.folder.glob(".windrow/jobs/*/logs/score/user/stdout/*/*")):
             assert time.monotonic() < deadline and run.poll() is None
             time.sleep(0.01)
         _, early = job.windrow("job", "logs", job.job_id, "job_result.txt")
-        text = logs(job, "--follow")
+        follow = [WINDROW, "job", "logs", job.job_id, "--follow"]
+        lines: list[str] = []
+        with subprocess.Popen(follow, cwd=job.folder, stdout=subprocess.PIPE, text=True) as following:
+            assert following.stdout is not None
+            for line in following.stdout:
+                lines.append(line)
+                if "| ready" in line:
+                    gate.touch()
+        assert following.returncode == 0
     finally:
+        gate.touch()
         run.wait(60)
     assert f"windrow job explain {job.job_id}" in early
-    lines = text.splitlines()
     for wanted in ("stdout | ready", "stdout | done", "error | Traceback (most", "overview | ", "log | "):
-        assert any(wanted in line for line in lines), (wanted, text)
+        assert any(wanted in line for line in lines), (wanted, lines)
     assert sum("| ready" in line for line in lines) == 2, "each line once"
     assert any("Completed: 8 items ok, 2 failed" in line for line in lines), "to the end"

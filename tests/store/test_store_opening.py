@@ -31,7 +31,6 @@ from windrow_master.store.sqlite import SqliteStore
 
 HOLD = """
 import sys
-import zlib
 from pathlib import Path
 from windrow_master.store.sqlite import SqliteStore
 store = SqliteStore.open(Path(sys.argv[1]), 4096)

@@ -22,6 +22,8 @@ from windrow_worker.loading import make_loader
 QUOTED = "id,text\n" + "".join(f'{at},"line {at}\nof ""{at}""\n"\n' for at in range(40))
 LINES = "id,text\n" + "".join(f"{at},line {at}\n" for at in range(40))
 JSON_LINES = "".join(json.dumps({"id": at, "text": f"line {at}"}) + "\n" for at in range(40))
+LINE_BY_LINE = "read_delimited: {header: all_files_same_headers}"
+JSON_STEP = "read_json_lines: {}"
 MULTI_LINE = "read_delimited: {support_multi_line: true, header: all_files_same_headers}"
 
 
@@ -45,8 +47,8 @@ def tables(folder: Path) -> dict[str, tuple[Plan, str]]:
     """One of each kind that is cut by bytes, with its text."""
     return {
         "multi_line": (table(folder / "q", "a.csv", QUOTED, MULTI_LINE), QUOTED),
-        "lines": (table(folder / "l", "a.csv", LINES, "read_delimited: {header: all_files_same_headers}"), LINES),
-        "json_lines": (table(folder / "j", "a.jsonl", JSON_LINES, "read_json_lines: {}"), JSON_LINES),
+        "lines": (table(folder / "l", "a.csv", LINES, LINE_BY_LINE), LINES),
+        "json_lines": (table(folder / "j", "a.jsonl", JSON_LINES, JSON_STEP), JSON_LINES),
         "utf_16": (
             table(folder / "u", "a.csv", LINES.encode("utf-16"), "read_delimited: {encoding: utf16}"),
             LINES,
@@ -102,9 +104,7 @@ def test_a_beginning_within_quotes_and_another_record(tmp_path: Path, fast: bool
 
 @pytest.mark.parametrize("kind", ["lines", "json_lines"])
 def test_another_line_where_lines_were_counted(tmp_path: Path, kind: str) -> None:
-    plan, text = tables(tmp_path)[kind]
-    step = {"lines": "read_delimited: {header: all_files_same_headers}", "json_lines": "read_json_lines: {}"}[kind]
-    name = {"lines": "a.csv", "json_lines": "a.jsonl"}[kind]
+    name, text, step = {"lines": ("a.csv", LINES, LINE_BY_LINE), "json_lines": ("a.jsonl", JSON_LINES, JSON_STEP)}[kind]
     plan = table(tmp_path / "counted", name, text, step, exact_row_index=True)
     recipe = plan.recipes[1]
     assert rows(plan, recipe) == recipe["records"]

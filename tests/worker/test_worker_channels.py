@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 
 import pytest
-from worker_driver import PACKET, STOPPED, Worker, wait_until
-
-Start = Callable[..., Worker]
+from worker_driver import PACKET, STOPPED, Start, wait_until
 
 OK = "    return ['ok']\n"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import decimal
 import json
 from typing import Any
@@ -50,6 +52,11 @@ texts = st.one_of(
     st.text(max_size=6),
     st.text(alphabet=" ,;|\t\"\r\n'\\a\0é", max_size=5),
 )
+
+
+def months(ordinals: list[int]) -> pd.Series:
+    """Months of a calendar."""
+    return pd.Series(pd.arrays.PeriodArray(np.array(ordinals, "int64"), pd.PeriodDtype("M")))
 
 
 def instants(unit: str) -> st.SearchStrategy[int]:
@@ -107,7 +114,7 @@ def columns(rows: int) -> st.SearchStrategy[Any]:
         ),
         of(instants("us"), zoned),
         of(instants("us"), lambda v: zoned(v).dt.tz_convert("Asia/Kathmandu")),
-        of(st.integers(-600, 600), lambda v: pd.Series(pd.PeriodIndex.from_ordinals(v, freq="M"))),
+        of(st.integers(-600, 600), months),
         of(st.one_of(st.none(), st.floats(width=32)), lambda v: pd.Series(v, dtype="Float64")),
         of(texts, lambda v: pd.Series(v, dtype=pd.ArrowDtype(pa.string()))),
         of(st.one_of(st.none(), st.dates()), lambda v: pd.Series(v, dtype=object)),
@@ -163,12 +170,19 @@ csv_settings = st.fixed_dictionaries(
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(frame=frames(), settings=csv_settings, header=st.booleans())
 def test_writes_what_pandas_writes(frame: pd.DataFrame, settings: dict[str, Any], header: bool) -> None:
+    try:
+        expected = by_pandas(frame, settings, header)
+    except csv.Error:
+        # Python before 3.11 writes no NUL as CSV.
+        with pytest.raises(BadReturn, match="could not write"):
+            written(frame, settings, header)
+        return
     head, rows = written(frame, settings, header)
     if frame.shape == (0, 0):
         # As an empty list: no header, which others' headers would have to equal.
         assert (head, rows) == (b"", b"")
         return
-    assert head + rows == by_pandas(frame, settings, header)
+    assert head + rows == expected
     assert (head == b"") == (not header)
 
 
@@ -183,7 +197,8 @@ def test_the_fast_way_itself_writes_what_pandas_writes(data: st.DataObject, rows
         rendered = writer._render(frame)
     except Exception:
         return
-    assert rendered == by_pandas(frame, {"sep": sep, "index": index})
+    with contextlib.suppress(csv.Error):  # of a NUL, as above
+        assert rendered == by_pandas(frame, {"sep": sep, "index": index})
 
 
 def test_random_float_bits_are_written_as_pandas_does() -> None:

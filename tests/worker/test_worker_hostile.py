@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from worker_driver import PACKET, STOPPED, Worker, WorkerGone, wait_until
-
-Start = Callable[..., Worker]
+from worker_driver import PACKET, STOPPED, Start, WorkerGone, wait_until
 
 OK = "    return ['ok']\n"
 

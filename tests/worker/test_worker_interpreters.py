@@ -4,36 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import shutil
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from worker_driver import BOOT, STOPPED, Worker
-
-Start = Callable[..., Worker]
+from known_pythons import minors
+from worker_driver import BOOT, STOPPED, Start
 
 SOURCES = sorted(BOOT.parent.rglob("*.py"))
-
-
-def interpreters() -> dict[str, str]:
-    """Other Pythons of this machine, one a minor version from 3.8 on; only ours where there is no other."""
-    found = {f"3.{sys.version_info[1]}": sys.executable}
-    names = [shutil.which(f"python3.{minor}") for minor in range(8, 20)]
-    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    for python in [*filter(None, names), *map(str, sorted(root.glob("versions/3.*/bin/python")))]:
-        told = subprocess.run(
-            [python, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True, check=False
-        )
-        if told.returncode == 0 and int(told.stdout) >= 8:
-            found.setdefault(f"3.{int(told.stdout)}", python)
-    return found
-
-
-INTERPRETERS = interpreters()
+INTERPRETERS = minors()
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=[str(path.relative_to(BOOT.parent)) for path in SOURCES])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from windrow_worker.returned import BadReturn
 from windrow_worker.rows import RowWriter
-from worker_driver import Worker
-
-Start = Callable[..., Worker]
+from worker_driver import Start
 
 
 @pytest.mark.parametrize(

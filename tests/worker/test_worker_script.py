@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from worker_driver import INIT_FAILED, PACKET, STOPPED, Worker
-
-Start = Callable[..., Worker]
+from worker_driver import INIT_FAILED, PACKET, STOPPED, Start
 
 ECHO = "def run(mini_batch):\n    return mini_batch\n"
 

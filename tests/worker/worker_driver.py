@@ -16,7 +16,11 @@ import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
 
 BOOT = Path(__file__).parents[2] / "worker" / "windrow_worker" / "boot.py"
 
@@ -27,8 +31,11 @@ PAGE = struct.Struct("<QBxxxIQQQQ")
 READY, INIT_FAILED, DONE, FAILED, STOPPED = 1, 2, 3, 4, 5
 PHASES = {0: "none", 1: "starting", 2: "init", 3: "idle", 4: "loading", 5: "running", 6: "returning", 7: "stopping"}
 
-PYTHON = os.environ.get("WINDROW_TEST_WORKER_PYTHON", sys.executable)
-"""The interpreter of workers for which a test chooses none; tests/interpreters sets others."""
+OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
+"""A process group for the worker. This file runs in the Pythons that scripts have, from 3.8 on."""
+
+Start: TypeAlias = "Callable[..., Worker]"
+"""The fixture `start`. A text: Python 3.8 has no `Callable[...]`."""
 
 DEADLINE_S = 60.0
 """For conditions that must come true; nothing waits that long where all is well."""
@@ -92,7 +99,7 @@ class Worker:
         reader: dict[str, Any] | None = None,
         rows: dict[str, Any] | None = None,
         inline_rows_bytes_max: int = 262144,
-        python: str = PYTHON,
+        python: str = sys.executable,
         environment: dict[str, str] | None = None,
         scratch: Path | None = None,
         non_blocking: bool = True,
@@ -149,7 +156,7 @@ class Worker:
                 stdout=out,
                 stderr=err,
                 pass_fds=(far_work.fileno(), far_results.fileno()),
-                process_group=0,
+                **OWN_GROUP,
             )
         # As the agent does: it keeps the worker's end of the work channel, to take back what has not been read.
         self.far_work = far_work
