@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,10 @@ SCRIPT = Path(__file__).parents[2] / "docker" / "backup.sh"
 
 def backup(folder: Path, *options: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """The script, whose volumes are in this folder."""
-    script = SCRIPT.read_text().replace("cd /backup", f"cd '{folder}'").replace("-C / ", f"-C '{SCRIPT.parent}' ")
+    places = {"cd /backup": f"cd {shlex.quote(str(folder))}", "-C / ": f"-C {shlex.quote(str(SCRIPT.parent))} "}
+    script = SCRIPT.read_text()
+    for here, there in places.items():
+        script = script.replace(here, there)
     return subprocess.run(["sh", "-c", script, "backup", *options], input=given, capture_output=True, check=False)
 
 
