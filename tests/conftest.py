@@ -1,7 +1,7 @@
-"""For all tests: Ctrl-C means Ctrl-C, a disk that is small enough to be full, and who runs beside whom.
+"""For all tests: signals mean what they mean, a disk that is small enough to be full, and who runs beside whom.
 
-A shell starts a background command with SIGINT ignored; every process below inherits that, and CI runners start
-tests so.
+A shell starts a background command with SIGINT ignored, and nohup one with SIGHUP ignored; every process below inherits
+that, and CI runners start tests so.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ FIRST = ("containers", "interpreters", "packaging", "compatibility")
 """Folders whose tests wait for containers, downloads and builds: they begin first, beside the others."""
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # No test goes to the master that its user has a context for.
 os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from damage import append, cut, flip
 from embedded_run import WINDROW, EmbeddedRun, check_words, wait_until
+from file_damage import append, cut, flip
 from fleet_commands import Fleet
 
 JOB = """\
