@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from self_signed import authority_until
 from windrow import journal
 from windrow.journal import REPEATED_EVERY_S, REPEATED_TIMES, Condition, Repeated
 from windrow.rpc.certificates import LOOK_EVERY_S, CertificateWatch, good_until
@@ -97,46 +98,25 @@ def test_lines_that_a_full_disk_did_not_take_come_when_there_is_room(small_disk:
 # Certificates.
 
 
-def certificate(ends: datetime.datetime) -> bytes:
-    """One that is good until then."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a master")])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(datetime.datetime(2020, 1, 1))
-        .not_valid_after(ends)
-        .sign(key, hashes.SHA256())
-    )
-    return made.public_bytes(serialization.Encoding.PEM)
-
-
 @pytest.mark.parametrize("year", [2031, 2049, 2050, 2113])
 def test_the_end_of_a_certificate_is_read(year: int) -> None:
     ends = datetime.datetime(year, 2, 3, 4, 5, 6)
-    other = certificate(datetime.datetime(2200, 1, 1))
-    told = good_until(b"text\n" + other + certificate(ends))
+    other = authority_until(datetime.datetime(2200, 1, 1))
+    told = good_until(b"text\n" + other + authority_until(ends))
     assert told == ends.replace(tzinfo=datetime.UTC).timestamp(), "the first that ends"
 
 
 @pytest.mark.parametrize("pem", [b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", b"\xff" * 10])
 def test_what_is_no_certificate_has_no_end(pem: bytes) -> None:
     assert good_until(pem) is None
-    cut = certificate(datetime.datetime(2031, 1, 1)).splitlines(keepends=True)
+    cut = authority_until(datetime.datetime(2031, 1, 1)).splitlines(keepends=True)
     assert good_until(cut[0] + cut[1] + cut[-1]) is None
 
 
 def test_a_certificate_that_runs_out_is_told_in_time_and_once_a_day_when_it_is_near(lines: Lines) -> None:
     ends = datetime.datetime(2031, 6, 1)
     ends_s = ends.replace(tzinfo=datetime.UTC).timestamp()
-    content = certificate(ends)
+    content = authority_until(ends)
     watch = CertificateWatch("the certificate", "Renew it.", lambda: content)
     at_s = ends_s - 40 * DAY_S
     told: list[tuple[float, str]] = []
@@ -149,7 +129,7 @@ def test_a_certificate_that_runs_out_is_told_in_time_and_once_a_day_when_it_is_n
     assert days == [30, 7, 6, 5, 4, 3, 2, 1, 0, -1]
     assert [level for _, level in told] == ["warning"] * 7 + ["error"] * 3
     assert "has expired" in lines()[-1]["event"] and "Renew it." in lines()[-1]["event"]
-    content = certificate(datetime.datetime(2041, 1, 1))
+    content = authority_until(datetime.datetime(2041, 1, 1))
     watch.look(at_s + LOOK_EVERY_S)
     assert lines()[-1]["event"] == "the certificate was renewed"
     watch.look(at_s + 3 * LOOK_EVERY_S)

@@ -10,30 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from self_signed import authority_until
 from served_tls import DEADLINE_S, SecureMaster, wait_until
 
 WINDROW = [sys.executable, "-c", "from windrow.cli import main; main()"]
-
-
-def authority_until(ends: datetime.datetime) -> bytes:
-    """The certificate of some other authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "an old authority")])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
-        .not_valid_after(ends)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    return made.public_bytes(serialization.Encoding.PEM)
 
 
 @pytest.mark.parametrize(("master_days", "ca_days"), [(90, None), (20, None), (90, 3), (20, -1)])
