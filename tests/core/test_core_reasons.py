@@ -106,6 +106,10 @@ def compared(driver: CoreDriver) -> None:
     driver.submit(StepSettings("a", reuse=True))
 
 
+def verified(driver: CoreDriver) -> None:
+    driver.submit(StepSettings("a", reads_outputs=True))
+
+
 def gathering(driver: CoreDriver) -> None:
     driver.running([1])
     driver.join()
@@ -136,6 +140,7 @@ def cancelled(driver: CoreDriver) -> None:
         (cordoned, "NODES_SET_ASIDE", "(1 cordoned)"),
         (quarantined, "NODES_SET_ASIDE", "(1 quarantined): the job waits for one. n1: disk full. `windrow node list`"),
         (compared, "COMPARING_INPUTS", "whether an earlier job has made the same"),
+        (verified, "VERIFYING_ROWS", "The rows of earlier steps are being read, for 0 s"),
         (dividing, "DIVIDING_INPUT", "--first_task_creation_timeout"),
         (dividing_slowly, "DIVIDING_INPUT", "3 mini-batches so far, and none is left to run"),
         (told_of_the_step, "NODES_ANSWER", "n1"),

@@ -63,9 +63,12 @@ def test_a_step_that_is_reused_is_done_and_those_after_it_begin() -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_no_step_fails_by_the_time_that_its_inputs_take_to_be_compared(restart: bool) -> None:
+@pytest.mark.parametrize("read_for", ["reuse", "reads_outputs"])
+def test_no_step_fails_by_the_time_that_its_inputs_take_to_be_read_before_it_begins(
+    read_for: str, restart: bool
+) -> None:
     driver = CoreDriver()
-    driver.submit(StepSettings("a", reuse=True, first_task_creation_timeout_s=10.0))
+    driver.submit(StepSettings("a", **{read_for: True}, first_task_creation_timeout_s=10.0))  # type: ignore[arg-type]
     if restart:
         driver.do(commands.StartStep(StepId(1), b'{"out": "/o"}'))
         driver.restart()

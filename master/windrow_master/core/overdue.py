@@ -52,11 +52,11 @@ def overdue_s(state: CoreState, step: Step) -> float:
 
 
 def _is_judged(state: CoreState, step: Step) -> bool:
-    """Whether a step may be overdue. While its inputs are compared it is not: reading what there is takes as long as it
-    takes, and no step fails by what might have spared it. Nor is it while nothing is to be done.
+    """Whether a step may be overdue. While its inputs are compared or verified it is not: reading what there is takes
+    as long as it takes. Nor is it while nothing is to be done.
     """
     paused = state.jobs[step.job_key].state == JobState.PAUSED
-    return step.state == StepState.RUNNING and not paused and not step.is_compared and not state.held
+    return step.state == StepState.RUNNING and not paused and not step.is_read_first and not state.held
 
 
 def _is_unplanned(step: Step) -> bool:

@@ -53,11 +53,14 @@ def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> tuple[str, s
         return "MASTER_HELD", "The master hands out nothing until a `windrow run` of this state folder asks for work."
     if step.counters.leased:
         return _running(state, step, now)
-    if step.is_compared:
-        return "COMPARING_INPUTS", (
-            f"Its inputs are being read, for {now.monotonic_s - step.started_s:.0f} s, to see whether an earlier job "
-            "has made the same (is_deterministic, force_rerun). What has not changed by next time is not read again."
-        )
+    if step.is_read_first:
+        read = f"being read, for {now.monotonic_s - step.started_s:.0f} s"
+        if step.settings.reuse:
+            return "COMPARING_INPUTS", (
+                f"Its inputs are {read}, to see whether an earlier job has made the same (is_deterministic, "
+                "force_rerun). What has not changed by next time is not read again."
+            )
+        return "VERIFYING_ROWS", f"The rows of earlier steps are {read}, to see that they are what was written."
     if nowhere := _nowhere(state, step):
         return nowhere
     if not step.counters.queued and not step.planned:

@@ -52,6 +52,8 @@ class StepSettings:
     """Its one mini-batch is a command."""
     reuse: bool = False
     """Before it begins, its inputs are compared with those of earlier jobs."""
+    reads_outputs: bool = False
+    """Before it begins, rows that other steps have written are verified."""
     compute: str = ""
     """The pool of nodes that it runs on; "" any node."""
     instance_count: int | None = None

@@ -95,10 +95,11 @@ class Step:
     """What the node's fault was that ended the last attempt; "" when that ended in another way."""
 
     @property
-    def is_compared(self) -> bool:
-        """Its inputs are being compared with those of earlier jobs, by a new master once more: it has not begun."""
+    def is_read_first(self) -> bool:
+        """Its inputs are being compared with those of earlier jobs, or verified, by a new master once more: it has not
+        begun."""
         unplanned = self.state == StepState.RUNNING and self.checkpoint is None
-        return self.settings.reuse and unplanned and not self.begun
+        return (self.settings.reuse or self.settings.reads_outputs) and unplanned and not self.begun
 
     def row(self) -> StepRow:
         """As stored."""

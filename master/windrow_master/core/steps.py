@@ -128,7 +128,7 @@ def on_start_step(state: CoreState, command: StartStep, now: Moment) -> None:
     step = state.steps.get(command.step_id)
     if step is None or step.state != StepState.RUNNING:
         return
-    if step.is_compared:
+    if step.is_read_first:
         step.started_s = step.progress_s = now.monotonic_s
     step.begun = True
     if step.paths != command.paths:
