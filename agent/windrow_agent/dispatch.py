@@ -36,7 +36,7 @@ from windrow_agent.workers.deadlines import due_ns as worker_due_ns
 if TYPE_CHECKING:
     from windrow_agent.environments.provider import Environments
 
-URGENT_S, BUSY_S, QUIET_S = 0.05, 0.2, 1.0
+URGENT_S, BUSY_S, QUIET_S = 0.05, 0.5, 1.0
 """From one tick to the next: while something has to be done again and again; while anything is held; else."""
 _TICK_LATE_NS = 2_000_000_000
 _JUST_AFTER_NS = 1_000_000

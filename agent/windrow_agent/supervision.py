@@ -1,7 +1,8 @@
 """Looks after worker processes: listens to them, judges their deadlines, explains their deaths.
 
 The hot path is ``_on_results``: one wake-up of the event loop takes all frames that have come from a worker, and does
-all that follows from them (``results``), without a timer or task for any of them.
+all that follows from them (``results``), without a timer or task for any of them. A worker that has enough before it is
+not listened to for a moment then, so that its next results come together.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions, worker_errors
 from windrow_agent.flow import Flow
+from windrow_agent.leases.holding import RESULTS_GATHER_S, may_gather
 from windrow_agent.leases.lease import Lease
 from windrow_agent.outputs.saver import Saver
 from windrow_agent.pool import Pool
@@ -73,6 +75,8 @@ class Supervisor:
         self._oom = OomCounter()
         self._repeated = Repeated()
         self._loop = asyncio.get_running_loop()
+        self._gathering: list[tuple[Step, WorkerProcess]] = []
+        """Workers that are not listened to for a moment."""
 
     # Start.
 
@@ -84,7 +88,7 @@ class Supervisor:
         except (SpawnFailed, NoInterpreter) as error:
             self._not_ready(step, work.CAUSE_NODE_FAULT, str(error), "", number)
             return False
-        self._loop.add_reader(worker.channels.result.fileno(), self._on_results, step, worker)
+        self._listen(step, worker)
         self._loop.add_reader(worker.pidfd, self._on_death, step, worker)
         self._flow.pump(step)
         return True
@@ -120,6 +124,9 @@ class Supervisor:
 
     # Results.
 
+    def _listen(self, step: Step, worker: WorkerProcess) -> None:
+        self._loop.add_reader(worker.channels.result.fileno(), self._on_results, step, worker)
+
     def _on_results(self, step: Step, worker: WorkerProcess) -> None:
         try:
             results = worker.read_results()
@@ -134,8 +141,24 @@ class Supervisor:
         if results:
             self._results.take(step, worker, results)
             self._flow.pump(step)
-            if not self._ledger.of_worker(worker.key) and (step.pace.duration_s or 1.0) >= _SHORT_S:
+            held = len(self._ledger.of_worker(worker.key))
+            if not held and (step.pace.duration_s or 1.0) >= _SHORT_S:
                 self._flow.rebalance(step)
+            elif worker.result_open and may_gather(step.pace.duration_s, held - 1, worker.read_bytes / len(results)):
+                self._let_gather(step, worker)
+
+    def _let_gather(self, step: Step, worker: WorkerProcess) -> None:
+        self._loop.remove_reader(worker.channels.result.fileno())
+        if not self._gathering:
+            self._loop.call_later(RESULTS_GATHER_S, self._take_gathered)
+        self._gathering.append((step, worker))
+
+    def _take_gathered(self) -> None:
+        gathering, self._gathering = self._gathering, []
+        for step, worker in gathering:
+            if worker.key in self._pool.workers and worker.result_open:
+                self._listen(step, worker)
+                self._on_results(step, worker)
 
     # Deadlines.
 

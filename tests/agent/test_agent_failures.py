@@ -254,6 +254,27 @@ def children(pid: int) -> list[int]:
 
 
 @scenario
+async def test_results_that_gather_while_their_worker_dies_count(rig: Rig) -> None:
+    # With so much before it, and so little a result, a worker is listened to only now and then.
+    calls = rig.root / "calls"
+    await rig.serve(
+        "import os, time\n"
+        "def run(mini_batch):\n"
+        f"    with open({str(calls)!r}, 'a') as file: file.write(mini_batch[0] + '\\n')\n"
+        "    time.sleep(0.01)\n"
+        "    if mini_batch[0] == '70': os._exit(3)\n"
+        "    return mini_batch\n",
+        slots=1,
+    )
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    ids = rig.master.assign(140, recipe=b"%d")
+    await rig.master.until(lambda: rig.master.done(ids))
+    causes = {i: [completion.cause for completion in rig.master.completions[i]] for i in ids}
+    assert causes == {i: [work.CAUSE_CRASH if i == 70 else work.CAUSE_UNSPECIFIED] for i in ids}
+    assert sorted(map(int, calls.read_text().split())) == ids, "none ran twice"
+
+
+@scenario
 async def test_children_that_outlive_their_worker_are_ended(rig: Rig) -> None:
     """In its process group or in a session of their own: nothing of a dead worker goes on."""
     pids = rig.root / "pids"

@@ -6,12 +6,20 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 from windrow_agent.leases.allot import Demand, allot
-from windrow_agent.leases.holding import DEPTH_MAX, Pace, depth_for, shares, worth_telling
+from windrow_agent.leases.holding import (
+    DEPTH_MAX,
+    RESULTS_GATHER_BYTES,
+    Pace,
+    depth_for,
+    may_gather,
+    shares,
+    worth_telling,
+)
 
 
 @pytest.mark.parametrize(
     ("duration_s", "depth"),
-    [(None, 1), (5e-6, DEPTH_MAX), (1e-3, DEPTH_MAX), (0.01, 16), (0.05, 4), (0.5, 2), (1.0, 1), (60.0, 1)],
+    [(None, 1), (5e-6, DEPTH_MAX), (1e-3, DEPTH_MAX), (0.01, 51), (0.05, 11), (0.5, 2), (1.0, 1), (60.0, 1)],
 )
 def test_depth_follows_the_duration(duration_s: float | None, depth: int) -> None:
     assert depth_for(duration_s) == depth
@@ -29,6 +37,24 @@ def test_a_sudden_slow_mini_batch_is_believed_at_once() -> None:
     assert pace.depth == DEPTH_MAX
     pace.observe(2.0, 1)
     assert pace.depth == 1
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "ahead", "result_bytes", "gathers"),
+    [
+        (0.05, 10, 100, True),
+        (0.05, 3, 100, False),  # it would run dry
+        (0.05, 10, RESULTS_GATHER_BYTES, False),  # its channel would fill up
+        (0.0005, DEPTH_MAX, 100, False),
+        (0.5, 10, 100, False),  # nothing would come together
+        (None, 10, 100, False),
+        (0.0, 10, 100, False),
+    ],
+)
+def test_results_gather_while_there_is_enough_to_do(
+    duration_s: float | None, ahead: int, result_bytes: float, gathers: bool
+) -> None:
+    assert may_gather(duration_s, ahead, result_bytes) is gathers
 
 
 @given(st.lists(st.integers(0, 150), max_size=8), st.integers(0, 500), st.integers(1, DEPTH_MAX))

@@ -5,12 +5,21 @@ milliseconds, and completions are told several at a time. So over a hundred when
 extra when it takes tens of milliseconds, and nothing but the one in work when it takes seconds (a round trip is then
 lost in the noise, and another node could use the rest). Also one until the first has run: if they are few and long,
 others could run at once what this node would hold.
+
+What a worker has before it also decides how long its results may gather. Each wake-up of agent and master takes a
+fraction of a millisecond from the processors that the script runs on, however little there is to do.
 """
 
 from __future__ import annotations
 
-AHEAD_S = 0.15
+AHEAD_S = 0.5
 """Work to have in a worker's channel, in seconds."""
+
+RESULTS_GATHER_S = 0.1
+"""So long the results of a worker gather that has enough before it."""
+
+RESULTS_GATHER_BYTES = 64 << 10
+"""No more than this: a worker must not wait until there is room in the channel of its results."""
 
 DEPTH_MAX = 128
 """Most leases with one worker."""
@@ -55,6 +64,17 @@ class Pace:
     def depth(self) -> int:
         """Leases a worker should have now."""
         return depth_for(self.duration_s)
+
+
+def may_gather(duration_s: float | None, ahead: int, result_bytes: float) -> bool:
+    """Whether the results of a worker may gather for RESULTS_GATHER_S: it will not run dry, nor its channel fill up.
+
+    ``ahead``: leases that it has beyond the one in work; ``result_bytes``: how many a result takes.
+    """
+    if duration_s is None or not 0 < duration_s <= RESULTS_GATHER_S:
+        return False
+    count = RESULTS_GATHER_S / duration_s
+    return ahead >= 2 * count and count * result_bytes <= RESULTS_GATHER_BYTES
 
 
 def worth_telling(told: int, wanted: int) -> bool:

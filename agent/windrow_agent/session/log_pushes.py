@@ -15,10 +15,10 @@ from windrow_agent.dispatch import Dispatcher
 from windrow_agent.session.link import Link, LinkLost
 from windrow_agent.steps import Step
 
-INTERVAL_S = 0.5
+INTERVAL_S = 1.0
 _MESSAGE_BYTES = 1 << 20
 _FILE_BYTES = 256 << 10
-_BUDGET_BYTES = 4 << 20
+_BUDGET_BYTES = 8 << 20
 """Most bytes in one interval."""
 
 

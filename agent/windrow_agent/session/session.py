@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 FLUSH_S = 0.002
 """Under load, so long completions gather before the next message goes up."""
 
-GATHER_S = 0.1
+GATHER_S = 0.25
 """So long they gather at most while the workers have enough to go on with."""
 
 TLS_MISSING = ". If that master serves by TLS, say what vouches for it: --ca-file FILE"

@@ -97,6 +97,7 @@ class WorkerProcess:
     missing_since_ns: int = 0
     result_open: bool = True
     result_closed_ns: int = 0
+    read_bytes: int = 0
     reader: FrameReader = field(default_factory=FrameReader)
     last_look: Look = NOTHING
     idle_since_ns: int = 0
@@ -171,7 +172,8 @@ class WorkerProcess:
             packets.append(packet)
 
     def read_results(self) -> list[Result]:
-        """The frames that are there. Clears ``result_open`` at the end of the channel. Raises BadFrame."""
+        """The frames that are there; ``read_bytes``: how long they are. Clears ``result_open`` at the end of the
+        channel. Raises BadFrame."""
         try:
             data = self.channels.result.recv(_READ_BYTES)
         except BlockingIOError:
@@ -182,6 +184,7 @@ class WorkerProcess:
             self.result_open = False
             self.result_closed_ns = time.monotonic_ns()
             return []
+        self.read_bytes = len(data)
         return self.reader.feed(data)
 
     def drain_results(self) -> list[Result]:
