@@ -36,7 +36,7 @@ def main() -> int:
         simulation = Simulation(seed, tables=tables, keep_trace=options.trace)
         try:
             if options.fault:
-                with FAULTS[options.fault]():
+                with FAULTS[options.fault].plant():
                     simulation.play()
             else:
                 simulation.play()

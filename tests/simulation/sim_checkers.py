@@ -21,6 +21,8 @@
 18. A mini-batch that failed on a node is not leased to it again while another, where it has not, has a free slot.
 19. A node on which everything fails gets no more than a handful of a step's mini-batches while another does well; one
     now and then is to see whether it still does.
+20. No commit breaks what the schema demands: at most one success of a mini-batch, plans without gaps.
+21. What `windrow_master.core.invariants` says of a state holds after each group of commands.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from typing import TYPE_CHECKING, Any
 
 from sim_disk import RowsLost
 from sim_placement import Placement
-from sim_planting import Broken
-from sim_tables import FINAL, SegmentRange
+from sim_planting import Broken, asserts
+from sim_tables import FINAL, ConstraintViolated, SegmentRange
 from sim_view import assert_reload_equals_live
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
@@ -43,12 +45,14 @@ from windrow_master.core.records import Dirty
 from windrow_master.core.settings import CRASH_TRIES, NODE_LOSSES_UNTIL_FAILED, OOM_TRIES
 from windrow_master.core.state import ENDED_STEPS
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, StepState, Verdict
+from windrow_master.core.ticks import STALL_S
+from windrow_master.shell.ticking import LOOK_S
 
 if TYPE_CHECKING:
     from sim_run import Simulation
 
-TOLERANCE_S = 0.6
-"""Ticks come every quarter of a second; gaps of up to two intervals are not made up for."""
+TOLERANCE_S = LOOK_S + STALL_S
+"""A pause that falls between two looks at the clock is not noticed, and not made up for."""
 
 GIVEN_BACK = (Cause.PREEMPTED, Cause.CANCELLED, Cause.NODE_LOST)
 
@@ -58,7 +62,7 @@ SIGNS_OF_LIFE = (commands.RegisterNode, commands.HeartbeatNode, commands.OpenWor
 def require(holds: bool, rule: int, what: str) -> None:
     """Raise Broken unless it holds."""
     if not holds:
-        raise Broken(f"rule {rule}: {what}")
+        raise Broken(rule, what)
 
 
 class Checkers:
@@ -168,7 +172,10 @@ class Checkers:
             given = self.leases.get(attempt.lease_id)
             require(given is not None and given[:2] == (attempt.step_id, attempt.mini_batch), 4, f"{attempt}, {given}")
         self._note_rows(dirty, ranges)
-        tables.commit(incarnation, dirty, ranges)
+        try:
+            tables.commit(incarnation, dirty, ranges)
+        except ConstraintViolated as error:
+            raise Broken(20, error) from error
         self.placement.on_commit(dirty)
         self._check_taken(dirty)
         for at in ranges:
@@ -176,7 +183,7 @@ class Checkers:
                 disk.read(at, durable=True)
             except RowsLost as error:
                 if not disk.is_rotten(at):
-                    raise Broken(f"rule 5: {error}") from error
+                    raise Broken(5, error) from error
         self._check_budgets(dirty)
 
     def _note_rows(self, dirty: Dirty, ranges: list[SegmentRange]) -> None:
@@ -282,14 +289,16 @@ class Checkers:
             return
         self._quiet += 1
         if self._quiet % 40 == 1:
-            assert_reload_equals_live(tables, core.state, self._sim.world.moment)
-            tables.check()
+            with asserts(10):
+                assert_reload_equals_live(tables, core.state, self._sim.world.moment)
+                tables.check()
 
     def on_restart(self) -> None:
         """A master starts over what the last one left."""
         self.adopting = 0
         self._check_ranges()
-        self._sim.disk.tables.check()
+        with asserts(10):
+            self._sim.disk.tables.check()
 
     def _check_ranges(self) -> None:
         disk = self._sim.disk
@@ -299,12 +308,13 @@ class Checkers:
                     try:
                         disk.read(row.range, durable=True)
                     except RowsLost as error:
-                        raise Broken(f"rule 5: step {step_id}, mini-batch {at}: {error}") from error
+                        raise Broken(5, f"step {step_id}, mini-batch {at}: {error}") from error
 
     def on_end(self) -> None:
         """All jobs have ended."""
         disk = self._sim.disk
-        disk.tables.check()
+        with asserts(10):
+            disk.tables.check()
         self._check_ranges()
         for step_id, step in disk.tables.steps.items():
             if step.state == StepState.COMPLETED:

@@ -12,23 +12,23 @@ from sim_planting import FAULTS, fault, handler, outcome_of
 from sim_run import Simulation
 from sim_tables import MemoryTables
 from sim_writer import SimSegments, SimWriter
-from windrow_master.core import attempts, commands, nodes, plans, recovery, scheduling, steps, ticks
+from windrow_master.core import attempts, commands, lost_rows, nodes, plans, recovery, scheduling, steps, ticks
 from windrow_master.core.commands import Moment
 from windrow_master.core.leases import Lease
-from windrow_master.core.state import CoreState, Node, Step
+from windrow_master.core.state import CoreState, Job, Node, Step
 from windrow_master.core.states import MiniBatchState, StepState, Verdict
 
 __all__ = ["FAULTS"]
 
 
-@fault
+@fault(7)
 def ack_before_commit() -> Iterator[None]:
     """A completion is answered when it is handled, not when it is durable."""
     with patch.object(SimWriter, "keep", lambda self, reply, answer: reply(answer)):
         yield
 
 
-@fault
+@fault(5)
 def commit_before_sync() -> Iterator[None]:
     """The rows of the tables become durable before the rows of the segments that they name."""
 
@@ -39,14 +39,14 @@ def commit_before_sync() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(2)
 def no_fence_on_commit() -> Iterator[None]:
     """The store takes commits of an earlier incarnation."""
     with patch.object(MemoryTables, "fence", lambda self, incarnation: None):
         yield
 
 
-@fault
+@fault(4)
 def no_generation_check() -> Iterator[None]:
     """Leases of earlier code are adopted, and their results accepted."""
 
@@ -63,7 +63,7 @@ def no_generation_check() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(5)
 def segment_reused() -> Iterator[None]:
     """A new incarnation writes to the segments of the one before, from their beginning."""
 
@@ -78,7 +78,7 @@ def segment_reused() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(3, 21)
 def two_completions_both_accepted() -> Iterator[None]:
     """A lease stays live until the end of the group, so that a repeated completion counts again."""
     original = attempts.on_complete_attempts
@@ -101,7 +101,7 @@ def two_completions_both_accepted() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(6, 10)
 def planner_group_applied_twice() -> Iterator[None]:
     """Handing over a group does not compare its checkpoint with the stored one."""
 
@@ -113,20 +113,20 @@ def planner_group_applied_twice() -> Iterator[None]:
             command.step_id, step.checkpoint, command.end, len(step.mini_batches), command.records, command.done,
             command.reader or step.reader or b"{}", command.warnings,
         )  # fmt: skip
-        return steps.on_plan_group(state, changed, now)
+        return plans.on_plan_group(state, changed, now)
 
     with handler(commands.PlanGroup, plan):
         yield
 
 
-@fault
+@fault(1)
 def lease_ids_start_again() -> Iterator[None]:
     """Every master draws the same prefix."""
     with patch.object(Simulation, "next_prefix", lambda self: 1):
         yield
 
 
-@fault
+@fault(21)
 def requeued_but_not_dropped() -> Iterator[None]:
     """A mini-batch goes back to the queue while its lost lease stays live."""
 
@@ -139,7 +139,7 @@ def requeued_but_not_dropped() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(3)
 def cancelled_job_takes_rows() -> Iterator[None]:
     """The outcome of a lease that was out when its step ended is still written."""
 
@@ -162,14 +162,14 @@ def cancelled_job_takes_rows() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(8)
 def pause_not_made_up_for() -> Iterator[None]:
     """A late tick does not move the deadlines."""
-    with patch.object(ticks, "_shift_deadlines", lambda state, gap_s: None):
+    with patch.object(ticks, "_shift_deadlines", lambda state, gap_s, now: None):
         yield
 
 
-@fault
+@fault(3)
 def late_result_counts_too() -> Iterator[None]:
     """A result that comes after another attempt's outcome takes that one's place."""
 
@@ -187,21 +187,34 @@ def late_result_counts_too() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(10)
 def counters_left_behind() -> Iterator[None]:
     """Outcomes are committed, the step's row with its counters is not."""
     with patch.object(CoreState, "touch_step", lambda self, step: None):
         yield
 
 
-@fault
+@fault(20)
+def success_not_taken_back() -> Iterator[None]:
+    """Rows are lost, and the attempt that brought them still counts as a success."""
+
+    def requeue(state: CoreState, command: commands.RequeueLostRows, now: Moment) -> None:
+        before = len(state.dirty.attempts)
+        lost_rows.on_requeue_lost_rows(state, command, now)
+        del state.dirty.attempts[before:]
+
+    with handler(commands.RequeueLostRows, requeue):
+        yield
+
+
+@fault(10)
 def restart_forgets_tries() -> Iterator[None]:
     """Failed attempts of open mini-batches are not counted after a restart."""
     with patch.object(recovery, "count_failure", lambda step, mini_batch, lease_id, cause: 0):
         yield
 
 
-@fault
+@fault(13)
 def checksums_not_looked_at() -> Iterator[None]:
     """Concatenation trusts the tables and does not look at checksums."""
 
@@ -213,14 +226,14 @@ def checksums_not_looked_at() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(21)
 def leased_twice() -> Iterator[None]:
     """A mini-batch is handed out again although it is leased."""
 
     def grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], now: Moment) -> list[Lease]:
         for mini_batch in mini_batches:
             if not mini_batch % 7:
-                step.ready.put_back(mini_batch)
+                step.ready.put_back(mini_batch, now.monotonic_s)
         return original(state, step, node, mini_batches, now)
 
     original = scheduling._grant
@@ -228,7 +241,7 @@ def leased_twice() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(13)
 def deadlines_of_nodes_forgotten() -> Iterator[None]:
     """What comes next leaves out when nodes are lost: nobody ticks at that moment."""
 
@@ -244,12 +257,12 @@ def deadlines_of_nodes_forgotten() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(10)
 def taken_over_in_memory_alone() -> Iterator[None]:
     """The commit of a group of mini-batches leaves out the outcomes that came with it."""
 
-    def take_over(state: CoreState, step: Step, taken: commands.TakenOver, generation: int) -> None:
-        original(state, step, taken, generation)
+    def take_over(state: CoreState, job: Job, step: Step, taken: commands.TakenOver) -> None:
+        original(state, job, step, taken)
         state.dirty.outcomes.pop()
         if taken.source:
             state.dirty.row_blocks.pop()
@@ -259,7 +272,7 @@ def taken_over_in_memory_alone() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(15)
 def taken_over_although_items_are_missing() -> Iterator[None]:
     """Mini-batches of an earlier job are taken over although some of their items have no result."""
     with patch.object(Simulation, "is_whole", lambda self, row: row.state == MiniBatchState.SUCCEEDED):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
@@ -15,7 +16,7 @@ from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import Cause, NodeState, StepState
 
 
-@fault
+@fault(13)
 def no_node_incarnation_check() -> Iterator[None]:
     """A late message of a dead incarnation counts as the living one's."""
 
@@ -26,7 +27,39 @@ def no_node_incarnation_check() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(9)
+def stream_outlives_its_incarnation() -> Iterator[None]:
+    """What an agent that was started anew says counts as said on the stream of the one before."""
+
+    def register(state: CoreState, command: commands.RegisterNode, now: Moment) -> Any:
+        before = state.nodes.get(command.node_id)
+        stream = before.stream if before is not None else 0
+        reply = nodes.on_register_node(state, command, now)
+        node = state.nodes.get(command.node_id)
+        if node is not None and node is not before:
+            node.stream = stream
+        return reply
+
+    with handler(commands.RegisterNode, register):
+        yield
+
+
+@fault(12)
+def removed_node_stays() -> Iterator[None]:
+    """A node that is removed is told to be gone, and is not."""
+
+    def remove(state: CoreState, command: commands.RemoveNode, now: Moment) -> Any:
+        absent = state.absent.get(command.node_id)
+        reply = nodes.on_remove_node(state, command, now)
+        if absent is not None and reply is None:
+            state.absent[command.node_id] = absent
+        return reply
+
+    with handler(commands.RemoveNode, remove):
+        yield
+
+
+@fault(13)
 def lost_assignment_never_noticed() -> Iterator[None]:
     """What a hello does not name is thought to be under way for ever, and views are never compared."""
 
@@ -38,7 +71,7 @@ def lost_assignment_never_noticed() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(13)
 def views_compared_without_count() -> Iterator[None]:
     """Heartbeats compare the exclusive or of the lease ids alone; neighbouring ids cancel out."""
 
@@ -51,15 +84,15 @@ def views_compared_without_count() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(6)
 def node_loss_charged_to_retries() -> Iterator[None]:
     """A lost node uses up max_retries."""
 
     def count(step: Step, mini_batch: int, lease_id: int, cause: Cause) -> int:
         return original(step, mini_batch, lease_id, Cause.EXCEPTION if cause == Cause.NODE_LOST else cause)
 
-    def left(step: Step, failures: int, cause: Cause) -> bool:
-        return budget(step, failures, Cause.EXCEPTION if cause == Cause.NODE_LOST else cause)
+    def left(step: Step, failures: int, cause: Cause, *, elsewhere: bool) -> bool:
+        return budget(step, failures, Cause.EXCEPTION if cause == Cause.NODE_LOST else cause, elsewhere=elsewhere)
 
     original, budget = budgets.count_failure, budgets.budget_left
     with (
@@ -70,7 +103,7 @@ def node_loss_charged_to_retries() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(21)
 def hello_forgets_to_requeue() -> Iterator[None]:
     """What a hello does not name is dropped, but its mini-batch does not go back to the queue."""
 
@@ -87,7 +120,7 @@ def hello_forgets_to_requeue() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(10)
 def lost_node_not_stored() -> Iterator[None]:
     """The row of a node that was given up stays behind."""
 
@@ -101,7 +134,7 @@ def lost_node_not_stored() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(11)
 def cordon_not_looked_at() -> Iterator[None]:
     """A cordoned node is handed work like any other."""
 
@@ -118,20 +151,20 @@ def cordon_not_looked_at() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(11)
 def cordon_leaves_with_the_node() -> Iterator[None]:
     """A cordon is forgotten when its node is lost."""
 
-    def lose(state: CoreState, node: Node, message: str, now: Moment) -> None:
+    def lose(state: CoreState, node: Node, message: str, now: Moment, event: str = "node_lost") -> None:
         node.cordoned = False
-        original(state, node, message, now)
+        original(state, node, message, now, event)
 
     original = nodes.lose_node
     with patch.object(nodes, "lose_node", lose), patch.object(ticks, "lose_node", lose):
         yield
 
 
-@fault
+@fault(10, 11)
 def drain_forgotten_at_a_restart() -> Iterator[None]:
     """A node that is asked to drain gets work from the next master."""
 
@@ -143,14 +176,18 @@ def drain_forgotten_at_a_restart() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(13)
 def silent_node_kept_for_ever() -> Iterator[None]:
     """A node that is silent is never given up."""
-    with patch.object(nodes, "_hear", lambda state, node, now: setattr(node, "expires_s", float("inf"))):
+
+    def hear(state: CoreState, node: Node, now: Moment, next_s: float = 0.0) -> None:
+        node.expires_s = math.inf
+
+    with patch.object(nodes, "_hear", hear):
         yield
 
 
-@fault
+@fault(21)
 def released_leases_stay_away() -> Iterator[None]:
     """What an agent gives back is dropped, not queued again."""
 
@@ -164,7 +201,7 @@ def released_leases_stay_away() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(14)
 def step_ends_only_where_this_stream_offered_it() -> Iterator[None]:
     """An agent that came back on a new stream, and was offered nothing on it, does not hear of its step's end."""
     original = steps._end_step
@@ -180,28 +217,28 @@ def step_ends_only_where_this_stream_offered_it() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(18)
 def retries_go_anywhere() -> Iterator[None]:
     """Where a mini-batch has failed makes no difference to where it is tried next."""
     with patch.object(scheduling, "_rank", lambda state, step, node, past: (0, False, False, False)):
         yield
 
 
-@fault
+@fault(19)
 def nobody_is_doubted() -> Iterator[None]:
     """A node on which everything fails gets work as any other does."""
     with patch.object(blame, "_is_doubted", lambda state, step, node_id: False):
         yield
 
 
-@fault
+@fault(16)
 def nothing_is_recalled() -> Iterator[None]:
     """What a node has not begun stays there, although another has nothing to do."""
     with patch.object(scheduling, "_recall", lambda state, step, places, now: None):
         yield
 
 
-@fault
+@fault(17)
 def first_come_first_served() -> Iterator[None]:
     """The first node gets all that it wants, the next what is left."""
 
@@ -216,7 +253,7 @@ def first_come_first_served() -> Iterator[None]:
         yield
 
 
-@fault
+@fault(13)
 def set_aside_for_ever() -> Iterator[None]:
     """A node that was set aside, or is doubted, gets no mini-batch any more, be it the last one there."""
 

@@ -89,7 +89,7 @@ class Placement:
                 if free and node.held.get(step.step_id, 0) > max(1, node.workers.get(step.step_id, 1)):
                     fresh = [lease for lease in effect.leases if self._key(lease) not in self._handled]
                     if len(fresh) > node.workers.get(step.step_id, 1):
-                        raise Broken(f"rule 17: {node.node_id} is handed {fresh}, and {free[0].node_id} has free slots")
+                        raise Broken(17, f"{node.node_id} is handed {fresh}, and {free[0].node_id} has free slots")
                 self._check_bad(core, step, node, effect, others)
 
     def on_tick(self, core: Core) -> None:
@@ -119,7 +119,7 @@ class Placement:
         for key, ticks in self._hoarded.items():
             limit_s = HOARDED_S if key in beyond else RARELY_S
             if ticks * 0.25 > limit_s + 20 * self._sim.config.latency_s:
-                raise Broken(f"rule 16: (step, stream of the hoarder, of the idle) {key} for {ticks} ticks")
+                raise Broken(16, f"(step, stream of the hoarder, of the idle) {key} for {ticks} ticks")
 
     def _able(self, state: CoreState, step: Step) -> list[Node]:
         """Nodes in good standing that take work of a step."""
@@ -151,7 +151,7 @@ class Placement:
             handled = self._handled.get(self._key(lease), set())
             better = [other.node_id for other in free if other.node_id not in past | handled]
             if node.node_id in past and better:
-                raise Broken(f"rule 18: {lease} goes where it failed ({sorted(past)}), and {better} have free slots")
+                raise Broken(18, f"{lease} goes where it failed ({sorted(past)}), and {better} have free slots")
 
     def _check_bad(self, core: Core, step: Step, node: Node, effect: fx.SendAssignments, others: list[Node]) -> None:
         state, config, now_s = core.state, self._sim.config, self._sim.world.now_s
@@ -172,6 +172,7 @@ class Placement:
         trials = (now_s - since_s) / state.timing.retry_wait_s
         if self._bad[key] > BAD_LEASES + config.slots + trials:
             raise Broken(
-                f"rule 19: {node.node_id}, where everything fails, was given {self._bad[key]} leases of step "
-                f"{step.step_id}, while {good[0].node_id} does well"
+                19,
+                f"{node.node_id}, where everything fails, was given {self._bad[key]} leases of step "
+                f"{step.step_id}, while {good[0].node_id} does well",
             )

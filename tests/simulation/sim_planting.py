@@ -1,14 +1,15 @@
 """How faults are planted: each a small patch of the core, the tables or the simulated writer that some rule must find.
 
 A fault is a context manager; everything is put back at its end. They stand for mistakes that are easily made: when one
-of them is no longer found, a checker or the chaos has gone blind.
+of them is no longer found, a checker or the chaos has gone blind. Each names the rules that must find it, so that a
+fault which only makes the program raise (a patch that has not kept up with what it patches, say) counts as not found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from windrow_master.core import core
@@ -18,18 +19,41 @@ from windrow_master.core.states import MiniBatchState
 
 
 class Broken(AssertionError):
-    """A rule does not hold."""
+    """A rule does not hold. `rule`: its number in `sim_checkers`."""
+
+    def __init__(self, rule: int, what: object) -> None:
+        super().__init__(f"rule {rule}: {what}")
+        self.rule = rule
 
 
-Fault = Callable[[], AbstractContextManager[Any]]
+@contextmanager
+def asserts(rule: int) -> Iterator[None]:
+    """What fails an assertion within breaks this rule."""
+    try:
+        yield
+    except AssertionError as error:
+        raise Broken(rule, error) from error
+
+
+class Fault(NamedTuple):
+    """A planted fault. `rules`: any of them must break."""
+
+    plant: Callable[[], AbstractContextManager[Any]]
+    rules: tuple[int, ...]
+
+
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(plant: Callable[[], Iterator[None]]) -> Fault:
+def fault(*rules: int) -> Callable[[Callable[[], Iterator[None]]], Fault]:
     """Register a fault under its name."""
-    made = contextmanager(plant)
-    FAULTS[plant.__name__] = made
-    return made
+
+    def register(plant: Callable[[], Iterator[None]]) -> Fault:
+        made = Fault(contextmanager(plant), rules)
+        FAULTS[plant.__name__] = made
+        return made
+
+    return register
 
 
 def handler(command: type, replacement: Callable[..., Any]) -> AbstractContextManager[Any]:

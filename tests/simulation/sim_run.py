@@ -315,10 +315,10 @@ class Simulation:
             ends_by_s = world.faults_until_s + config.ends_by_s
             ended = world.run(self._done, ends_by_s)
             if not ended:
-                raise Broken(f"rule 13: not every job ended: {self._standing()}")
+                raise Broken(13, f"not every job ended: {self._standing()}")
             world.run(lambda: False, world.now_s + 2.0)
             if not world.run(lambda: not self._serving(), ends_by_s):
-                raise Broken(f"rule 14: all jobs have ended, and {', '.join(self._serving())}")
+                raise Broken(14, f"all jobs have ended, and {', '.join(self._serving())}")
             self.checkers.on_end()
         except Exception as error:
             raise SimulationFailed(self._story(error)) from error

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from sim_disk import Disk, Segment
+from sim_planting import asserts
 from sim_tables import IncarnationSuperseded, SegmentRange
 from sim_world import Process
 from windrow_master.core import invariants
@@ -140,7 +141,8 @@ class SimWriter:
         self.core.pick(now)
         self._groups += 1
         if self._config.agents < 30 or self._groups % 20 == 0:
-            invariants.check(self.core.state)
+            with asserts(21):
+                invariants.check(self.core.state)
         at_once: list[Effect] = []
         for effect in self.core.take_effects():
             (self._owed if type(effect) in AFTER_COMMIT else at_once).append(effect)

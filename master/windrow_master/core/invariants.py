@@ -12,7 +12,8 @@ def check(state: CoreState) -> None:
     for lease_id, lease in state.leases.items():
         step = state.steps[lease.step_id]
         assert lease_id in step.lease_ids, f"CoreState 1: {lease} is not its step's"
-        assert lease_id in state.nodes[lease.node_id].lease_ids, f"CoreState 1: {lease} is not its node's"
+        holder = state.nodes.get(lease.node_id)
+        assert holder is not None and lease_id in holder.lease_ids, f"CoreState 1: {lease} is not its node's"
         assert step.mini_batches.states[lease.mini_batch] == MiniBatchState.LEASED, f"CoreState 2: {lease}"
         assert (lease.step_id, lease.mini_batch) not in seen, f"CoreState 2: two leases on {lease}"
         seen.add((lease.step_id, lease.mini_batch))
