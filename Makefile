@@ -9,7 +9,7 @@ PYTEST ?=
 # The order of the tests: a number of its own each time. To have an order again: make test SEED=<the number that was told>
 SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 # Test processes side by side: most tests wait for processes of their own.
-JOBS ?= 2
+JOBS ?= 3
 
 .DEFAULT_GOAL := help
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import os
 import pwd
 import shutil
@@ -34,7 +35,8 @@ def _all() -> dict[Version, str]:
     homes = [Path(os.environ.get("HOME", "/nonexistent")), Path(pwd.getpwuid(os.geteuid()).pw_dir)]
     roots = [Path(os.environ["PYENV_ROOT"])] if "PYENV_ROOT" in os.environ else []
     for root in [*roots, *(home / ".pyenv" for home in homes)]:
-        found += map(str, sorted(root.glob("versions/*/bin/python")))
+        # Not Path.glob, which raises where this user may not look.
+        found += sorted(glob.glob(f"{glob.escape(str(root))}/versions/*/bin/python"))  # noqa: PTH207
     by_version: dict[Version, str] = {}
     for python in dict.fromkeys(found):
         # A shim of pyenv may lead nowhere.
