@@ -125,10 +125,13 @@ def _export_step(state: StateFolder, job: FoundJob, step: FoundStep, place: Path
     entry: dict[str, Any] = {"step": step.name, "state": step.state_name}
     entry |= dict.fromkeys(("mini_batches", "rows", "missing", "damaged", "unreadable"), 0)
     count = 0
-    names = _names(folder / "recipes", step)
     sink = _Sink(target, step)
     try:
-        with (place / "missing.csv").open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        with (
+            (place / "missing.csv").open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+            contextlib.ExitStack() as opened,
+        ):
+            names = _names(folder / "recipes", step, opened)
             missing = csv.writer(file)
             missing.writerow(COLUMNS)
             for batch in state.mini_batches_of(step.step_id):
@@ -219,11 +222,11 @@ def _write_rows(batch: FoundMiniBatch, reader: SegmentReader, sink: _Sink, step:
     return ""
 
 
-def _names(recipes: Path, step: FoundStep) -> Callable[[FoundMiniBatch], str]:
-    """What is in a mini-batch, in words, as far as its recipe can be read."""
+def _names(recipes: Path, step: FoundStep, opened: contextlib.ExitStack) -> Callable[[FoundMiniBatch], str]:
+    """What is in a mini-batch, in words, as far as its recipe can be read. `opened` closes what that takes."""
     try:
         describe = describer(json.loads(step.reader or b"{}")).items
-        held = Recipes(recipes)
+        held = opened.enter_context(Recipes(recipes))
     except (OSError, StepDamaged, ValueError, LookupError, TypeError, AttributeError):
         return lambda batch: ""
 
