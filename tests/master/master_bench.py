@@ -16,7 +16,7 @@ from windrow.rpc.v1 import (
     job_service_pb2,
     job_service_pb2_grpc,
 )
-from windrow.spec import build_effective, load_job
+from windrow.spec import EffectiveJob, build_effective, load_job
 from windrow_master.artifacts import ArtifactFolder
 from windrow_master.core.core import Core
 from windrow_master.core.effects import Effect, NotifyJob
@@ -52,6 +52,16 @@ jobs:
     input_data: ${{inputs.files}}
     task: {type: run_function, code: ./code, entry_script: entry.py, append_row_to: "${{outputs.rows}}"}
 """
+
+
+def effective_job(folder: Path, text: str = JOB) -> EffectiveJob:
+    """A job file with its data and code, in a folder, as it is submitted."""
+    for name in ("data", "code"):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / "code" / "entry.py").write_text("def run(mini_batch): return mini_batch\n")
+    (folder / "job.yml").write_text(text)
+    loaded = load_job(folder / "job.yml", (), embedded=True)
+    return build_effective(loaded, dict.fromkeys(loaded.code_folders.values(), CODE_DIGEST))
 
 
 class HeldCommitter(Committer):
@@ -140,12 +150,7 @@ class MasterBench:
 
     def request(self, request_id: str) -> job_service_pb2.SubmitJobRequest:
         """A submission of a job without a name of its own."""
-        for name in ("data", "code"):
-            (self.folder / name).mkdir(exist_ok=True)
-        (self.folder / "code" / "entry.py").write_text("def run(mini_batch): return mini_batch\n")
-        (self.folder / "job.yml").write_text(JOB)
-        loaded = load_job(self.folder / "job.yml", (), embedded=True)
-        job = build_effective(loaded, dict.fromkeys(loaded.code_folders.values(), CODE_DIGEST))
+        job = effective_job(self.folder)
         return job_service_pb2.SubmitJobRequest(request_id=request_id, document=job.to_json().encode())
 
     async def submitted(self, request_id: str = "r") -> str:
