@@ -33,7 +33,8 @@ def fetch_paths(document: Mapping[str, Any], job_id: str) -> dict[str, str]:
 def fetch_places(document: Mapping[str, Any], job_id: str) -> dict[str, Path]:
     """Where a download without a folder puts outputs, by name; none where the job file is not on this machine."""
     job_file = Path(document.get("job_file", ""))
-    if not job_file.is_absolute() or not job_file.is_file():
+    # Not Path.is_file, which raises where this user may not look: then there is none, either.
+    if not job_file.is_absolute() or not os.path.isfile(job_file):  # noqa: PTH113
         return {}
     return {
         name: job_file.parent / path

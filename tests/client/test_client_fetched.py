@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 import windrow
 from client_workspace import Workspace, served_fleet
+from windrow.cli.display.summary import print_summary, retry_command
 from windrow.fetched import fetch_paths, fetch_places
+from windrow.job import job_from_message
+from windrow.rpc.v1 import job_pb2
 from windrow.spec import DocumentError, EffectiveJob, build_effective, load_job
 
 CONTENTS = ["a", "b", "c"]
@@ -133,7 +136,11 @@ def test_a_document_made_by_somebody_else_leads_nowhere_else(laptop: Workspace, 
     assert fetch_places(document, "job-1") == {"score.other": laptop.folder / "fine" / "rows.txt"}
 
 
-@pytest.mark.parametrize("job_file", ["", "job.yml", "/nowhere/job.yml", "/"])
+UNSEEN = f"/{'x' * 300}"
+"""A folder of which the system says an error, as it does of one that its user may not enter: root, too."""
+
+
+@pytest.mark.parametrize("job_file", ["", "job.yml", "/nowhere/job.yml", "/", f"{UNSEEN}/job.yml"])
 def test_without_its_job_file_no_place_is_known(
     job_file: str, monkeypatch: pytest.MonkeyPatch, laptop: Workspace
 ) -> None:
@@ -141,6 +148,18 @@ def test_without_its_job_file_no_place_is_known(
     document = {"job_file": job_file, "fetch": {"score.rows": "rows.txt"}}
     assert fetch_places(document, "job-1") == {}
     assert fetch_paths(document, "job-1") == {"score.rows": "rows.txt"}
+
+
+def test_the_end_of_a_job_is_told_to_who_may_not_see_its_files(capsys: pytest.CaptureFixture[str]) -> None:
+    output = job_pb2.StepOutput(name="rows", path=f"{UNSEEN}/rows.txt", append_row=True, ready=True)
+    step = job_pb2.Step(name="score", state=job_pb2.STEP_STATE_COMPLETED, outputs=[output])
+    job = job_from_message(job_pb2.Job(job_id="nightly", state=job_pb2.JOB_STATE_COMPLETED, steps=[step]))
+    outputs = {"rows": {"type": "uri_file"}}
+    written = {"name": "score", "inputs": {}, "append_row_to": "rows", "outputs": outputs}
+    document = {"job_file": f"{UNSEEN}/job.yml", "steps": [written]}
+    print_summary(job, document)
+    assert "(on the master; to fetch: windrow job download nightly)" in capsys.readouterr().out
+    assert retry_command(job, document, "") == "windrow job retry nightly"
 
 
 def test_where_an_output_is_fetched_to_makes_no_other_job(laptop: Workspace) -> None:

@@ -79,7 +79,7 @@ def _tell_elsewhere(document: Mapping[str, Any], job_id: str, outputs: list[str]
         if name in places or (outputs and name not in outputs):
             continue
         job_file = document.get("job_file", "")
-        if Path(job_file).is_file():
+        if os.path.isfile(job_file):  # noqa: PTH113  as `fetch_places` looks
             why = f"The path {path} in {job_file} is not a place below its folder"
         else:
             why = f"The job file {job_file} is not on this machine"
