@@ -17,7 +17,7 @@ from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions, worker_errors
-from windrow_agent.code_cache import CodeUnavailable
+from windrow_agent.code_cache import CodeSums, CodeUnavailable
 from windrow_agent.endings import Endings
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.flow import Flow
@@ -48,7 +48,7 @@ _SHORT_RUN_S = 0.005
 _LAST_LOOKS = 3
 """At the end: the kernel's list of children may miss one while others die."""
 
-Unpack = Callable[[str, Path], Awaitable[None]]
+Unpack = Callable[[str, Path], Awaitable[CodeSums]]
 """Makes a folder a fresh copy of the code of a digest. Raises CodeUnavailable, OSError."""
 
 
@@ -75,7 +75,9 @@ class Dispatcher:
         self._unpack = unpack
         self._flow = Flow(self.ledger, self.steps, pool, upward)
         self._saver = Saver()
-        self._supervisor = Supervisor(self._flow, pool, upward, folder / "staged", stage, self._saver, self._changed)
+        self._supervisor = Supervisor(
+            self._flow, pool, upward, folder / "staged", stage, self._saver, self._changed, self._renew_code
+        )
         self._outfitter = Outfitter(make_environments)
         self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched)
         self.teller = Teller(self.ledger, self.steps, pool, upward, self._fetcher)
@@ -253,14 +255,8 @@ class Dispatcher:
         """Fetches the code, the environment and side inputs, then lets the first workers start: nobody waits for an
         assignment.
         """
-        text = ""
         failure = None
-        try:
-            await self._unpack(step.spec.code_digest, step.code)
-        except CodeUnavailable as error:
-            text = str(error)
-        except OSError as error:
-            text = f"The code of step {step.spec.step_name!r} could not be unpacked on this node: {error}"
+        text = await self._unpack_code(step, 1)
         if not text and step.spec.HasField("environment"):
             failure = await self._outfitter.outfit(step)
         try:
@@ -272,17 +268,53 @@ class Dispatcher:
         if step.state is not StepState.PREPARING:
             await asyncio.to_thread(step.drop_work)
         elif text or failure is not None:
-            if failure is None:
-                failure = completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
-                self._repeated.say("not prepared", logging.ERROR, text, step=step.step_id)
-            failure.process_number = step.lineage.number()
-            step.given_up_for = failure
-            self._upward.fail(failure)
-            worker_errors.note_preparation(step, failure)
-            self._flow.release_queued(step.step_id)
-            self.teller.tell_capacities()
+            self._give_up(step, text, failure)
         else:
             step.state = StepState.SERVING
+            self.allot()
+
+    async def _unpack_code(self, step: Step, number: int) -> str:
+        """Makes the step's next copy of the code; returns why it cannot be made, "" where it is there."""
+        try:
+            step.code_sums = await self._unpack(step.spec.code_digest, step.code_copy(number))
+        except CodeUnavailable as error:
+            return str(error)
+        except OSError as error:
+            return f"The code of step {step.spec.step_name!r} could not be unpacked on this node: {error}"
+        step.code_copies = number
+        return ""
+
+    def _give_up(self, step: Step, text: str, failure: rpc.WorkerFailure | None = None) -> None:
+        """This node cannot serve the step. ``failure``: what the master is to be told, where it is more than a text."""
+        if failure is None:
+            failure = completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
+            self._repeated.say("not prepared", logging.ERROR, text, step=step.step_id)
+        failure.process_number = step.lineage.number()
+        step.given_up_for = failure
+        self._upward.fail(failure)
+        worker_errors.note_preparation(step, failure)
+        self._flow.release_queued(step.step_id)
+        self.teller.tell_capacities()
+
+    def _renew_code(self, step: Step) -> None:
+        """A worker has found that the step's code has changed: others get a fresh copy. Again: as it is, see Step."""
+        if not step.outfitted or step.state is not StepState.SERVING:
+            return
+        step.failures = 0
+        if step.code_copies > 1:
+            step.code_sums = None
+            return
+        step.outfitted = False
+        self._run_aside(self._unpack_again(step))
+
+    async def _unpack_again(self, step: Step) -> None:
+        text = await self._unpack_code(step, step.code_copies + 1)
+        step.outfitted = True
+        if step.state is not StepState.SERVING:
+            await asyncio.to_thread(step.drop_code)
+        elif text:
+            self._give_up(step, text)
+        else:
             self.allot()
 
     def _end_step(self, step: Step, *, at_once: bool = False) -> None:

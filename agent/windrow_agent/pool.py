@@ -9,6 +9,7 @@ import time
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from zlib import crc32
 
 from windrow.interpreter import find_interpreter
 from windrow.journal import say
@@ -118,10 +119,10 @@ class Pool:
             config = step.scratch / f"{name}.json"
             document = self._worker_config(step, number, channels, page, scratch, script_log.parent)
             document |= {**said_to_script(step, places), "output_path": output_path}
-            config.write_text(json.dumps(document))
+            config.write_bytes(as_config(document))
             log = ProcessLog(step.log_file(rpc.LOG_KIND_PROCESS, number))
             worker = WorkerProcess(
-                key, step.step_id, number, gpu, page, channels, stdout, stderr, scratch, log, outputs
+                key, step.step_id, number, gpu, page, channels, stdout, stderr, scratch, log, step.code, outputs
             )
             environment = worker_environment(
                 self._environment,
@@ -137,7 +138,7 @@ class Pool:
                 gpu_device=self._gpus.device(gpu),
             )
             command = [python, LAUNCH, self.node.boot, config, os.getpid(), self.node.open_files]
-            worker.spawn([str(word) for word in command], environment, step.code)
+            worker.spawn([str(word) for word in command], environment)
         except (OSError, SpawnFailed) as error:
             self._gpus.give_back(gpu)
             if channels is not None:
@@ -197,8 +198,11 @@ def hosting(
 ) -> dict[str, object]:
     """What a worker is to host: the part of its configuration that does not depend on how it is reached."""
     spec = step.spec
+    sums = step.code_sums
     return {
         "code_folder": str(step.code),
+        "code_sums": "" if sums is None else str(sums.path),
+        "code_sums_crc32": 0 if sums is None else sums.crc32,
         "entry_script": spec.entry_script,
         "logging_level": spec.logging_level or "INFO",
         "job_id": spec.job_id,
@@ -212,6 +216,12 @@ def hosting(
         "reader": step.worker_reader,
         "rows": step.rows,
     }
+
+
+def as_config(document: Mapping[str, object]) -> bytes:
+    """A worker's configuration as in its file: the crc32 of the JSON in hexadecimal, a line feed, the JSON."""
+    content = json.dumps(document).encode()
+    return b"%08x\n%b" % (crc32(content), content)
 
 
 def said_to_script(step: Step, places: Mapping[str, str]) -> dict[str, object]:

@@ -38,7 +38,7 @@ from windrow_agent.environments.verdict import EnvironmentFailed
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.flow import packet_of
 from windrow_agent.leases.lease import Lease
-from windrow_agent.pool import hosting, now_ns, said_to_script
+from windrow_agent.pool import as_config, hosting, now_ns, said_to_script
 from windrow_agent.steps import BadStep, Lineage, Step
 from windrow_agent.workers import frames
 from windrow_agent.workers.environment import mark_of, worker_environment
@@ -84,7 +84,7 @@ async def _prepare(given: dict[str, Any]) -> NoReturn:
         code = Path(given["code"])
     else:
         archive = Path(given["archive"])
-        await CodeCache(archive.parent, _no_download).unpack(spec.code_digest, step.code)
+        step.code_sums = await CodeCache(archive.parent, _no_download).unpack(spec.code_digest, step.code)
         code = step.code
     await _check_visible(step, assignment.recipe, given)
     built = await _environment(step, code) if spec.HasField("environment") and not given.get("python") else None
@@ -276,7 +276,7 @@ def _become(
         },
     }
     config = step.scratch / "process000.json"
-    config.write_text(json.dumps(document))
+    config.write_bytes(as_config(document))
     gpus = find_gpus(os.environ)
     environment = worker_environment(
         os.environ,

@@ -10,7 +10,8 @@ One that comes back while it is ENDING replaces it, too: what still runs of a re
 Invariants:
 
 1. Workers exist in SERVING and ENDING only; in ENDING none is started.
-2. A Step has one copy of the code, made for it, and never shared with another.
+2. A Step has its own copy of the code, never shared with another. Where a worker finds that it has changed, the next
+   workers get a fresh copy, once: if that changes, too, the script itself does it, and it is used as it is.
 3. Process numbers rise and are never used twice by one incarnation of the agent (the master keeps the logs of another
    incarnation apart): a log file belongs to one process, or to one failure before any was started. Logs of the node
    are one file each, in which a later Step's follow those of the former.
@@ -35,6 +36,7 @@ from windrow.log_places import WORKER_LOGS, place_of
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
+from windrow_agent.code_cache import CodeSums
 from windrow_agent.fetching.recipes import local_reader, needs_fetching
 from windrow_agent.leases.holding import Pace
 from windrow_agent.workers.capture import LIMIT_BYTES, CapturedFile
@@ -136,7 +138,11 @@ class Step:
     environment: Held | None = None
     """In which its scripts run; None: in the node's own Python."""
     outfitted: bool = True
-    """False: it waits for its environment, and wants no work."""
+    """False: it waits for its environment, or for a fresh copy of its code, and wants no work."""
+    code_copies: int = 1
+    """How many copies of the code were made. Only the newest is used."""
+    code_sums: CodeSums | None = None
+    """What its code is compared with when workers import it; None: nothing is compared."""
     building_since_ns: int = 0
     """Since when its environment is being built here; 0: it is not."""
 
@@ -174,8 +180,12 @@ class Step:
 
     @property
     def code(self) -> Path:
-        """The copy of the code; working folder of its workers."""
-        return self.folder / "code"
+        """The newest copy of the code; working folder of its workers."""
+        return self.code_copy(self.code_copies)
+
+    def code_copy(self, number: int) -> Path:
+        """Where a copy of the code is; the first has the number 1."""
+        return self.folder / ("code" if number == 1 else f"code-{number}")
 
     def note_shutdown_failure(self, process_number: int, message: str) -> None:
         """A worker that was told to shut down did not do so in good order."""
@@ -296,8 +306,17 @@ class Step:
         """
         if self.environment is not None:
             self.environment.release()
-        for folder in (self.code, self.scratch, self.fetched, self.outputs):
+        self.drop_code()
+        for folder in (self.scratch, self.fetched, self.outputs):
             shutil.rmtree(folder, ignore_errors=True)
+
+    def drop_code(self) -> None:
+        """Removes every copy of the code."""
+        for copy in self.folder.glob("code*"):
+            if copy.is_dir():
+                shutil.rmtree(copy, ignore_errors=True)
+            else:
+                copy.unlink(missing_ok=True)
 
     def drop(self) -> None:
         """Removes the step's folder."""

@@ -54,7 +54,9 @@ _MISSING = (
 
 
 class Supervisor:
-    """``on_change`` is called when a worker has ended or its step's pace has changed: time to share out anew."""
+    """``on_change`` is called when a worker has ended or its step's pace has changed: time to share out anew.
+    ``renew_code``: when one has found that its step's code has changed on the disk.
+    """
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class Supervisor:
         stage: StageRows,
         saver: Saver,
         on_change: Callable[[Step], None],
+        renew_code: Callable[[Step], None],
     ) -> None:
         self._flow = flow
         self._ledger = flow.ledger
@@ -72,6 +75,7 @@ class Supervisor:
         self._upward = upward
         self._results = Results(flow, upward, staged, stage, saver, self._not_ready, on_change)
         self._on_change = on_change
+        self._renew_code = renew_code
         self._oom = OomCounter()
         self._repeated = Repeated()
         self._loop = asyncio.get_running_loop()
@@ -281,13 +285,18 @@ class Supervisor:
         self._upward.release(loss.released)
         oom = exit_.signal == 9 and worker.overrun is None and worker.killed_for is None and self._oom.rose()
         stderr = worker.stderr.tail(_STDERR_TAIL).decode("utf-8", "replace").strip()
-        found = death.explain(
-            exit_,
-            look.phase,
-            overrun=worker.overrun,
-            oom=oom,
-            killed_for=worker.killed_for,
-            place=whereabouts.place(stderr, step.code),
+        changed = "" if worker.overrun or worker.killed_for else death.changed_code(exit_, worker.code)
+        found = (
+            death.of_changed_code(changed, again=step.code_copies > 1 and worker.code == step.code)
+            if changed
+            else death.explain(
+                exit_,
+                look.phase,
+                overrun=worker.overrun,
+                oom=oom,
+                killed_for=worker.killed_for,
+                place=whereabouts.place(stderr, worker.code),
+            )
         )
         detail = f"The end of its stderr:\n{whereabouts.without_host(stderr)}" if stderr else ""
         if loss.charged is not None:
@@ -301,6 +310,8 @@ class Supervisor:
             script = look.phase >= Phase.INIT and found.cause != work.CAUSE_NODE_FAULT
             cause = work.CAUSE_INIT_FAILED if script else work.CAUSE_NODE_FAULT
             self._not_ready(step, cause, found.message, detail, worker.process_number, hopeless=stuck)
+        if changed and worker.code == step.code:
+            self._renew_code(step)
         if look.phase is Phase.STOPPING and not worker.stopped and worker.killed_for is None:
             step.note_shutdown_failure(worker.process_number, found.message)
         if worker.outputs is not None:

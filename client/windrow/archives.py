@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 BLOCK_BYTES = 512
 PAX_BYTES_MAX = 64 * 1024
@@ -46,6 +46,16 @@ DATA_LIMITS = ArchiveLimits(files_max=1_000_000, bytes_max=16 << 30)
 """Of a client's data for one input; the archive as a whole, headers included, is no longer than `bytes_max` either."""
 
 
+class Hash(Protocol):
+    """As those of ``hashlib``."""
+
+    def update(self, data: bytes, /) -> None:
+        """Takes in more of the content."""
+
+    def digest(self) -> bytes:
+        """Of all that was taken in."""
+
+
 class Member(NamedTuple):
     """A regular file in an archive; its content begins at `offset`."""
 
@@ -74,6 +84,7 @@ def unpack(
     for_all: bool = False,
     on_bytes: Callable[[int], None] = lambda done: None,
     on_file: Callable[[bytes, bytes, os.stat_result], None] | None = None,
+    make_hash: Callable[[], Hash] = hashlib.sha256,
 ) -> None:
     """Unpacks an archive into `folder`, which must not exist yet or be empty.
 
@@ -81,8 +92,8 @@ def unpack(
     raises ArchiveError, which calls it `what`. What was unpacked until then stays: the caller removes the folder.
     Whether the archive is the one that its digest names is for the caller to verify. `preamble`: how it must begin;
     `for_all`: everybody may read what is unpacked, whatever the umask; `on_bytes` is told again and again how many
-    bytes of the archive are done; `on_file` of each file, when it is written: its name, the sha256 of its content, and
-    its status. Raises OSError.
+    bytes of the archive are done; `on_file` of each file, when it is written: its name, the digest of its content
+    (sha256, or what ``make_hash`` makes), and its status. Raises OSError.
     """
     target = os.fsencode(folder)
     os.makedirs(target, exist_ok=True)
@@ -98,7 +109,17 @@ def unpack(
             raise OtherKind(f"the {what} {archive} is refused: it is an archive of another kind.")
         try:
             members = _members(file, len(preamble), what)
-            _unpack_members(members, file, target, limits, what, for_all=for_all, on_bytes=on_bytes, on_file=on_file)
+            _unpack_members(
+                members,
+                file,
+                target,
+                limits,
+                what,
+                for_all=for_all,
+                on_bytes=on_bytes,
+                on_file=on_file,
+                make_hash=make_hash,
+            )
         except ValueError as error:
             raise ArchiveError(f"the {what} {archive} is damaged or no archive of Windrow's: {error}") from error
 
@@ -113,6 +134,7 @@ def _unpack_members(
     for_all: bool,
     on_bytes: Callable[[int], None],
     on_file: Callable[[bytes, bytes, os.stat_result], None] | None,
+    make_hash: Callable[[], Hash],
 ) -> None:
     content_bytes, made = 0, {target}
     for count, member in enumerate(members, 1):
@@ -147,7 +169,7 @@ def _unpack_members(
         with os.fdopen(descriptor, "wb") as out:
             if for_all:
                 os.fchmod(descriptor, 0o755 if member.executable else 0o644)
-            hasher = None if on_file is None else hashlib.sha256()
+            hasher = None if on_file is None else make_hash()
             at, end = member.offset, member.offset + member.size
             while at < end:
                 chunk = os.pread(file.fileno(), min(end - at, _CHUNK), at)

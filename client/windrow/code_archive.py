@@ -13,6 +13,7 @@ import io
 import os
 import stat
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ class CodeArchive:
     file_count: int
     content_bytes: int
 
+
+_IMPORTED = (b".py", b".so")
 
 DEFAULT_LIMITS = ArchiveLimits(files_max=50_000, bytes_max=2 * 1024**3)
 
@@ -91,12 +94,19 @@ def measure(
 
 def unpack(
     archive: str | os.PathLike[str], folder: str | os.PathLike[str], limits: ArchiveLimits = DEFAULT_LIMITS
-) -> None:
+) -> dict[str, int]:
     """Unpacks an archive into `folder`, which must not exist yet or be empty: see `archives.unpack`.
 
-    Raises ArchiveError, OSError.
+    Returns the crc32 of each file that Python could import, by its name. Raises ArchiveError, OSError.
     """
-    archives.unpack(archive, folder, limits, what="code archive")
+    sums = {}
+
+    def note(name: bytes, digest: bytes, _: os.stat_result) -> None:
+        if name.endswith(_IMPORTED):
+            sums[os.fsdecode(name)] = int.from_bytes(digest)
+
+    archives.unpack(archive, folder, limits, what="code archive", on_file=note, make_hash=_Crc32)
+    return sums
 
 
 def _need(required: Sequence[str], files: Sequence[tuple[str, Path]], root: Path) -> None:
@@ -206,6 +216,19 @@ def _too_large(root: Path, limits: ArchiveLimits) -> str:
         f"the code folder {root} holds more than {limits.bytes_max // 1024**2} MiB; give data as "
         f"inputs, and leave it out with a {IGNORE_FILES[0]} file or by a narrower `code`."
     )
+
+
+class _Crc32:
+    """What `archives.Hash` asks for."""
+
+    def __init__(self) -> None:
+        self._crc = 0
+
+    def update(self, data: bytes, /) -> None:
+        self._crc = zlib.crc32(data, self._crc)
+
+    def digest(self) -> bytes:
+        return self._crc.to_bytes(4)
 
 
 class _Hashing(io.RawIOBase):

@@ -103,9 +103,11 @@ class Worker:
         environment: dict[str, str] | None = None,
         scratch: Path | None = None,
         non_blocking: bool = True,
+        submitted: dict[str, str] | None = None,
         **overrides: Any,
     ) -> None:
-        """``script``: text of the entry script; None: it is in ``folder/code`` already."""
+        """``script``: text of the entry script; None: it is in ``folder/code`` already. ``submitted``: what files of
+        the code were that are something else now, or are not there."""
         self.folder = folder
         self.code = folder / "code"
         self.code.mkdir(exist_ok=True)
@@ -128,6 +130,8 @@ class Worker:
             "result_fd": far_results.fileno(),
             "page_path": str(page_path),
             "code_folder": str(self.code),
+            "code_sums": str(folder / "code.sums"),
+            "code_sums_crc32": self._note_sums(submitted or {}),
             "entry_script": entry_script,
             "arguments": list(arguments),
             "logging_level": "INFO",
@@ -146,7 +150,8 @@ class Worker:
             **overrides,
         }
         path = folder / "config.json"
-        path.write_text(json.dumps(configuration))
+        content = json.dumps(configuration).encode()
+        path.write_bytes(b"%08x\n%b" % (zlib.crc32(content), content))
         with self.stdout.open("wb") as out, self.stderr.open("wb") as err:
             self.process = subprocess.Popen(
                 [python, str(BOOT), str(path)],
@@ -162,6 +167,14 @@ class Worker:
         self.far_work = far_work
         self.far_work.setblocking(not non_blocking)
         far_results.close()
+
+    def _note_sums(self, submitted: dict[str, str]) -> int:
+        """Writes the file of checksums; returns its own."""
+        sums = {str(path.relative_to(self.code)): zlib.crc32(path.read_bytes()) for path in self.code.rglob("*.py")}
+        sums.update((name, zlib.crc32(text.encode())) for name, text in submitted.items())
+        content = json.dumps(sums).encode()
+        (self.folder / "code.sums").write_bytes(content)
+        return zlib.crc32(content)
 
     def __enter__(self) -> Worker:
         return self

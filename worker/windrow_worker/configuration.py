@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from zlib import crc32
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict, List, Tuple
 
 
 class BadConfiguration(Exception):
@@ -21,6 +22,8 @@ class Configuration:
         "arguments",
         "artifacts",
         "code_folder",
+        "code_sums",
+        "code_sums_crc32",
         "command",
         "entry_script",
         "inline_rows_bytes_max",
@@ -52,6 +55,8 @@ class Configuration:
         self.result_fd: int = take("result_fd", int)
         self.page_path: str = take("page_path", str)
         self.code_folder: str = os.path.abspath(take("code_folder", str))
+        self.code_sums: str = take("code_sums", str, "")
+        self.code_sums_crc32: int = take("code_sums_crc32", int, 0)
         self.command: str = take("command", str, "")
         self.entry_script: str = take("entry_script", str)
         self.arguments: List[str] = [str(argument) for argument in take("arguments", list)]
@@ -90,13 +95,17 @@ class _Taker:
         return value
 
 
-def read_configuration(path: str) -> Configuration:
-    """Reads the file. Raises BadConfiguration, also for a file that cannot be read."""
+def read_configuration(path: str) -> Tuple[Configuration, Dict[str, Any]]:
+    """Reads the file; returns the whole object, too. Raises BadConfiguration, also for a file that cannot be read, or
+    that is not what its first line says."""
     try:
         with open(path, "rb") as file:
-            document = json.loads(file.read())
+            head, _, content = file.read().partition(b"\n")
+        if head != b"%08x" % crc32(content):
+            raise BadConfiguration("it was changed since it was written: check this node's disk")
+        document = json.loads(content)
         if not isinstance(document, dict):
             raise BadConfiguration("it holds no JSON object")
-        return Configuration(document)
+        return Configuration(document), document
     except (OSError, ValueError, BadConfiguration) as error:
         raise BadConfiguration(f"the worker's configuration {path} cannot be used: {error}") from error

@@ -16,3 +16,6 @@ CHANNEL_CLOSED = 192
 
 HOST_FAULT = 193
 """The host could not start (its configuration, page or channels), or met a fault of its own. stderr says which."""
+
+CODE_CHANGED = 195
+"""The step's code on this node is not what was unpacked (``checked_imports``). 194 is ``launch.py``'s."""

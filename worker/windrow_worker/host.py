@@ -22,7 +22,18 @@ import sys
 from time import monotonic_ns, time_ns
 from zlib import crc32
 
-from windrow_worker import entry_script, exits, failures, frames, page, process, script, spawned, verdicts
+from windrow_worker import (
+    checked_imports,
+    entry_script,
+    exits,
+    failures,
+    frames,
+    page,
+    process,
+    script,
+    spawned,
+    verdicts,
+)
 from windrow_worker.channels import AgentGone, ChannelClosed, ResultChannel, WaitInterrupted, WorkChannel
 from windrow_worker.configuration import BadConfiguration, read_configuration
 from windrow_worker.context import MiniBatch, MiniBatchContext
@@ -48,7 +59,7 @@ def main(arguments: List[str]) -> NoReturn:
     try:
         if len(arguments) != 2:
             raise BadConfiguration(f"boot.py takes one argument, its configuration file, not {arguments[1:]!r}")
-        host = Host(read_configuration(arguments[1]))
+        host = Host(read_configuration(arguments[1])[0])
     except (BadConfiguration, OSError, ValueError) as error:
         process.leave(exits.HOST_FAULT, f"The worker cannot start: {error}")
     try:
@@ -144,9 +155,16 @@ class Host:
         environment.setdefault("HostName", configuration.node_id)
         if configuration.output_path:
             environment.setdefault("AZUREML_BI_OUTPUT_PATH", configuration.output_path)
+        code = None
+        if configuration.code_sums:
+            sums = configuration.code_sums, configuration.code_sums_crc32
+            code = checked_imports.begin(configuration.code_folder, *sums, self._pid)
         if configuration.command:
             from windrow_worker.command import as_script
 
+            if code is not None:
+                # Whatever the command imports, it does by itself.
+                code.check_all()
             self._script = as_script(configuration.command, configuration.output_files, configuration.artifacts)
             return
         entry_script.install_root_handler()

@@ -35,10 +35,8 @@ LOG_LINES_SHOWN = 100
 def main(arguments: List[str]) -> NoReturn:
     """Replays the mini-batch that the channel of the configuration file ``arguments[0]`` holds."""
     try:
-        configuration = read_configuration(arguments[0])
-        with open(arguments[0], "rb") as file:
-            wishes = json.loads(file.read()).get("replay") or {}
-        host = ReplayHost(configuration, wishes)
+        configuration, document = read_configuration(arguments[0])
+        host = ReplayHost(configuration, document.get("replay") or {})
     except (BadConfiguration, OSError, ValueError, IndexError) as error:
         process.leave(FAILED, f"The replay cannot start: {error}")
     process.tell_of_crashes()

@@ -7,6 +7,8 @@ import os
 import sys
 from types import FunctionType
 
+from windrow_worker import checked_imports
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
@@ -72,7 +74,7 @@ class EntryFinder:
         return spec
 
 
-class _Loader(importlib.machinery.SourceFileLoader):
+class _Loader(checked_imports.SourceLoader):
     """Loads the script as a module that is in no package: that its private name has one is our own affair."""
 
     def exec_module(self, module: ModuleType) -> None:
@@ -89,6 +91,7 @@ def locate(code_folder: str, entry_script: str) -> EntryPoint:
     ``"__main__"``.
     """
     path = os.path.join(code_folder, entry_script)
+    checked_imports.check_file(path)
     if os.path.isfile(path):
         stem = os.path.splitext(os.path.basename(path))[0]
         if entry_script == stem + ".py" and _is_free(stem, code_folder, path):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 
-from windrow_worker import entry_script, script
+from windrow_worker import checked_imports, entry_script, script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ def announce(configuration: Configuration, entry: script.EntryPoint) -> None:
     os.environ[VARIABLE] = json.dumps(
         {
             "code_folder": configuration.code_folder,
+            "code_sums": configuration.code_sums,
+            "code_sums_crc32": configuration.code_sums_crc32,
+            "host_pid": os.getpid(),
             "module_name": entry.module_name,
             "path": entry.path,
             "entry_script": entry_script.values_of(configuration),
@@ -40,5 +43,8 @@ def serve_spawned_child() -> None:
         told = json.loads(os.environ[VARIABLE])
     except (KeyError, ValueError):
         return  # The script has cleared its environment.
+    if told["code_sums"]:
+        sums = told["code_sums"], told["code_sums_crc32"]
+        checked_imports.begin(told["code_folder"], *sums, told["host_pid"])
     script.make_importable(told["code_folder"], script.EntryPoint(told["module_name"], told["path"]))
     entry_script.offer(told["entry_script"])

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 from windrow.rpc.v1 import work_pb2 as work
 from windrow.signal_names import signal_name
 
+from windrow_agent.code_cache import sums_of
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.page import BUSY, Phase
 
+CODE_CHANGED = 195
 TOO_OLD = 194
 HOST_FAULT = 193
 CHANNEL_CLOSED = 192
-"""Exit codes of the worker's host (worker/windrow_worker/exits.py); the first is ``launch.py``'s."""
+"""Exit codes of the worker's host (worker/windrow_worker/exits.py); TOO_OLD is ``launch.py``'s."""
 
 _DOING = {
     Phase.NONE: "while the interpreter started",
@@ -42,6 +46,28 @@ class Death:
 
     cause: work.Cause.ValueType
     message: str
+
+
+def changed_code(exit_: Exit, code: Path) -> str:
+    """The file below ``code`` that a worker found changed and has ended for; "" for any other end."""
+    if exit_.code != CODE_CHANGED and exit_.signal != signal.SIGKILL:
+        return ""
+    try:
+        return os.fsdecode(sums_of(code).with_suffix(".changed").read_bytes())
+    except FileNotFoundError:
+        # The end of one whose child has found it tells nothing by itself.
+        return "a file" if exit_.code == CODE_CHANGED else ""
+
+
+def of_changed_code(name: str, *, again: bool) -> Death:
+    """``again``: also in a copy that was unpacked for this reason."""
+    if again:
+        then = "This is the second time, so the script seems to write the file itself: it is used as it is from now on"
+    else:
+        then = "The code is unpacked anew. If the script does not write this file itself, check this node's disk"
+    return Death(
+        work.CAUSE_NODE_FAULT, f"{name!r} in the step's code has changed since it was unpacked on this node. {then}"
+    )
 
 
 def explain(

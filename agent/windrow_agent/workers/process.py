@@ -61,11 +61,13 @@ class Channels:
 class WorkerProcess:
     """A running (or just ended) worker. ``key``: the agent's own number of it, never reused.
 
-    ``outputs``: where it writes what goes to a store, if anything does; ``saving``: it gets nothing to do until that is
-    there. ``overrun``/``killed_for``: why the agent has killed it, or is about to; ``overrun_ns``: since when;
-    ``killed_over``: the lease that this was about, 0 where it was about none; ``spoilt``: its results can no longer be
-    told, from the first one on that has not come.
-    ``received``: results that have come; ``missing_since_ns``: since when the page has told of more, 0: it does not.
+    ``code``: its copy of the step's code. ``outputs``: where it writes what goes to a store, if anything does;
+    ``saving``: it gets nothing to do until that is there.
+    ``overrun``/``killed_for``: why the agent has killed it, or is about to; ``overrun_ns``: since when;
+    ``killed_over``: the lease that this was about, 0 where it was about none; ``spoilt``: its results can no longer
+    be told, from the first one on that has not come.
+    ``received``: results that have come; ``missing_since_ns``: since when the page has told of more, 0: it does
+    not.
     ``retiring``: it has been told to shut down; ``stopped``: its ``shutdown()`` is done.
     ``stall_mark_ns``: the agent's standstills when the present phase began, -1: not looked at yet.
     """
@@ -80,6 +82,7 @@ class WorkerProcess:
     stderr: CapturedFile
     scratch: Path
     log: ProcessLog
+    code: Path
     outputs: OutputFolder | None = None
     pid: int = 0
     pidfd: int = -1
@@ -109,9 +112,11 @@ class WorkerProcess:
         """Whether it may be given something to do."""
         return self.ready and not self.saving
 
-    def spawn(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
-        """Starts the process, as leader of its own process group. Must be called from the main thread: the kernel ties
-        the worker's life to the thread that starts it. Raises SpawnFailed; the worker is to be closed then.
+    def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Starts the process in the folder of its code, as leader of its own process group.
+
+        Must be called from the main thread: the kernel ties the worker's life to the thread that starts it. Raises
+        SpawnFailed; the worker is to be closed then.
         """
         files: list[int] = []
         try:
@@ -120,7 +125,7 @@ class WorkerProcess:
             far = (self.channels.work_far.fileno(), self.channels.result_far.fileno())
             self._process = subprocess.Popen(
                 command,
-                cwd=folder,
+                cwd=self.code,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=files[0],
@@ -129,7 +134,7 @@ class WorkerProcess:
                 process_group=0,
             )
         except OSError as error:
-            raise SpawnFailed(_why_not(error, command[0], folder)) from error
+            raise SpawnFailed(_why_not(error, command[0], self.code)) from error
         finally:
             for fd in files:
                 os.close(fd)
@@ -141,7 +146,7 @@ class WorkerProcess:
         except OSError as error:
             self.kill()
             self._process.wait()
-            raise SpawnFailed(_why_not(error, command[0], folder)) from error
+            raise SpawnFailed(_why_not(error, command[0], self.code)) from error
         # The worker's end of the results is closed here, so that its closing is seen. Its end of the work channel
         # stays open: through it the agent takes back what the worker has not read.
         self.channels.result_far.close()
