@@ -24,8 +24,8 @@ def main() -> int:
     raise_open_files()
     from windrow.journal import open_journal, say
 
+    from windrow_master.files.errors import StateError
     from windrow_master.service import MasterService
-    from windrow_master.store.protocol import StoreError
 
     async def run() -> int:
         return await MasterService(config).run()
@@ -37,10 +37,10 @@ def main() -> int:
         sys.setswitchinterval(0.001)
         try:
             return asyncio.run(run())
-        except (OSError, StoreError) as error:
+        except (OSError, StateError) as error:
             say(logging.INFO, "master ended", exit_code=2, reason=str(error))
             raise
-    except (OSError, StoreError) as error:
+    except (OSError, StateError) as error:
         print(f"windrow master: {error}", file=sys.stderr)
         return 2
 

@@ -19,9 +19,9 @@ from windrow.storage.urls import BadUrl, is_remote
 from windrow_master.core.ids import StepId
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.roots import Roots
-from windrow_master.store.assets import AssetExists
+from windrow_master.store.errors import AssetExists
 from windrow_master.store.protocol import StoreReader
-from windrow_master.store.rows import AssetRow
+from windrow_master.store.records import AssetRow
 
 WORDS = {pb.ASSET_KIND_DATA: "data asset", pb.ASSET_KIND_MODEL: "model"}
 COMMANDS = {pb.ASSET_KIND_DATA: "data", pb.ASSET_KIND_MODEL: "model"}
@@ -37,7 +37,7 @@ class AssetRefused(Exception):
 
 
 class Assets:
-    """One registry. Methods block on the disk; any thread may call them. All raise StoreError."""
+    """One registry. Methods block on the disk; any thread may call them. All raise StateError."""
 
     def __init__(
         self,

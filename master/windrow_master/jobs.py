@@ -11,7 +11,7 @@ from windrow_master.store.protocol import StoreReader
 
 
 class Jobs:
-    """One way to look jobs up, whether they run or ended long ago. Raises StoreError."""
+    """One way to look jobs up, whether they run or ended long ago. Raises StateError."""
 
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader

@@ -21,11 +21,11 @@ from pathlib import Path
 from windrow.archives import DATA_LIMITS, ArchiveError, OtherKind, data_preamble, unpack
 from windrow.rpc import errors
 
-from windrow_master.artifacts import DIGEST, ArtifactError, ArtifactFolder
-from windrow_master.checked_records import RecordWriter
 from windrow_master.crash_points import reach
-from windrow_master.folders import is_full, make_durable, sync_folder
-from windrow_master.upload_lists import UploadedFile, list_path, write_file
+from windrow_master.files.artifacts import DIGEST, ArtifactError, ArtifactFolder
+from windrow_master.files.checked_records import RecordWriter
+from windrow_master.files.durable import is_full, make_durable, sync_folder
+from windrow_master.files.upload_lists import UploadedFile, list_path, write_file
 
 UPLOADS = "uploads"
 FOR_ALL = 0o755

@@ -23,11 +23,12 @@ from windrow.rpc.v1 import (
     job_service_pb2_grpc,
 )
 
-from windrow_master.artifacts import ArtifactFolder
 from windrow_master.assets import Assets
 from windrow_master.config import MasterConfig
 from windrow_master.core.core import Core
 from windrow_master.core.state import ENDED_JOBS
+from windrow_master.files.artifacts import ArtifactFolder
+from windrow_master.files.errors import StateDamaged
 from windrow_master.jobs import Jobs
 from windrow_master.output.segments import SegmentWriter
 from windrow_master.placed_data import UPLOADS, PlacedData
@@ -53,9 +54,8 @@ from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.shell.starting import Starter
 from windrow_master.shell.submission import Submissions, settings_of
 from windrow_master.shell.writer import Writer, moment
-from windrow_master.step_paths import step_folder
-from windrow_master.store.errors import DatabaseDamaged, StateDamaged
-from windrow_master.store.sqlite import DATABASE_FILE, SqliteStore
+from windrow_master.state_folder.opening import StateFolder
+from windrow_master.store.errors import DatabaseDamaged
 from windrow_master.watchers import Watchers
 
 if TYPE_CHECKING:
@@ -93,11 +93,11 @@ class MasterService:
     async def run(self) -> int:
         """Serve until told to stop; return the exit code."""
         try:
-            store = SqliteStore.open(self._config.state)
+            folder = StateFolder.open(self._config.state)
             try:
-                exit_code = await self._serve(store)
+                exit_code = await self._serve(folder)
             finally:
-                store.close()
+                folder.close()
             if isinstance(self._fatal, StateDamaged):
                 raise self._fatal
         except StateDamaged as damage:
@@ -109,8 +109,8 @@ class MasterService:
         say(logging.INFO, "master ended", exit_code=exit_code)
         return exit_code
 
-    async def _serve(self, store: SqliteStore) -> int:
-        config = self._config
+    async def _serve(self, folder: StateFolder) -> int:
+        config, files, store = self._config, folder.files, folder.store
         join_token, client_token = config.join_token(), config.client_token()
         loop = asyncio.get_running_loop()
         core = Core(store.incarnation, store.lease_prefix, held=config.embedded)
@@ -125,12 +125,12 @@ class MasterService:
             core.load(snapshot, settings_of, now)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             what = f"what it holds of the jobs makes no sense: {type(error).__name__}: {error}"
-            raise DatabaseDamaged(str(config.state / DATABASE_FILE), what) from error
+            raise DatabaseDamaged(str(files.database), what) from error
         watchers = Watchers()
         state = core.state
 
         def segments_of(job_id: str, step_id: int) -> Path:
-            return step_folder(config.state, job_id, step_id) / "segments"
+            return files.step(job_id, step_id).segments
 
         segments = SegmentWriter(store.incarnation, segments_of)
         places = config.places
@@ -140,16 +140,16 @@ class MasterService:
         assets = Assets(store.reader(), store.record_asset, places, readable)
         finisher = Finisher(store.reader(), store.record_output, store.incarnation, assets.register)
         default = config.datastores.get("default")
-        reporter = Reporter(store.reader(), store.incarnation, config.state, embedded=config.embedded)
-        artifacts = ArtifactFolder(config.state / "artifacts")
-        data = PlacedData(artifacts, default, config.state / UPLOADS)
-        earlier = EarlierJobs(store.reader(), config.state, data)
-        reuse = Reuse(store.reader(), config.state, places, readable, config.scripts_run_in)
-        open_jobs = OpenJobs(core, config.state, places, readable)
-        sorted_rows = SortedRows(config.state, default, embedded=config.embedded)
+        reporter = Reporter(store.reader(), store.incarnation, files, embedded=config.embedded)
+        artifacts = ArtifactFolder(files.artifacts)
+        data = PlacedData(artifacts, default, files.uploads)
+        earlier = EarlierJobs(store.reader(), files, data)
+        reuse = Reuse(store.reader(), files, places, readable, config.scripts_run_in)
+        open_jobs = OpenJobs(core, files, places, readable)
+        sorted_rows = SortedRows(files, default, embedded=config.embedded)
         starter = Starter(open_jobs, config.outputs, finisher, earlier, reuse, sorted_rows, artifacts)
         carrier = Carrier(core, open_jobs, starter, finisher, reuse, watchers, sorted_rows, reporter)
-        writer = Writer(core, Committer(store, segments), carrier.carry_out, on_fatal=self._die)
+        writer = Writer(core, Committer(store, segments, folder.reserve), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
         uploads = ArtifactService(artifacts, data, datastores)
@@ -188,7 +188,7 @@ class MasterService:
                 retries,
                 watchers,
                 agents,
-                config.state,
+                files,
                 embedded=config.embedded,
                 datastores=places.places,
                 reporter=reporter,
@@ -198,14 +198,13 @@ class MasterService:
         )
         self._add_standard_services(server, writer)
         writer.start()
-        health = None if config.embedded else HealthFile(config.state)
+        health = None if config.embedded else HealthFile(files.folder)
         # What was imported and loaded stays: a collection that walks it each time holds up every answer.
         gc.freeze()
         await server.start()
         uploads.start()
         if not config.embedded:
             carrier.clear_up(store.reader())
-        store.record_address(address)
         say(logging.INFO, "master serves", address=address, incarnation=store.incarnation, pid=os.getpid())
         print(json.dumps({"ready": True, "address": address, "incarnation": store.incarnation}), flush=True)
         telling = asyncio.create_task(_tell_health(health, writer, certificates)) if health is not None else None

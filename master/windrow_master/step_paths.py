@@ -1,10 +1,9 @@
-"""Where the data of a step is, and what is kept of it in the state folder."""
+"""Where the data of a step is: its inputs, its outputs, and the file of its rows."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 
@@ -37,13 +36,3 @@ class StepPaths:
             value.get("reused_from", ""),
             value.get("why_run", ""),
         )
-
-
-def step_folder(state_folder: Path, job_id: str, step_id: int) -> Path:
-    """`state/jobs/<job_id>/steps/<step_id>`."""
-    return state_folder / "jobs" / job_id / "steps" / str(step_id)
-
-
-def logs_folder(state_folder: Path, job_id: str) -> Path:
-    """`state/jobs/<job_id>/logs`."""
-    return state_folder / "jobs" / job_id / "logs"

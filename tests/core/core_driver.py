@@ -22,7 +22,7 @@ from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.settings import StepSettings, Timing
 from windrow_master.core.state import Job, Node, Step
 from windrow_master.core.states import Cause, StepState, Verdict
-from windrow_master.store.reopening import ReopenedJob, Reopening
+from windrow_master.store.records import ReopenedJob, Reopening
 
 WALL_S = 1_700_000_000.0
 

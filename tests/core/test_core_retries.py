@@ -8,7 +8,8 @@ from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import Cause, JobState, MiniBatchState, StepState, Verdict
-from windrow_master.store.reopening import NotReopened, ReopenedJob, Reopening
+from windrow_master.store.errors import NotReopened
+from windrow_master.store.records import ReopenedJob, Reopening
 
 
 def failed(driver: CoreDriver, **settings: int) -> None:

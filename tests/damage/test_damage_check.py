@@ -6,7 +6,6 @@ import contextlib
 import csv
 import json
 import shutil
-import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,11 @@ from pathlib import Path
 import pytest
 from damage_jobs import FILES_SCRIPT, Keys, Reuse
 from file_damage import change_rows, cut, flip, flip_middle
-from windrow_master.checked_records import RecordWriter
+from windrow_master.files.checked_records import RecordWriter
+from windrow_master.files.upload_lists import UploadedFile, write_file
 from windrow_master.salvage.__main__ import main
-from windrow_master.store.checks import ASSET, CHECK, with_crc
-from windrow_master.upload_lists import UploadedFile, write_file
+from windrow_master.store.errors import StoreBroken
+from windrow_master.store.sqlite.check_values import ASSET, CHECK, with_crc
 
 ASSET_ROW = (1, "table", "1", "uri_file", "/data/t", 1, "", b"{}", 1.5, None, "", "", "")
 
@@ -288,7 +288,7 @@ def test_a_database_of_which_no_copy_can_be_read_is_not_sound(
     runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*given: object) -> None:
-        raise sqlite3.DatabaseError("malformed database schema")
+        raise StoreBroken("malformed database schema")
 
     monkeypatch.setattr("windrow_master.salvage.__main__.SavedDatabase", refuse)
     assert any("its tables cannot be read: malformed" in found for found in found_in(runs["checked"]))

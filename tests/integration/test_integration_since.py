@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from embedded_run import WINDROW, EmbeddedRun, check_counts, wait_until
+from opened_store import open_store
 from windrow.spec import EffectiveJob
+from windrow_master.files.state_files import StateFiles
 from windrow_master.shell.earlier import EarlierJobs
-from windrow_master.store.reopening import ReopenedJob, Reopening
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.store.records import ReopenedJob, Reopening
 
 SCRIPT = """
 import os, time
@@ -231,8 +232,8 @@ def test_what_cannot_be_taken_over_is_told_before_anything_runs(run: SinceRun) -
 def test_nothing_is_taken_over_from_a_step_that_has_begun_anew_meanwhile(run: SinceRun) -> None:
     assert run.run()[0] == 0
     (before,) = run.job_ids()
-    with contextlib.closing(SqliteStore.open(run.state, reserve_bytes=0)) as store:
-        jobs, job = EarlierJobs(store.reader(), run.state), store.reader().job_by_id(before)
+    with contextlib.closing(open_store(run.state)) as store:
+        jobs, job = EarlierJobs(store.reader(), StateFiles(run.state)), store.reader().job_by_id(before)
         assert job is not None
         (step,) = EffectiveJob.from_json(job.document).steps
         found = jobs.find(step._replace(resume_from=before))

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import grpc
+from opened_store import open_store
 from windrow.rpc.v1 import (
     agent_service_pb2_grpc,
     artifact_service_pb2_grpc,
@@ -17,12 +18,14 @@ from windrow.rpc.v1 import (
     job_service_pb2_grpc,
 )
 from windrow.spec import EffectiveJob, build_effective, load_job
-from windrow_master.artifacts import ArtifactFolder
 from windrow_master.core.core import Core
 from windrow_master.core.effects import Effect, NotifyJob
 from windrow_master.core.ids import LeaseId, NodeId
 from windrow_master.core.records import Dirty
 from windrow_master.datastores import Datastores
+from windrow_master.files.artifacts import ArtifactFolder
+from windrow_master.files.reserve import Reserve
+from windrow_master.files.state_files import StateFiles
 from windrow_master.jobs import Jobs
 from windrow_master.output.segments import SegmentWriter
 from windrow_master.placed_data import PlacedData
@@ -37,7 +40,7 @@ from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.shell.submission import Submissions
 from windrow_master.shell.work_session import WorkSession
 from windrow_master.shell.writer import Writer
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.store.sqlite.store import SqliteStore
 from windrow_master.watchers import Watchers
 
 DEADLINE_S = 30.0
@@ -67,8 +70,8 @@ def effective_job(folder: Path, text: str = JOB) -> EffectiveJob:
 class HeldCommitter(Committer):
     """A real committer whose commits can be held up."""
 
-    def __init__(self, store: SqliteStore, segments: SegmentWriter) -> None:
-        super().__init__(store, segments)
+    def __init__(self, store: SqliteStore, segments: SegmentWriter, reserve: Reserve) -> None:
+        super().__init__(store, segments, reserve)
         self.open = threading.Event()
         self.open.set()
         self.begun = threading.Event()
@@ -101,19 +104,21 @@ class MasterBench:
     def __init__(self, folder: Path, sockets: Path, *, held: bool = False, embedded: bool = False) -> None:
         self.folder = folder
         self.state = folder / "state"
-        self.store = SqliteStore.open(self.state, reserve_bytes=0)
+        self.files = StateFiles(self.state)
+        self.store = open_store(self.state)
         self.core = Core(self.store.incarnation, self.store.lease_prefix, held=held)
         self.fatal: list[BaseException] = []
-        self.committer = HeldCommitter(self.store, SegmentWriter(self.store.incarnation, lambda *_: folder))
+        segments = SegmentWriter(self.store.incarnation, lambda *_: folder)
+        self.committer = HeldCommitter(self.store, segments, Reserve(self.files.reserve, 0))
         self.watchers = Watchers()
         self.writer = Writer(self.core, self.committer, self._carry_out, on_fatal=self.fatal.append)
-        self.artifacts = ArtifactFolder(self.state / "artifacts")
-        (self.state / "artifacts" / CODE_DIGEST).write_bytes(b"")
+        self.artifacts = ArtifactFolder(self.files.artifacts)
+        (self.files.artifacts / CODE_DIGEST).write_bytes(b"")
         self.server = grpc.aio.server()
         agents = AgentService(self.writer, NoStreams(), WorkerLogs(lambda step_id: folder / "logs"), [], embedded=True)
         jobs = Jobs(self.store.reader())
-        submissions = Submissions(jobs, self.artifacts, self.state / "outputs", Datastores({}))
-        sorted_rows = SortedRows(self.state, None, embedded=True)
+        submissions = Submissions(jobs, self.artifacts, self.files.outputs, Datastores({}))
+        sorted_rows = SortedRows(self.files, None, embedded=True)
         self.retries = Retries(jobs, self.store, self.writer, submissions, sorted_rows)
         job_service_pb2_grpc.add_JobServiceServicer_to_server(
             JobService(
@@ -123,7 +128,7 @@ class MasterBench:
                 self.retries,
                 self.watchers,
                 agents,
-                self.state,
+                self.files,
                 embedded=embedded,
                 datastores={},
             ),
@@ -132,7 +137,7 @@ class MasterBench:
         self.datastore = folder / "datastore"
         self.datastore.mkdir(exist_ok=True)
         uploads = ArtifactService(
-            self.artifacts, PlacedData(self.artifacts, self.datastore, self.state / "uploads"), Roots([self.datastore])
+            self.artifacts, PlacedData(self.artifacts, self.datastore, self.files.uploads), Roots([self.datastore])
         )
         artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(uploads, self.server)
         agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, self.server)

@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from windrow_master.store.errors import StoreUnusable
-from windrow_master.store.sqlite import RESTORED, SqliteStore
+from windrow_master.files.errors import StateUnusable
+from windrow_master.files.state_files import StateFiles
+from windrow_master.state_folder.opening import StateFolder
 
 SCRIPT = Path(__file__).parents[2] / "docker" / "backup.sh"
 
@@ -73,9 +74,9 @@ def test_a_disk_that_is_full_changes_nothing_and_is_named(small_disk: Path, made
 
 def test_no_master_begins_over_what_was_not_brought_back_to_its_end(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    SqliteStore.open(state, 0).close()
-    (state / RESTORED).mkdir()
-    with pytest.raises(StoreUnusable, match="Bring it back again"):
-        SqliteStore.open(state, 0)
-    (state / RESTORED).rmdir()
-    SqliteStore.open(state, 0).close()
+    StateFolder.open(state, 0).close()
+    StateFiles(state).unfinished_restore.mkdir()
+    with pytest.raises(StateUnusable, match="Restore it again"):
+        StateFolder.open(state, 0)
+    StateFiles(state).unfinished_restore.rmdir()
+    StateFolder.open(state, 0).close()

@@ -16,9 +16,9 @@ from windrow_master.core.records import Dirty, EventRow, RowBlock
 from windrow_master.output.segments import SegmentWriter
 from windrow_master.shell.committer import CommitPostponed, Committer
 from windrow_master.shell.writer import Writer
+from windrow_master.state_folder.opening import StateFolder
 from windrow_master.store.errors import StoreBroken, StoreFull
-from windrow_master.store.rows import RowRange, SegmentRow
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.store.records import RowRange, SegmentRow
 
 ROWS = b"a,1\nb,2\n"
 
@@ -26,11 +26,11 @@ ROWS = b"a,1\nb,2\n"
 class FailingStore:
     """A real store whose next commits fail as told."""
 
-    def __init__(self, store: SqliteStore) -> None:
-        self._store = store
+    def __init__(self, folder: StateFolder) -> None:
+        self._store = folder.store
         self.failures: list[Exception] = []
         self.seen: list[tuple[Sequence[RowRange], Sequence[SegmentRow]]] = []
-        self.reserve = store.reserve
+        self.reserve = folder.reserve
 
     def commit(self, dirty: Dirty, ranges: Sequence[RowRange], segments: Sequence[SegmentRow]) -> None:
         self.seen.append((ranges, segments))
@@ -43,8 +43,8 @@ class FailingStore:
 def bench(tmp_path: Path) -> tuple[FailingStore, Committer, Path]:
     folder = tmp_path / "segments"
     folder.mkdir()
-    store = FailingStore(SqliteStore.open(tmp_path / "state", reserve_bytes=4096))
-    return store, Committer(store, SegmentWriter(1, lambda *_: folder)), folder  # type: ignore[arg-type]
+    store = FailingStore(StateFolder.open(tmp_path / "state", reserve_bytes=4096))
+    return store, Committer(store, SegmentWriter(1, lambda *_: folder), store.reserve), folder  # type: ignore[arg-type]
 
 
 def group(name: str) -> Dirty:

@@ -11,7 +11,7 @@ from windrow_master.core.ids import JobKey, StepId
 from windrow_master.output.errors import OutputDamaged
 from windrow_master.rpc import downloads
 from windrow_master.rpc.downloads import pieces_of
-from windrow_master.store.rows import OutputRow
+from windrow_master.store.records import OutputRow
 
 
 @pytest.mark.parametrize("length", [0, 1, 9, 10, 11, 30])

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opened_store import open_store
 from windrow.spec import DataInput, EffectiveJob, EffectiveStep, StepOutput
 from windrow_master.dry_run.standing import Standing, Unreadable
-from windrow_master.store.sqlite import SqliteStore
 
 FILES = 100
 
@@ -94,7 +94,7 @@ def test_it_ends_when_nobody_waits_any_more(tmp_path: Path) -> None:
 
 def test_a_state_that_was_not_closed_and_has_lost_its_index_is_left_alone(tmp_path: Path, data: Path) -> None:
     live = tmp_path / "live"
-    store = SqliteStore.open(live, reserve_bytes=0)
+    store = open_store(live)
     # As a copy of a live folder would be: the log, without what leads into it.
     state = tmp_path / "state"
     state.mkdir()
@@ -111,7 +111,7 @@ def test_a_state_that_was_not_closed_and_has_lost_its_index_is_left_alone(tmp_pa
 
 def test_a_live_state_and_a_closed_one_are_read(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    store = SqliteStore.open(state, reserve_bytes=0)
+    store = open_store(state)
     assert Standing(state).free_name("mine") == "mine"
     store.close()
     before = sorted(path.name for path in state.iterdir())

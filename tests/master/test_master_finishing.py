@@ -10,12 +10,13 @@ from typing import IO, Any
 
 import pytest
 from obstore.store import MemoryStore
+from opened_store import open_store
 from windrow_master.core.commands import FinishStep
 from windrow_master.core.ids import JobKey, StepId
+from windrow_master.files.state_files import StepFiles
 from windrow_master.shell.finishing import Finish, Finisher, failed_items_path
 from windrow_master.step_paths import StepPaths
-from windrow_master.store.rows import AssetRow, OutputRow
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.store.records import AssetRow, OutputRow
 
 LIST = "item,cause\n"
 OTHER = JobKey(7)
@@ -23,12 +24,12 @@ OTHER = JobKey(7)
 
 def finish_of(tmp_path: Path, outputs: dict[str, str], append_row: str | None) -> Finish:
     """A step without failures, whose recipes are empty."""
-    folder = tmp_path / "step"
-    folder.mkdir(exist_ok=True)
-    (folder / "recipes").touch()
+    files = StepFiles(tmp_path / "step")
+    files.folder.mkdir(exist_ok=True)
+    files.recipes.touch()
     paths = StepPaths({}, outputs, append_row)
     logs = tmp_path / "logs"
-    return Finish(JobKey(1), "job-1", StepId(1), "score", True, 1, None, "text", b"{}", False, paths, folder, logs)
+    return Finish(JobKey(1), "job-1", StepId(1), "score", True, 1, None, "text", b"{}", False, paths, files, logs)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_a_step_without_failures_takes_away_what_was_listed_of_its_output(
     logged.parent.mkdir()
     logged.write_text(LIST)
     (tmp_path / "step/segments").mkdir(parents=True)
-    store = SqliteStore.open(tmp_path / "state", 1 << 20)
+    store = open_store(tmp_path / "state")
 
     def record(path: Path, job: JobKey | None, size: int, mtime_ns: int) -> None:
         if job is not None:
@@ -98,7 +99,7 @@ def test_the_output_of_a_step_that_is_abandoned_meanwhile_is_neither_uploaded_no
         registered.append(row)
         return ""
 
-    store = SqliteStore.open(tmp_path / "state", 1 << 20)
+    store = open_store(tmp_path / "state")
     finisher = Finisher(store.reader(), store.record_output, store.incarnation, register)
     objects = SlowObjects()
     objects.abandon, objects.half_way = lambda: finisher.abandon(StepId(1)), half_way

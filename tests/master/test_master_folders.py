@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from windrow_master.folders import make_durable, sync_folder
+from windrow_master.files.durable import make_durable, sync_folder
 from windrow_master.output.files import Files
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.state_folder.opening import StateFolder
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_new_state_folder_is_durable(tmp_path: Path, synced: list[Path], there
     state = tmp_path / "state"
     if there:
         state.mkdir()
-    SqliteStore.open(state, 1 << 20).close()
+    StateFolder.open(state, 0).close()
     assert tmp_path in synced
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opened_store import open_store
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.records import AttemptRow, Dirty, JobRow, StepRow
@@ -17,8 +18,7 @@ from windrow_master.reports.job_figures import LEVELS, RunningAttempt, StepFigur
 from windrow_master.reports.job_report import job_report
 from windrow_master.reports.log_bins import Distribution, bin_of, bounds_of
 from windrow_master.reports.worker_time import BINS, KINDS
-from windrow_master.store.rows import AttemptFigures
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.store.records import AttemptFigures
 
 BEGIN_US = 1_700_000_000_000_000
 SPAN_US = 60_000_000
@@ -196,7 +196,7 @@ def test_memory_does_not_grow_with_workers_that_die_each_time() -> None:
 
 
 def test_the_document_of_a_stored_job(tmp_path: Path) -> None:
-    store = SqliteStore.open(tmp_path, 1 << 20)
+    store = open_store(tmp_path)
     try:
         counters = Counters()
         counters.planned = counters.succeeded = counters.items_total = counters.items_ok = 3

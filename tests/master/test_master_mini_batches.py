@@ -19,7 +19,7 @@ from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import PLAN_RECORD
 from windrow_master.core.records import AttemptRow, Dirty, ItemOutcomeRow, JobRow, OutcomeRow, PlannedRows, StepRow
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
-from windrow_master.step_paths import step_folder
+from windrow_master.files.state_files import StateFiles
 
 JOB_KEY, FIRST, SECOND = JobKey(900), StepId(901), StepId(902)
 START_US = 1_700_000_000_000_000
@@ -39,7 +39,7 @@ def store_job(bench: MasterBench) -> None:
         for number, (step_id, name) in enumerate([(FIRST, "one"), (SECOND, "two")])
     ]
     recipe = b"\0".join(NAMES)
-    folder = step_folder(bench.state, "ended", FIRST)
+    folder = StateFiles(bench.state).step("ended", FIRST).folder
     folder.mkdir(parents=True)
     (folder / "recipes").write_bytes(b"xxxx" + recipe)
     records = b"".join(PLAN_RECORD.pack(3 * at, 3, 4, len(recipe), zlib.crc32(recipe)) for at in range(6))
@@ -191,7 +191,7 @@ def test_what_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
 def test_a_recipe_that_is_lost_hides_nothing_else(tmp_path: Path, damage: str) -> None:
     async def scenario(bench: MasterBench) -> None:
         store_job(bench)
-        recipes = step_folder(bench.state, "ended", FIRST) / "recipes"
+        recipes = StateFiles(bench.state).step("ended", FIRST).recipes
         content = recipes.read_bytes()
         recipes.unlink()
         if damage != "gone":

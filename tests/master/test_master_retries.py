@@ -18,8 +18,8 @@ from windrow.spec import EffectiveJob
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import Snapshot
-from windrow_master.store.reopening import ReopenedJob
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.store.records import ReopenedJob
+from windrow_master.store.sqlite.store import SqliteStore
 
 
 async def refusal(call: Any) -> grpc.aio.AioRpcError:

@@ -225,8 +225,8 @@ def test_the_process_that_makes_digests_ends_with_its_master(data: Path, tmp_pat
     )
     master = subprocess.Popen([sys.executable, "-c", asks, str(tmp_path), str(data)])
     try:
-        wait_until(lambda: bool(list((tmp_path / "listings").glob(".*"))), "the data is being read")
-        (partial,) = (tmp_path / "listings").glob(".*")
+        wait_until(lambda: bool(list(tmp_path.glob(".*"))), "the data is being read")
+        (partial,) = tmp_path.glob(".*")
         reads = Path("/proc", partial.name.rpartition(".")[2])
         assert reads.exists()
     finally:
@@ -327,5 +327,5 @@ def test_the_last_few_that_were_made_are_kept(tmp_path: Path) -> None:
     found = made.find("key")
     assert [one.job_id for one in found[:2]] == ["again", f"job{KEPT + 1}"] and len(found) == KEPT
     assert found[1].inputs == {"inputs.a": "1"}
-    (tmp_path / "made" / "key.json").write_text("[{}]")
+    (tmp_path / "key.json").write_text("[{}]")
     assert made.find("key") == []

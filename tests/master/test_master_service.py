@@ -21,6 +21,7 @@ from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.settings import StepSettings
 from windrow_master.datastores import Datastores
+from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.output.concatenation import ConcatenationStopped, OutputFull
 from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.finishing import Finish, Finisher
@@ -83,7 +84,8 @@ class CarrierBench:
     def __init__(self, core: Core, folder: Path, finisher: Finisher) -> None:
         self.submitted: list[Any] = []
         self.fatal: list[BaseException] = []
-        jobs, sorted_rows = OpenJobs(core, folder, Datastores({}), None), SortedRows(folder, None, embedded=True)
+        files = StateFiles(folder)
+        jobs, sorted_rows = OpenJobs(core, files, Datastores({}), None), SortedRows(files, None, embedded=True)
         self.starter = Starter(jobs, folder, finisher, None, None, sorted_rows, None)  # type: ignore[arg-type]
         self.carrier = Carrier(core, jobs, self.starter, finisher, None, Watchers(), sorted_rows)  # type: ignore[arg-type]
         self.carrier.attach(self.submitted.append, self.fatal.append)  # type: ignore[arg-type]
@@ -137,7 +139,7 @@ def work_of(folder: Path) -> Finish:
         b"{}",
         False,
         StepPaths({}, {}, None),
-        folder,
+        StepFiles(folder),
         folder,
     )
 

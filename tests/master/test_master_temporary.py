@@ -11,7 +11,7 @@ import pytest
 
 PROGRAM = """
 import os, pathlib, shutil, signal, sys
-from windrow_master.temporary import temporary_folder
+from windrow_master.files.temporary import temporary_folder
 
 parent, moment, number = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 make, remove = pathlib.Path.mkdir, shutil.rmtree

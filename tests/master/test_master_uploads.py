@@ -20,10 +20,10 @@ from windrow.archives import DATA_LIMITS, PAX_BYTES_MAX, data_preamble
 from windrow.data_archive import DataArchive
 from windrow.rpc.errors import read_failure
 from windrow.rpc.v1 import artifact_service_pb2 as pb
-from windrow_master.artifacts import ArtifactFolder
-from windrow_master.checked_records import RecordWriter
+from windrow_master.files.artifacts import ArtifactFolder
+from windrow_master.files.checked_records import RecordWriter
+from windrow_master.files.upload_lists import UploadedFile, read_list, write_file
 from windrow_master.placed_data import PlacedData, _locked
-from windrow_master.upload_lists import UploadedFile, read_list, write_file
 
 Build = Callable[[tarfile.TarFile], None]
 

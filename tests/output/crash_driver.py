@@ -10,6 +10,9 @@ import sys
 import zlib
 from pathlib import Path
 
+# This runs without pytest, too.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from output_step import STEP, CommittedStep
 from volatile_files import VolatileFiles
 from windrow_master import crash_points

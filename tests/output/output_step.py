@@ -7,14 +7,14 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from opened_store import open_store
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.records import AttemptRow, Dirty, JobRow, OutcomeRow, PlannedRows, RowBlock, StepRow
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
 from windrow_master.output.concatenation import Wanted, concatenate
 from windrow_master.output.files import Files
 from windrow_master.output.segments import SegmentWriter
-from windrow_master.store.rows import OutputRow
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.store.records import OutputRow
 
 STEP = StepId(1)
 RESERVE_BYTES = 1 << 20
@@ -29,7 +29,7 @@ class CommittedStep:
         self.target = folder / "out" / "rows.csv"
         for made in (self.segments_folder, self.target.parent):
             made.mkdir(parents=True, exist_ok=True)
-        self.store = SqliteStore.open(folder / "state", RESERVE_BYTES)
+        self.store = open_store(folder / "state")
         self.segments = SegmentWriter(
             self.store.incarnation,
             lambda *_: self.segments_folder,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from output_step import STEP, CommittedStep
 from volatile_files import FailingFiles
+from windrow_master.files.errors import StateDamaged
 from windrow_master.output import concatenation, extents
 from windrow_master.output.concatenation import (
     ConcatenationStopped,
@@ -26,8 +27,7 @@ from windrow_master.output.concatenation import (
 from windrow_master.output.extents import strides
 from windrow_master.output.files import Files
 from windrow_master.output.staging import StagedSegment
-from windrow_master.store.errors import StateDamaged
-from windrow_master.store.rows import CommittedRange
+from windrow_master.store.records import CommittedRange
 
 COUNT = 200
 ROWS = {number: b"".join(b"%d,%d\n" % (number, row) for row in range(number % 7)) for number in range(COUNT)}

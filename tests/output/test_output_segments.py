@@ -17,7 +17,7 @@ from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.records import RowBlock
 from windrow_master.output.segments import SegmentError, SegmentFull, SegmentWriter
 from windrow_master.output.staging import StagedSegment, remove_orphans, staged_fits
-from windrow_master.store.rows import RowRange, SegmentRow, SegmentState
+from windrow_master.store.records import RowRange, SegmentRow, SegmentState
 
 STEP = StepId(1)
 LEASE = LeaseId(77)

@@ -48,10 +48,16 @@ def test_the_code_keeps_the_rules(checkout: Path) -> None:
         ("client/windrow/planted.py", "import windrow_master.core", "The client imports no other role"),
         ("agent/windrow_agent/planted.py", "import windrow_master", "The agent imports neither master nor worker"),
         ("agent/windrow_agent/planted.py", "import windrow_worker", "The agent imports neither master nor worker"),
-        ("master/windrow_master/planted.py", "import windrow_agent", "The master imports no agent"),
+        ("master/windrow_master/shell/planted.py", "import windrow_agent", "The master imports no agent"),
+        (
+            "master/windrow_master/files/planted.py",
+            "import windrow_master.store.errors",
+            "The master's imports run one way",
+        ),
+        ("master/windrow_master/planted.py", "import os", "The master's imports run one way"),
         ("master/windrow_master/rpc/planted.py", "import windrow_worker", "Only planning imports the worker's"),
         ("master/windrow_master/core/planted.py", "import time", "The core is pure"),
-        ("master/windrow_master/core/planted.py", "import sqlite3", "The core is pure"),
+        ("master/windrow_master/shell/planted.py", "import sqlite3", "Only the store over SQLite knows SQLite"),
     ],
 )
 def test_a_planted_violation_is_found(checkout: Path, planted_in: str, statement: str, rule: str) -> None:

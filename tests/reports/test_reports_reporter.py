@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from opened_store import open_store
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.mini_batches import PLAN_RECORD
 from windrow_master.core.records import AttemptRow, Dirty, EventRow, ItemOutcomeRow, JobRow, PlannedRows, StepRow
 from windrow_master.core.states import AttemptState, Cause, JobState, StepState
+from windrow_master.files.state_files import StateFiles
 from windrow_master.reports.node_folders import write_register
 from windrow_master.shell.reporting import MARKER, Reporter
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.store.sqlite.store import SqliteStore
 
 BEGIN = 1_777_000_000.0
 KEY, STEP = JobKey(1), StepId(1)
@@ -24,7 +26,7 @@ KEY, STEP = JobKey(1), StepId(1)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    made = SqliteStore.open(tmp_path / "state", 1 << 20)
+    made = open_store(tmp_path / "state")
     yield made
     made.close()
 
@@ -75,7 +77,7 @@ def commit(store: SqliteStore, job: JobRow, step: StepRow) -> None:
 
 
 def reporter_of(store: SqliteStore, tmp_path: Path, clock: Callable[[], float] = lambda: BEGIN + 70) -> Reporter:
-    return Reporter(store.reader(), store.incarnation, tmp_path / "state", embedded=False, clock=clock)
+    return Reporter(store.reader(), store.incarnation, StateFiles(tmp_path / "state"), embedded=False, clock=clock)
 
 
 def logs_of(tmp_path: Path) -> Path:

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from opened_store import open_store
 from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.records import AttemptRow, Dirty
 from windrow_master.core.states import AttemptState, Cause, Phase
 from windrow_master.reports.mini_batch_tables import PROCESSED_COLUMNS, write_processed, write_summaries
 from windrow_master.reports.script_errors import KINDS_MAX, write_script_errors
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.store.sqlite.store import SqliteStore
 
 STEP = StepId(1)
 NODE, FIRST, SECOND = "node-1", "aaaa", "bbbb"
@@ -58,7 +59,7 @@ def attempt(
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    made = SqliteStore.open(tmp_path / "state", 1 << 20)
+    made = open_store(tmp_path / "state")
     yield made
     made.close()
 

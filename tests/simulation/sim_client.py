@@ -13,7 +13,7 @@ from windrow_master.core.counters import Counters
 from windrow_master.core.records import StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import JobState, StepState
-from windrow_master.store.reopening import ReopenedJob, Reopening
+from windrow_master.store.records import ReopenedJob, Reopening
 
 if TYPE_CHECKING:
     from sim_run import Simulation

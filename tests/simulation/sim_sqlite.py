@@ -5,11 +5,10 @@ from __future__ import annotations
 from sim_tables import IncarnationSuperseded, MemoryTables, SegmentRange
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import Dirty, Snapshot
-from windrow_master.store.connections import MemoryDatabase
 from windrow_master.store.errors import OwnershipLost
-from windrow_master.store.reopening import ReopenedJob
-from windrow_master.store.rows import RowRange, SegmentRow, SegmentState
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.store.records import ReopenedJob, RowRange, SegmentRow, SegmentState
+from windrow_master.store.sqlite.connections import MemoryDatabase
+from windrow_master.store.sqlite.store import SqliteStore
 
 
 class SqliteTables(MemoryTables):

@@ -28,7 +28,8 @@ from windrow_master.core.records import (
 )
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
-from windrow_master.store.reopening import NotReopened, ReopenedJob, Reopening
+from windrow_master.store.errors import NotReopened
+from windrow_master.store.records import ReopenedJob, Reopening
 
 FINAL = (MiniBatchState.SUCCEEDED, MiniBatchState.FAILED)
 

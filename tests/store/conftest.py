@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_groups import StoreHarness, disk_harness, memory_harness
+from store_harness import StoreHarness
+from stores import all_harnesses
+
+HARNESSES = all_harnesses()
 
 
-@pytest.fixture(params=["disk", "memory"])
+@pytest.fixture(params=HARNESSES)
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreHarness]:
-    """Every store there is: the conformance suite runs over each."""
-    made = disk_harness(tmp_path / "state") if request.param == "disk" else memory_harness()
+    """Every store there is."""
+    made = HARNESSES[request.param](tmp_path / "state")
     yield made
     made.close()

@@ -1,61 +1,16 @@
-"""Builds groups of dirty rows as the core would, and stores to put them into."""
+"""Builds groups of dirty rows as the core would."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from pathlib import Path
 
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.records import AttemptRow, Dirty, JobRow, OutcomeRow, PlannedRows, RowBlock, StepRow
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
-from windrow_master.store.connections import FileDatabase, MemoryDatabase
-from windrow_master.store.reserve import Reserve
-from windrow_master.store.rows import RowRange
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.store.protocol import Store
+from windrow_master.store.records import RowRange
 
 RESERVE_BYTES = 1 << 20
-
-
-class StoreHarness:
-    """Opens stores over one durable state, one after the other as restarts of a master would."""
-
-    def __init__(self, open_store: Callable[[], SqliteStore], open_beside: Callable[[], SqliteStore]) -> None:
-        self._open = open_store
-        self._open_beside = open_beside
-        self._stores: list[SqliteStore] = []
-
-    def open(self) -> SqliteStore:
-        """The next incarnation; the one before is closed first."""
-        self.close()
-        return self._kept(self._open())
-
-    def open_beside(self) -> SqliteStore:
-        """The next incarnation, while the one before still believes it is the master."""
-        return self._kept(self._open_beside())
-
-    def close(self) -> None:
-        for store in self._stores:
-            store.close()
-        self._stores.clear()
-
-    def _kept(self, store: SqliteStore) -> SqliteStore:
-        self._stores.append(store)
-        return store
-
-
-def disk_harness(folder: Path) -> StoreHarness:
-    """SQLite in a state folder. Beside: what a lost lock would lead to."""
-    return StoreHarness(
-        lambda: SqliteStore.open(folder, RESERVE_BYTES),
-        lambda: SqliteStore(FileDatabase(folder / "windrow.db"), Reserve(None), str(folder)),
-    )
-
-
-def memory_harness() -> StoreHarness:
-    """SQLite in memory, as simulations use it."""
-    database = MemoryDatabase()
-    return StoreHarness(lambda: SqliteStore.in_memory(database), lambda: SqliteStore.in_memory(database))
 
 
 def job_row(key: int = 1, state: JobState = JobState.RUNNING, **changes: object) -> JobRow:
@@ -80,7 +35,7 @@ def planned(step_id: int, first: int, count: int, ranks: bytes = b"") -> Planned
     return PlannedRows(StepId(step_id), first, 1, records, ranks)
 
 
-def lease(store: SqliteStore, number: int) -> LeaseId:
+def lease(store: Store, number: int) -> LeaseId:
     return LeaseId(store.lease_prefix << 32 | number)
 
 
@@ -111,9 +66,7 @@ def begun(count: int = 10) -> Dirty:
     return Dirty(jobs=[job_row()], steps=[step_row()], planned=[planned(1, 0, count)])
 
 
-def completed(
-    store: SqliteStore, mini_batches: range | list[int], rows_length: int = 50
-) -> tuple[Dirty, list[RowRange]]:
+def completed(store: Store, mini_batches: range | list[int], rows_length: int = 50) -> tuple[Dirty, list[RowRange]]:
     """A group in which mini-batches of step 1 succeed, with rows."""
     dirty, ranges = Dirty(), []
     for number, mini_batch in enumerate(mini_batches):

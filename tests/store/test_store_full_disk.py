@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from store_groups import RESERVE_BYTES, begun
-from windrow_master.store.protocol import StoreFull
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.state_folder.opening import StateFolder
+from windrow_master.store.errors import StoreFull
 
 
 def fill(folder: Path) -> Path:
@@ -21,20 +21,20 @@ def fill(folder: Path) -> Path:
 
 
 def test_a_store_is_opened_with_the_room_of_the_reserve(small_disk: Path) -> None:
-    SqliteStore.open(small_disk / "state", RESERVE_BYTES).close()
+    StateFolder.open(small_disk / "state", RESERVE_BYTES).close()
     filling = fill(small_disk)
-    store = SqliteStore.open(small_disk / "state", RESERVE_BYTES)
-    assert store.incarnation == 2
-    assert not store.reserve.held
-    store.commit(begun(), [], [])
-    store.close()
+    folder = StateFolder.open(small_disk / "state", RESERVE_BYTES)
+    assert folder.store.incarnation == 2
+    assert not folder.reserve.held
+    folder.store.commit(begun(), [], [])
+    folder.close()
 
     fill(small_disk)
     with pytest.raises(StoreFull, match="Make room, then start the master again"):
-        SqliteStore.open(small_disk / "state", RESERVE_BYTES)
+        StateFolder.open(small_disk / "state", RESERVE_BYTES)
 
     filling.unlink()
-    store = SqliteStore.open(small_disk / "state", RESERVE_BYTES)
-    assert store.reserve.held
-    assert store.load().jobs
-    store.close()
+    folder = StateFolder.open(small_disk / "state", RESERVE_BYTES)
+    assert folder.reserve.held
+    assert folder.store.load().jobs
+    folder.close()

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,25 +16,20 @@ from store_groups import RESERVE_BYTES, begun
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import NodeRow
 from windrow_master.core.states import NodeState
-from windrow_master.store import connections
-from windrow_master.store.errors import DatabaseDamaged
-from windrow_master.store.filesystem import refuse_network, type_of
-from windrow_master.store.protocol import (
-    NetworkFileSystem,
-    SchemaTooNew,
-    StateFolderInUse,
-    StoreBusy,
-    StoreFull,
-    StoreUnusable,
-)
-from windrow_master.store.reserve import Reserve
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.files.errors import NetworkFileSystem, StateFolderInUse, StateUnusable
+from windrow_master.files.filesystem import refuse_network, type_of
+from windrow_master.files.reserve import Reserve
+from windrow_master.state_folder.opening import StateFolder
+from windrow_master.store.errors import DatabaseDamaged, SchemaTooNew, StoreBusy, StoreFull
+from windrow_master.store.protocol import Store
+from windrow_master.store.sqlite import connections
+from windrow_master.store.sqlite.store import SqliteStore
 
 HOLD = """
 import sys
 from pathlib import Path
-from windrow_master.store.sqlite import SqliteStore
-store = SqliteStore.open(Path(sys.argv[1]), 4096)
+from windrow_master.state_folder.opening import StateFolder
+folder = StateFolder.open(Path(sys.argv[1]), 4096)
 print("open", flush=True)
 sys.stdin.read()
 """
@@ -56,33 +52,27 @@ def test_a_second_master_is_told_whose_folder_it_is(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"open\n"
         with pytest.raises(StateFolderInUse, match=rf"pid {holder.pid} on .* --state DIR") as caught:
-            SqliteStore.open(tmp_path, RESERVE_BYTES)
+            StateFolder.open(tmp_path, RESERVE_BYTES)
         assert caught.value.pid == holder.pid
         holder.send_signal(signal.SIGKILL)
         holder.wait()
     # The kernel let go of it with the process: nothing to clean up.
-    with SqliteStoreFor(tmp_path) as store:
+    with store_of(tmp_path) as store:
         assert store.incarnation == 2
 
 
-class SqliteStoreFor:
-    """A store that is closed at the end of a with."""
-
-    def __init__(self, folder: Path) -> None:
-        self._store = SqliteStore.open(folder, RESERVE_BYTES)
-
-    def __enter__(self) -> SqliteStore:
-        return self._store
-
-    def __exit__(self, *_: object) -> None:
-        self._store.close()
+@contextlib.contextmanager
+def store_of(folder: Path) -> Iterator[Store]:
+    """The store of a state folder, which is closed at the end of a with."""
+    with contextlib.closing(StateFolder.open(folder, RESERVE_BYTES)) as opened:
+        yield opened.store
 
 
 def test_the_lock_is_not_inherited(tmp_path: Path) -> None:
-    store = SqliteStore.open(tmp_path, RESERVE_BYTES)
+    opened = StateFolder.open(tmp_path, RESERVE_BYTES)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False) as child:
-        store.close()
-        SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+        opened.close()
+        StateFolder.open(tmp_path, RESERVE_BYTES).close()
         assert child.poll() is None
         assert child.stdin is not None
         child.stdin.close()
@@ -90,8 +80,8 @@ def test_the_lock_is_not_inherited(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "lock").mkdir()
-    with pytest.raises(StoreUnusable, match="Give a folder that this user may write"):
-        SqliteStore.open(tmp_path, RESERVE_BYTES)
+    with pytest.raises(StateUnusable, match="Give a folder that this user may write"):
+        StateFolder.open(tmp_path, RESERVE_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -123,25 +113,25 @@ def test_an_unknown_mount_table_refuses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
-    SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+    StateFolder.open(tmp_path, RESERVE_BYTES).close()
     path = tmp_path / "windrow.db"
     with sqlite3.connect(path) as database:
         database.execute("PRAGMA user_version = 1000")
     database.close()
     with pytest.raises(SchemaTooNew, match=r"schema 1000; this Windrow knows schemas up to \d+"):
-        SqliteStore.open(tmp_path, RESERVE_BYTES)
+        StateFolder.open(tmp_path, RESERVE_BYTES)
     with sqlite3.connect(path) as database:
         assert database.execute("SELECT count(*) FROM master").fetchone() == (1,)
     database.close()
 
 
 def test_migrations_run_forward_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with SqliteStoreFor(tmp_path) as store:
+    with store_of(tmp_path) as store:
         store.commit(begun(), [], [])
     scripts = [*connections.migrations(), "ALTER TABLE job ADD COLUMN colour TEXT NOT NULL DEFAULT 'red';"]
     monkeypatch.setattr(connections, "migrations", lambda: scripts)
     for _ in range(2):
-        with SqliteStoreFor(tmp_path) as store:
+        with store_of(tmp_path) as store:
             assert len(store.load().jobs) == 1
     with sqlite3.connect(tmp_path / "windrow.db") as database:
         assert database.execute("SELECT colour FROM job").fetchall() == [("red",)]
@@ -167,7 +157,7 @@ def test_a_database_of_the_first_schema_goes_forward_and_keeps_its_nodes(
         assert database.execute("PRAGMA user_version").fetchone() == (1,)
     database.close()
     monkeypatch.undo()
-    with SqliteStoreFor(tmp_path) as store:
+    with store_of(tmp_path) as store:
         assert store.load().nodes == [
             NodeRow("here", "a", NodeState.READY, "why", b"{}", b"{}", 5.0, cordoned=0),
             NodeRow("leaving", "a", NodeState.DRAINING, "why", b"{}", b"{}", 5.0, cordoned=0),
@@ -201,7 +191,7 @@ def test_rows_of_a_schema_without_check_values_get_them(tmp_path: Path, monkeypa
             """
         )
     monkeypatch.undo()
-    with SqliteStoreFor(tmp_path) as store:
+    with store_of(tmp_path) as store:
         (step,) = store.load().steps
         assert list(step.recipe_crcs) == [zlib.crc32(b"one\0two"), zlib.crc32(b"three")]
         assert [attempt[:2] for attempt in step.attempts] == [(1, 77)]
@@ -209,13 +199,13 @@ def test_rows_of_a_schema_without_check_values_get_them(tmp_path: Path, monkeypa
 
 
 def test_a_migration_that_fails_leaves_the_schema_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+    StateFolder.open(tmp_path, RESERVE_BYTES).close()
     known = connections.migrations()
     monkeypatch.setattr(connections, "migrations", lambda: [*known, "CREATE TABLE more (x); DROP TABLE absent;"])
-    with pytest.raises(StoreUnusable, match="absent"):
-        SqliteStore.open(tmp_path, RESERVE_BYTES)
+    with pytest.raises(StateUnusable, match="absent"):
+        StateFolder.open(tmp_path, RESERVE_BYTES)
     monkeypatch.undo()
-    with SqliteStoreFor(tmp_path) as store:
+    with store_of(tmp_path) as store:
         assert store.incarnation == 2
 
 
@@ -223,25 +213,25 @@ def test_somebody_elses_database_is_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "windrow.db") as database:
         database.execute("CREATE TABLE theirs (x)")
     database.close()
-    with pytest.raises(StoreUnusable, match="not one of Windrow's"):
-        SqliteStore.open(tmp_path, RESERVE_BYTES)
+    with pytest.raises(StateUnusable, match="not one of Windrow's"):
+        StateFolder.open(tmp_path, RESERVE_BYTES)
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "windrow.db").write_bytes(b"no database at all " * 100)
     with pytest.raises(DatabaseDamaged, match="does not begin as a SQLite database does"):
-        SqliteStore.open(tmp_path, RESERVE_BYTES)
+        StateFolder.open(tmp_path, RESERVE_BYTES)
 
 
 def test_a_database_that_is_locked_when_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+    StateFolder.open(tmp_path, RESERVE_BYTES).close()
     monkeypatch.setattr(connections, "WRITER_WAIT_S", 0.01)
     other = sqlite3.connect(tmp_path / "windrow.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreBusy, match="locked by another program"):
-        SqliteStore.open(tmp_path, RESERVE_BYTES)
+        StateFolder.open(tmp_path, RESERVE_BYTES)
     other.close()
-    SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+    StateFolder.open(tmp_path, RESERVE_BYTES).close()
 
 
 def test_durability_is_switched_on(tmp_path: Path) -> None:
@@ -271,15 +261,13 @@ def test_the_reserve_waits_for_twice_its_size(tmp_path: Path) -> None:
     reserve = Reserve(tmp_path / "reserve", 1 << 60)
     assert not reserve.restore()
     assert not (tmp_path / "reserve").exists()
-    assert Reserve(None).restore()
-    assert not Reserve(None).release()
 
 
 @pytest.mark.parametrize("with_reserve", [True, False])
 def test_a_full_disk_when_opened_gives_up_the_reserve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_reserve: bool
 ) -> None:
-    SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+    StateFolder.open(tmp_path, RESERVE_BYTES).close()
     reserve = tmp_path / "reserve"
     if not with_reserve:
         reserve.unlink()
@@ -294,18 +282,17 @@ def test_a_full_disk_when_opened_gives_up_the_reserve(
 
     monkeypatch.setattr(SqliteStore, "_take_over", take_over)
     if with_reserve:
-        store = SqliteStore.open(tmp_path, RESERVE_BYTES)
-        assert store.incarnation == 2
-        store.close()
+        with store_of(tmp_path) as store:
+            assert store.incarnation == 2
     else:
         with pytest.raises(StoreFull, match="Make room, then start the master again"):
-            SqliteStore.open(tmp_path, RESERVE_BYTES)
+            StateFolder.open(tmp_path, RESERVE_BYTES)
         monkeypatch.undo()
-        SqliteStore.open(tmp_path, RESERVE_BYTES).close()
+        StateFolder.open(tmp_path, RESERVE_BYTES).close()
 
 
 def test_others_may_not_read_the_state(tmp_path: Path) -> None:
-    with SqliteStoreFor(tmp_path) as store:
+    with store_of(tmp_path) as store:
         store.commit(begun(), [], [])
         modes = {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir()}
     assert modes.keys() >= {"windrow.db", "windrow.db-wal"}

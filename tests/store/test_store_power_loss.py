@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from store_groups import RESERVE_BYTES, begun, completed
-from windrow_master.store.sqlite import SqliteStore
+from opened_store import open_store
+from store_groups import begun, completed
 
 COUNT = 400
 FILES = ("windrow.db", "windrow.db-wal")
@@ -24,7 +24,7 @@ def copy(source: Path, target: Path) -> None:
 def test_a_torn_commit_is_not_there(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     live = tmp_path / "live"
-    store = SqliteStore.open(live, RESERVE_BYTES)
+    store = open_store(live)
     store.commit(begun(COUNT), [], [])
     store.commit(*completed(store, range(100)), [])
     before = (live / FILES[1]).read_bytes()
@@ -43,13 +43,13 @@ def test_a_torn_commit_is_not_there(tmp_path: Path, seed: int) -> None:
             first = chance.randrange(len(new))
             new[first : first + 4096] = bytes(len(new[first : first + 4096]))
         (torn / FILES[1]).write_bytes(before + new)
-        recovered = SqliteStore.open(torn, RESERVE_BYTES)
+        recovered = open_store(torn)
         assert bytes(recovered.load().steps[0].states) == bytes([2] * 100 + [0] * 300)
         recovered.commit(*completed(recovered, range(100, 150)), [])
         recovered.close()
     whole = tmp_path / "whole"
     copy(live, whole)
-    recovered = SqliteStore.open(whole, RESERVE_BYTES)
+    recovered = open_store(whole)
     assert bytes(recovered.load().steps[0].states) == bytes([2] * 200 + [0] * 200)
     recovered.close()
     store.close()

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_groups import RESERVE_BYTES, begun, completed, lease
+from opened_store import open_store
+from store_groups import begun, completed, lease
 from windrow_master.core.ids import StepId
-from windrow_master.store import connections
-from windrow_master.store.errors import StateDamaged
-from windrow_master.store.protocol import StoreBusy, StoreError, StoreFull
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.files.errors import StateDamaged, StateError
+from windrow_master.store.errors import StoreBusy, StoreFull
+from windrow_master.store.sqlite import connections
+from windrow_master.store.sqlite.store import SqliteStore
 
 COUNT = 3000
 
@@ -21,7 +22,7 @@ COUNT = 3000
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteStore]:
     monkeypatch.setattr(connections, "WRITER_WAIT_S", 0.01)
-    made = SqliteStore.open(tmp_path, RESERVE_BYTES)
+    made = open_store(tmp_path)
     made.commit(begun(COUNT), [], [])
     yield made
     made.close()
@@ -69,8 +70,8 @@ def test_a_damaged_database_ends_the_master(store: SqliteStore, tmp_path: Path) 
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (size - 4096))
-    with pytest.raises(StoreError, match=r"malformed|CORRUPT"):
-        SqliteStore.open(tmp_path, RESERVE_BYTES).load()
+    with pytest.raises(StateError, match=r"malformed|CORRUPT"):
+        open_store(tmp_path).load()
 
 
 def test_a_gap_in_the_mini_batches_is_noticed(store: SqliteStore, tmp_path: Path) -> None:

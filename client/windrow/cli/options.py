@@ -17,6 +17,7 @@ from windrow.cli.messages import YELLOW, coloured, report, say
 from windrow.cli.place import one_place
 from windrow.embedded import state_folder
 from windrow.errors import UsageError
+from windrow.state_mark import STATE_MARK
 
 if TYPE_CHECKING:
     from windrow.client import Client
@@ -30,8 +31,6 @@ APP_SETTINGS: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 """Of every typer application of `windrow`."""
-DATABASE = "windrow.db"
-"""A folder that holds it is a state folder."""
 
 
 class OutputForm(str, Enum):  # noqa: UP042  typer shows the values of a plain str Enum
@@ -132,7 +131,12 @@ def state_of(master: str | None, state: Path | None) -> Path | None:
     from windrow.contexts import Contexts
 
     master, state = one_place(master, state)
-    if state is None and not master and Contexts().in_use() is None and Path(state_folder.DEFAULT, DATABASE).is_file():
+    if (
+        state is None
+        and not master
+        and Contexts().in_use() is None
+        and Path(state_folder.DEFAULT, STATE_MARK).is_file()
+    ):
         return Path(state_folder.DEFAULT)
     return state
 
@@ -149,7 +153,7 @@ def open_client(master: str | None, state: Path | None, *, live: bool = False, m
 
     master, state = one_place(master, state)
     if not master and state is None and Contexts().in_use() is None:
-        if not make and not Path(state_folder.DEFAULT, DATABASE).is_file():
+        if not make and not Path(state_folder.DEFAULT, STATE_MARK).is_file():
             raise UsageError(
                 "Which master? Give --master ADDRESS (or set WINDROW_MASTER, or use a context: windrow context add), "
                 "or --state DIR for runs on this machine. There is no .windrow folder here."

@@ -11,6 +11,7 @@ from windrow.cli.display.figures import size
 from windrow.doctor.findings import FAIL, OK, WARN, Finding, Unanswered, ask
 from windrow.embedded.state_folder import read_endpoint
 from windrow.errors import StateFolderError
+from windrow.state_mark import STATE_MARK
 
 AREA = "State folder"
 ROOM_BYTES = 1 << 30
@@ -22,7 +23,7 @@ _ELSEWHERE = "Use a folder on a local disk: --state DIR."
 def look(folder: str, *, deep: bool = False) -> Iterator[Finding]:
     """All of it. `deep`: verify every checksum, however long that takes."""
     try:
-        found = ask("windrow_master.store", folder)
+        found = ask("windrow_master.state_folder", folder)
     except Unanswered as error:
         yield Finding(AREA, "master", FAIL, f"the master's code does not run: {error}", "Install Windrow anew.")
         return
@@ -117,5 +118,5 @@ def _database(found: dict[str, Any]) -> Iterator[Finding]:
         )
     else:
         later = f"; it is brought to {known} at the next start" if schema < known else ""
-        length = os.path.getsize(os.path.join(found["folder"], "windrow.db"))  # noqa: PTH118, PTH202
+        length = os.path.getsize(os.path.join(found["folder"], STATE_MARK))  # noqa: PTH118, PTH202
         yield Finding(AREA, "database", OK, f"schema {schema}{later}, {size(length)}")

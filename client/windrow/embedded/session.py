@@ -18,6 +18,7 @@ from windrow.embedded.supervisor import Supervisor
 from windrow.errors import MasterFailed, StateFolderError, UsageError, WindrowError
 from windrow.interpreter import find_interpreter
 from windrow.open_files import need_open_files
+from windrow.state_mark import STATE_MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -253,9 +254,9 @@ def open_session(
     MasterFailed.
     """
     # Jobs without a database are a damaged state: the master tells of it.
-    if must_exist and not any(os.path.exists(os.path.join(state, name)) for name in ("windrow.db", "jobs")):
+    if must_exist and not any(os.path.exists(os.path.join(state, name)) for name in (STATE_MARK, "jobs")):
         raise StateFolderError(
-            f"There is no Windrow state in {os.path.abspath(state)} (no windrow.db). "
+            f"There is no Windrow state in {os.path.abspath(state)} (no {STATE_MARK}). "
             f"Name the folder of a run with --state DIR, or a running master with --master ADDRESS."
         )
     if environments not in ("build", "own"):

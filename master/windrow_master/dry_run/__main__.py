@@ -12,8 +12,8 @@ from windrow.spec.effective import EffectiveJob
 from windrow_master.datastores import Datastores
 from windrow_master.dry_run.division import Limits, end_planners
 from windrow_master.dry_run.plan import Question, answer
+from windrow_master.files.temporary import temporary_folder
 from windrow_master.one_request import read_request
-from windrow_master.temporary import temporary_folder
 
 
 def main() -> None:

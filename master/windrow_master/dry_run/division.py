@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 from windrow_master.core.mini_batches import PLAN_RECORD
 from windrow_master.dry_run.recipes import bytes_of
 from windrow_master.dry_run.taking_over import TakingOver
+from windrow_master.files.recipes import RecipePlace, Recipes
+from windrow_master.files.state_files import StepFiles
 from windrow_master.one_request import command_of
 from windrow_master.planning import describe_items
 from windrow_master.planning.describe import describe_partition
 from windrow_master.planning.without_input import groups_without_input
-from windrow_master.recipes import RecipePlace, Recipes
 from windrow_master.shell.planning_driver import EARLIER, MESSAGE_HEAD, GroupRecords
 
 LOOK_S = 0.2
@@ -49,8 +50,8 @@ def end_planners() -> None:
 class Division:
     """Counts of what a planner has sent so far. `to_dict` is the answer."""
 
-    def __init__(self, folder: Path, limits: Limits, taking_over: TakingOver | None = None) -> None:
-        self._folder = folder
+    def __init__(self, files: StepFiles, limits: Limits, taking_over: TakingOver | None = None) -> None:
+        self._files = files
         self._limits = limits
         self._taking_over = taking_over
         self.mini_batches = 0
@@ -68,7 +69,7 @@ class Division:
     def run(self, request: dict[str, Any]) -> None:
         """Run the planner to its end, or to a limit."""
         if not request["inputs"]:
-            (self._folder / "recipes").touch()
+            self._files.recipes.touch()
             for message, records in groups_without_input(request["rank_mini_batch_count"], None):
                 self._take(message, records)
             return
@@ -116,7 +117,7 @@ class Division:
             self.stopped = f"counted up to {limits.mini_batches:,} mini-batches"
         elif time.monotonic() > deadline:
             self.stopped = f"counted for {limits.seconds:g} s"
-        elif _disk_use(self._folder) > limits.disk_bytes:
+        elif _disk_use(self._files.folder) > limits.disk_bytes:
             self.stopped = f"the rows to sort come to more than {limits.disk_bytes >> 20:,} MiB"
         return bool(self.stopped)
 
@@ -159,7 +160,7 @@ class Division:
 
     def _describe(self, index: int, items: int, place: RecipePlace) -> dict[str, Any]:
         """A mini-batch in words. Raises StepDamaged."""
-        with Recipes(self._folder / "recipes") as recipes:
+        with Recipes(self._files.recipes) as recipes:
             recipe = recipes.read(place)
         texts = describe_items(self.reader, recipe)
         return {

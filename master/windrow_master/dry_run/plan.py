@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.dry_run.division import Division, Limits
 from windrow_master.dry_run.standing import Standing, Unreadable
 from windrow_master.dry_run.taking_over import TakingOver
+from windrow_master.files.errors import StateError
+from windrow_master.files.state_files import StepFiles
 from windrow_master.output.errors import TargetForeign
 from windrow_master.output.remote import need_bucket, refuse_foreign_object
 from windrow_master.output.target import refuse_foreign
@@ -30,7 +31,6 @@ from windrow_master.shell.preparation import planning_request, resolve, resolved
 from windrow_master.shell.step_spec import side_inputs, stored_outputs
 from windrow_master.shell.submission import name_stem
 from windrow_master.step_paths import StepPaths
-from windrow_master.store.errors import StoreError
 
 TIME = "<time>"
 """Stands for what is known only when a job without a name is submitted."""
@@ -210,15 +210,15 @@ def _division(
         return _waits(f"its input is {' and '.join(texts)}, which is not there before that step has ended")
     if step.name not in question.divided:
         return _waits("")
-    folder = question.folder / str(number)
-    folder.mkdir()
+    files = StepFiles(question.folder / str(number))
+    files.folder.mkdir()
     try:
-        taking_over = None if earlier is None else TakingOver(*earlier, folder)
-        division = Division(folder, question.limits, taking_over)
+        taking_over = None if earlier is None else TakingOver(*earlier, files)
+        division = Division(files, question.limits, taking_over)
         wanted = None if taking_over is None else taking_over.request()
-        request = planning_request(effective, paths, folder, question.datastores, None, folder / "rows", wanted)
+        request = planning_request(effective, paths, files, question.datastores, None, files.sorted_rows, wanted)
         division.run(request)
-    except (StoreError, sqlite3.Error) as error:
+    except StateError as error:
         return _waits(f"what job {step.resume_from} has done cannot be read: {error}")
     told = division.to_dict()
     told["reads"] = [

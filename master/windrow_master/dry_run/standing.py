@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
 
 from windrow.spec.effective import EffectiveJob, EffectiveStep
 from windrow.spec.effective_json import DocumentError
-from windrow.state_mark import STATE_MARK
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import JobState
+from windrow_master.files.errors import StateDamaged, StateError
+from windrow_master.files.lock import is_locked
+from windrow_master.files.state_files import StateFiles
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResume
-from windrow_master.store.errors import StateDamaged, StoreBroken, StoreError
-from windrow_master.store.integrity import damaged_database, is_damage, refuse_damaged_files
-from windrow_master.store.lock import LOCK_FILE, is_locked
-from windrow_master.store.reading import SqliteReader
-from windrow_master.store.rows import OutputRow
+from windrow_master.store.protocol import Traces
+from windrow_master.store.records import OutputRow
+from windrow_master.store.sqlite.untouched import need_sound_files, untouched_reader
 
 JOBS_LOOKED_AT = 1000
 T = TypeVar("T")
@@ -37,8 +34,9 @@ class Standing:
     """A state folder, there or not."""
 
     def __init__(self, state: Path) -> None:
-        self._path = state / STATE_MARK
-        self._reader = SqliteReader(_Untouched(self._path), self._broken)
+        self._files = StateFiles(state)
+        self._path = self._files.database
+        self._reader = untouched_reader(self._path)
         self.is_there = self._path.is_file()
 
     def outputs_at(self, path: str) -> Sequence[OutputRow]:
@@ -85,10 +83,10 @@ class Standing:
             return None
         if not self.is_there:
             raise NothingToResume(
-                f"There is no job named {step.resume_from!r}, whose results are to be taken over: {self._path.parent} "
+                f"There is no job named {step.resume_from!r}, whose results are to be taken over: {self._files.folder} "
                 "holds no runs. Name its state folder with --state."
             )
-        jobs = EarlierJobs(self._reader, self._path.parent)
+        jobs = EarlierJobs(self._reader, self._files)
         found = self._ask(lambda: jobs.find(step), None)
         return None if found is None else (jobs, found)
 
@@ -97,50 +95,15 @@ class Standing:
         steps = (step for step in self._reader.steps_of(job.job_key) if step.name not in commands)
         return any(Counters.from_json(step.counters).succeeded for step in steps)
 
-    def _broken(self, error: sqlite3.Error) -> StoreError:
-        return damaged_database(self._path, error) if is_damage(error) else StoreBroken(str(error))
-
     def _ask(self, question: Callable[[], T], nothing: T) -> T:
         try:
-            refuse_damaged_files(self._path, is_live=is_locked(self._path.with_name(LOCK_FILE)))
+            traces = Traces(beside=self._files.signs_of_use())
+            need_sound_files(self._path, traces, is_live=is_locked(self._files.lock))
             return question() if self.is_there else nothing
         except StateDamaged as damage:
             raise Unreadable(str(damage)) from damage
-        except (OSError, StoreError, sqlite3.Error) as error:
+        except (OSError, StateError) as error:
             raise Unreadable(f"{self._path} cannot be read without changing it: {error}") from error
-
-
-class _Untouched:
-    """Connections that only read. Where no process has the database open, and all of it is in the one file, SQLite is
-    told that nothing changes it: else it would make its other two files beside it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def writer(self) -> sqlite3.Connection:
-        """Never."""
-        raise AssertionError("nothing is written")
-
-    def reader(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A connection of its own."""
-        return self._open()
-
-    def close(self) -> None:
-        """Nothing stays open."""
-
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        log, shared = (self._path.with_name(self._path.name + ending) for ending in ("-wal", "-shm"))
-        pending = log.exists() and log.stat().st_size > 0
-        if pending and not shared.exists():
-            raise StoreBroken("it was not closed in order, and only a run can take it up again")
-        # Both are there while a process has it open.
-        mode = "mode=ro" if log.exists() and shared.exists() else "mode=ro&immutable=1"
-        connection = sqlite3.connect(f"file:{quote(str(self._path))}?{mode}", uri=True, isolation_level=None)
-        try:
-            yield connection
-        finally:
-            connection.close()
 
 
 def _is_of(row: JobRow, job_file: str) -> bool:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from windrow_master.files.state_files import StepFiles
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep
-
-INDEX = "earlier"
 
 
 class TakingOver:
     """Results of one earlier step, and how many of them would be taken over."""
 
-    def __init__(self, jobs: EarlierJobs, step: EarlierStep, folder: Path) -> None:
-        """`folder`: for what the planner reads. Raises OSError, StoreError."""
+    def __init__(self, jobs: EarlierJobs, step: EarlierStep, files: StepFiles) -> None:
+        """`files`: for what the planner reads. Raises OSError, StateError."""
         self._jobs = jobs
         self._step = step
         self.mini_batches = 0
         self.items = 0
-        self._index = jobs.write_index(step, folder / INDEX)
+        self._index = jobs.write_index(step, files.earlier)
 
     def request(self) -> dict[str, Any]:
         """What the planner is told."""
@@ -29,7 +27,7 @@ class TakingOver:
     def take(self, pairs: Sequence[tuple[int, int]]) -> set[int]:
         """Count those of a group, pairs of a mini-batch and that of the earlier step that it is, whose rows are there.
 
-        Returns the mini-batches. Raises StoreError.
+        Returns the mini-batches. Raises StateError.
         """
         outcomes = self._jobs.outcomes(self._step, pairs)
         self.mini_batches += len(outcomes)

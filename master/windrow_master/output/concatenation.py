@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING
 
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.crash_points import reach
-from windrow_master.folders import is_full
+from windrow_master.files.durable import is_full
+from windrow_master.files.errors import StateDamaged
 from windrow_master.output.errors import (
     ConcatenationError,
     ConcatenationStopped,
@@ -42,10 +43,8 @@ from windrow_master.output.errors import (
 from windrow_master.output.extents import SegmentFile, SegmentReader, strides
 from windrow_master.output.files import Files
 from windrow_master.output.target import foreign, refuse_foreign, remove_stale, stamp_if_equal, temporary_path
-from windrow_master.store.checks import DATABASE
-from windrow_master.store.errors import StateDamaged
 from windrow_master.store.protocol import StoreReader
-from windrow_master.store.rows import CommittedRange, OutputRow
+from windrow_master.store.records import CommittedRange, OutputRow
 
 if TYPE_CHECKING:
     from windrow_master.output.parquet_file import ParquetFile
@@ -238,7 +237,7 @@ class _Concatenation:
         if self._wanted.rows not in (None, self._rows):
             # Each record is sound: one stands there as it was before its rows were committed.
             what = f"{self._wanted.rows:,} rows were committed, and {self._rows:,} are found"
-            raise StateDamaged(f"{DATABASE}, table mini_batch, step {self._wanted.step_id}", what)
+            raise StateDamaged(f"the record of the mini-batches of step {self._wanted.step_id}", what)
 
     def _put_rows(self, ranges: Sequence[CommittedRange], large: bool) -> None:
         if large:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windrow_master.store.errors import StateDamaged
-from windrow_master.store.rows import CommittedRange
+from windrow_master.files.errors import StateDamaged
+from windrow_master.store.records import CommittedRange
 
 
 class ConcatenationError(Exception):

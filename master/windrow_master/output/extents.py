@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from zlib import crc32 as crc32_of
 
 from windrow_master.output.errors import RowsUnreadable
-from windrow_master.store.rows import CommittedRange
+from windrow_master.store.records import CommittedRange
 
 STRIDE_BYTES = 8 << 20
 """Rows read, verified and written at once."""

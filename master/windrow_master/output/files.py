@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from windrow_master.folders import sync_folder
+from windrow_master.files.durable import sync_folder
 
 IOV_MAX = 1024
 COPY_BYTES = 1 << 20

@@ -22,7 +22,7 @@ from windrow.storage.urls import parse_url
 from windrow_master.crash_points import reach
 from windrow_master.output.errors import ConcatenationStopped
 from windrow_master.output.target import foreign
-from windrow_master.store.rows import OutputRow
+from windrow_master.store.records import OutputRow
 
 DIGEST_KEY = "windrow-sha256"
 CHUNK_BYTES = 16 << 20

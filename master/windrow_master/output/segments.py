@@ -26,10 +26,10 @@ from pathlib import Path
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import RowBlock
 from windrow_master.crash_points import reach
-from windrow_master.folders import is_full
+from windrow_master.files.durable import is_full
 from windrow_master.output.files import Files
 from windrow_master.output.staging import staged_length
-from windrow_master.store.rows import RowRange, SegmentRow, SegmentState
+from windrow_master.store.records import RowRange, SegmentRow, SegmentState
 
 SEGMENT_BYTES_MAX = 256 << 20
 OPEN_MAX = 128

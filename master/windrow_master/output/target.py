@@ -10,10 +10,10 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from windrow_master.artifacts import sha256_of
+from windrow_master.files.artifacts import sha256_of
 from windrow_master.output.errors import OutputDamaged, TargetForeign
 from windrow_master.output.files import Files
-from windrow_master.store.rows import OutputRow
+from windrow_master.store.records import OutputRow
 
 NAME_BYTES_MAX = 255
 TEMPORARY_SUFFIX = ".windrow-partial"

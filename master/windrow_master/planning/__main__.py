@@ -54,8 +54,8 @@ def plan(request: Request, output: Output) -> None:
     if start is not None and start.done:
         return
     with (
-        closing(Journal(request.step_folder, start or Checkpoint())) as journal,
-        closing(PlacesNoted(request.step_folder, anew=start is None)) as places,
+        closing(Journal(request.files, start or Checkpoint())) as journal,
+        closing(PlacesNoted(request.files, anew=start is None)) as places,
     ):
         _plan(request, journal, Emitter(output, journal, places, start))
 

@@ -17,13 +17,13 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-from windrow_master.folders import is_full, sync_folder
+from windrow_master.files.durable import is_full, sync_folder
+from windrow_master.files.state_files import StepFiles
+from windrow_master.files.step_damage import StepDamaged, read_part
 from windrow_master.planning.checked import BLOCK_BYTES, BlockSums
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
-from windrow_master.step_damage import StepDamaged, read_part
 
 RETRY_FULL_S = 1.0
 _READ_BYTES = 1 << 20
@@ -125,18 +125,18 @@ class AppendFile:
 class Journal:
     """Both files of a step, cut to a checkpoint."""
 
-    def __init__(self, folder: bytes, start: Checkpoint) -> None:
-        self._folder = folder
+    def __init__(self, files: StepFiles, start: Checkpoint) -> None:
+        self._folder = files.folder
         self._named = start.mini_batches > 0
-        self.recipes = AppendFile(os.path.join(folder, b"recipes"), start.recipes_bytes, start.recipes_checksum)
-        self.listing = AppendFile(os.path.join(folder, b"listing"), start.listing_bytes, start.listing_checksum)
+        self.recipes = AppendFile(os.fsencode(files.recipes), start.recipes_bytes, start.recipes_checksum)
+        self.listing = AppendFile(os.fsencode(files.listing), start.listing_bytes, start.listing_checksum)
 
     def sync(self) -> None:
         """Put everything on disk, the listing before the recipes that name its files."""
         self.listing.sync()
         self.recipes.sync()
         if not self._named:
-            sync_folder(Path(os.fsdecode(self._folder)))
+            sync_folder(self._folder)
             self._named = True
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
+from windrow_master.files.state_files import StepFiles
 from windrow_master.planning.journal import AppendFile
 
 
@@ -38,9 +39,9 @@ class Marks:
 class PlacesNoted:
     """Those of the step that is planned."""
 
-    def __init__(self, folder: bytes, *, anew: bool) -> None:
-        """`folder`: the step's; `anew`: nothing that a planner before has noted counts. Raises PlanningError."""
-        self._file = AppendFile(os.path.join(folder, b"places"), 0 if anew else None)
+    def __init__(self, files: StepFiles, *, anew: bool) -> None:
+        """`anew`: nothing that a planner before has noted counts. Raises PlanningError."""
+        self._file = AppendFile(os.fsencode(files.places), 0 if anew else None)
         self._marks = Marks()
         if self._file.length:
             # A planner that was killed may have left part of a record.

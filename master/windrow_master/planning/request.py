@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.storage.urls import is_remote
 
 from windrow_master.datastores import Datastores
+from windrow_master.files.state_files import StepFiles
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 from windrow_master.roots import Roots
@@ -48,7 +50,7 @@ class Request(NamedTuple):
     sorted rows go, so that agents can read them, None: there is no such place; `earlier`: whose results are taken over.
     Source: docs/contracts.md, section 3."""
 
-    step_folder: bytes
+    files: StepFiles
     inputs: tuple[DividedInput, ...]
     mini_batch_size: int | None
     partition_keys: tuple[str, ...]
@@ -75,7 +77,7 @@ def parse_request(line: bytes) -> Request:
         value = json.loads(line)
         stored, size = value["checkpoint"], value["mini_batch_size"]
         request = Request(
-            os.fsencode(value["step_folder"]),
+            StepFiles(Path(value["step_folder"])),
             tuple(
                 DividedInput(given["name"], given["type"], os.fsencode(given["path"]), given["mode"])
                 for given in value["inputs"]

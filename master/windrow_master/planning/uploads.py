@@ -1,7 +1,7 @@
 """Data of clients in the default datastore: which files are as they were unpacked, and which two uploads share.
 
 Each upload has a folder of its own, so that ctimes and places tell nothing of what was the same in an earlier one. The
-lists that the master made when it unpacked them do (`windrow_master.upload_lists`): of a file whose ctime is still
+lists that the master made when it unpacked them do (`files.upload_lists`): of a file whose ctime is still
 that of the list, the list knows the content, since nobody has written to it.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from windrow_master.artifacts import DIGEST
-from windrow_master.upload_lists import UploadedFile, list_path, read_list
+from windrow_master.files.artifacts import DIGEST
+from windrow_master.files.upload_lists import UploadedFile, list_path, read_list
 
 
 class Uploads:

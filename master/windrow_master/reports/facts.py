@@ -78,7 +78,7 @@ class JobFacts(NamedTuple):
 
 
 def read_facts(reader: StoreReader, job: JobRow, logs: Path, options: str) -> JobFacts:
-    """All of a job that its texts tell. Raises StoreError."""
+    """All of a job that its texts tell. Raises StateError."""
     documents = json.loads(job.document or b"{}").get("steps", ())
     steps = []
     for row in reader.steps_of(job.job_key):

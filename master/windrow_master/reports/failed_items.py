@@ -15,10 +15,10 @@ from windrow.journal import say
 
 from windrow_master.core.ids import StepId
 from windrow_master.core.states import Cause
-from windrow_master.recipes import RecipePlace, Recipes
-from windrow_master.step_damage import StepDamaged
+from windrow_master.files.recipes import RecipePlace, Recipes
+from windrow_master.files.step_damage import StepDamaged
 from windrow_master.store.protocol import StoreReader
-from windrow_master.store.rows import FailureRow
+from windrow_master.store.records import FailureRow
 
 COLUMNS = ("item", "cause", "tries", "node", "message", "mini_batch")
 FILE_NAME = "failed_items.csv"

@@ -29,7 +29,7 @@ from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import had_worker, status_of
 from windrow_master.reports.log_bins import Distribution
 from windrow_master.reports.worker_time import BINS, KINDS, LOST, RETRIED, RUNNING, USEFUL, WorkerTime
-from windrow_master.store.rows import AttemptFigures
+from windrow_master.store.records import AttemptFigures
 
 ROWS_MAX: Final = 256
 """Lanes, and workers told one by one, of a step."""

@@ -34,7 +34,7 @@ def job_report(
     now_s: float,
     running: Mapping[StepId, Sequence[RunningAttempt]],
 ) -> bytes:
-    """The document as of `now_s` (seconds since 1970). `running`: what is at work, by step. Raises StoreError."""
+    """The document as of `now_s` (seconds since 1970). `running`: what is at work, by step. Raises StateError."""
     document = json.loads(job.document)
     rows_max = max(8, min(ROWS_MAX, ROWS_IN_ALL // max(1, len(steps))))
     report = {

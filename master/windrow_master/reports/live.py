@@ -83,7 +83,7 @@ class LiveLogs:
         """The last event of a job, and the last of nodes, that its logs tell; a job that has ended may run again."""
 
     def look(self, job_key: JobKey) -> None:
-        """Write what is new of a job. Raises OSError, StoreError."""
+        """Write what is new of a job. Raises OSError, StateError."""
         job = self._jobs.get(job_key)
         if job is None:
             row = self._reader.job_by_key(job_key)
@@ -97,7 +97,7 @@ class LiveLogs:
         self._write(job_key, job)
 
     def end(self, job_key: JobKey) -> None:
-        """Write the last lines about a job that has ended. Raises OSError, StoreError."""
+        """Write the last lines about a job that has ended. Raises OSError, StateError."""
         self.look(job_key)
         self._jobs.pop(job_key, None)
 

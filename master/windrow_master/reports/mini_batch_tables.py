@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from windrow_master.core.ids import StepId
+from windrow_master.reports.attempt_lines import attempt_lines
 from windrow_master.reports.whole_files import whole_file
-from windrow_master.store.attempt_report import WorkerTotals
 from windrow_master.store.protocol import StoreReader
+from windrow_master.store.records import WorkerTotals
 
 PROCESSED_COLUMNS = (
     "Mini-batch Id",
@@ -54,10 +55,10 @@ NODE_COLUMNS = ("Node", "Processes", "Percent of Mini-batches", *_SUMS)
 
 
 def write_processed(reader: StoreReader, step_id: StepId, folders: Mapping[tuple[str, str], str], target: Path) -> None:
-    """One row an attempt. Its memory is that of a page. Raises OSError, StoreError."""
+    """One row an attempt. Its memory is that of a page. Raises OSError, StateError."""
     with whole_file(target) as file:
         csv.writer(file).writerow(PROCESSED_COLUMNS)
-        for lines in reader.attempt_lines_of(step_id, folders):
+        for lines in attempt_lines(reader, step_id, folders):
             file.write(lines)
 
 

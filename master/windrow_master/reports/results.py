@@ -26,7 +26,7 @@ MOST_TRIED_SHOWN = 3
 
 
 def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
-    """`job_result.txt` of a step. Raises StoreError."""
+    """`job_result.txt` of a step. Raises StateError."""
     lines = [f"Step {step.name} of job {job.row.job_id}: {step.outcome}", *_why(step.row.message), ""]
     if step.paths.reused_from:
         lines.append(f"Output        {_rows(step)}")
@@ -43,7 +43,7 @@ def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
 
 
 def job_result(job: JobFacts, reader: StoreReader) -> str:
-    """`job_result.txt` of the job. Raises StoreError."""
+    """`job_result.txt` of the job. Raises StateError."""
     lines = [f"Job {job.row.job_id}: {job.outcome}", *_why(job.row.message), ""]
     lines += [f"Submitted  {_moment(job.row.create_time)}", f"Ended      {_moment(job.row.end_time)}"]
     if job.row.end_time is not None:
@@ -269,7 +269,7 @@ def _told(example: dict[str, Any]) -> Iterator[str]:
 
 
 def _log_of(step: StepFacts, cause: Cause, example: dict[str, Any], reader: StoreReader) -> str:
-    """The worker's own log that tells most, below the step's logs; "" where it had no worker. Raises StoreError."""
+    """The worker's own log that tells most, below the step's logs; "" where it had no worker. Raises StateError."""
     node, number = example.get("node_id"), example.get("process_number")
     if not node or number is None or cause in (Cause.NODE_LOST, Cause.PREEMPTED, Cause.CANCELLED, Cause.ROWS_LOST):
         return ""

@@ -41,7 +41,7 @@ class _Kind:
 def write_script_errors(
     reader: StoreReader, step_id: StepId, folders: Mapping[tuple[str, str], str], target: Path
 ) -> int:
-    """Write the file; return the number of failed attempts (0: none is left there). Raises OSError, StoreError."""
+    """Write the file; return the number of failed attempts (0: none is left there). Raises OSError, StateError."""
     kinds: dict[tuple[str, str], _Kind] = {}
     others = total = 0
     for page in reader.failed_attempts_of(step_id):

@@ -13,7 +13,6 @@ from windrow_master.one_request import command_of
 from windrow_master.reuse.digests import NoDigest, Place
 from windrow_master.roots import Roots
 
-LISTINGS = "listings"
 AT_ONCE = 8
 """Processes; a job may begin thousands of steps at a time."""
 
@@ -25,7 +24,7 @@ class DigestProcesses:
         """`folder`: where listings are kept; `datastores`: what the addresses in MLTable files mean; `roots`: where
         everything must lie that is read, None: anywhere."""
         self._request: dict[str, Any] = {
-            "listings": str(folder / LISTINGS),
+            "listings": str(folder),
             "datastores": datastores.places,
             "roots": None if roots is None else roots.folders,
         }

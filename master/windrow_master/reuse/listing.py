@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NamedTuple
 
-from windrow_master.checked_records import RecordWriter, read_records
+from windrow_master.files.checked_records import RecordWriter, read_records
 
 RECORD = struct.Struct("<QqqQQ32s")
 """size, mtime_ns, ctime_ns, inode, device, sha256. The name follows."""

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from windrow.journal import say
 from windrow.notes import NoteDamaged, read_note, write_note
 
-MADE = "made"
 KEPT = 10
 
 
@@ -36,7 +35,8 @@ class MadeFolder:
     """Methods block on the disk. For any threads: steps that end at the same time may have the same key."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / MADE
+        """`folder`: `StateFiles.made`."""
+        self._folder = folder
         self._adding = threading.Lock()
 
     def find(self, key: str) -> list[Made]:

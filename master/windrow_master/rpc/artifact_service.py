@@ -16,7 +16,7 @@ from windrow.rpc import errors
 from windrow.rpc.v1 import artifact_service_pb2 as pb
 from windrow.rpc.v1 import artifact_service_pb2_grpc
 
-from windrow_master.artifacts import ArtifactError, ArtifactFolder
+from windrow_master.files.artifacts import ArtifactError, ArtifactFolder
 from windrow_master.placed_data import PlacedData, Stopped
 from windrow_master.roots import Roots
 from windrow_master.rpc.refusals import Context

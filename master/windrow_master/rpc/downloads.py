@@ -9,7 +9,7 @@ from pathlib import Path
 from windrow.rpc.v1 import job_service_pb2 as pb
 
 from windrow_master.output.target import Sent
-from windrow_master.store.rows import OutputRow
+from windrow_master.store.records import OutputRow
 
 CHUNK_BYTES = 1 << 20
 

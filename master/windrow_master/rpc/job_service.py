@@ -19,6 +19,7 @@ from windrow_master.core.reasons import Reason, reason_of_ended
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import StepState
+from windrow_master.files.state_files import StateFiles
 from windrow_master.jobs import Jobs
 from windrow_master.rpc.downloads import pieces_of
 from windrow_master.rpc.files import file_below, files_at, read_file_chunks
@@ -31,7 +32,7 @@ from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.submission import SubmissionInvalid, Submissions
 from windrow_master.shell.writer import Writer
-from windrow_master.step_paths import StepPaths, logs_folder
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StorePostponed
 from windrow_master.threads import in_thread
 from windrow_master.watchers import Watchers
@@ -58,7 +59,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         retries: Retries,
         watchers: Watchers,
         nodes: NodeViews,
-        state_folder: Path,
+        files: StateFiles,
         *,
         embedded: bool,
         datastores: Mapping[str, str | Path],
@@ -71,7 +72,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         self._submissions = submissions
         self._retries = retries
         self._watchers = watchers
-        self._state_folder = state_folder
+        self._files = files
         self._datastores = datastores
         self._reporter = reporter
         self._certificates = certificates
@@ -169,7 +170,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         job, steps = await self._job(request.job_id, context)
         await self._reports_of(job)
         size = min(request.page_size or LOGS_PAGE, LOGS_PAGE_MAX)
-        root = logs_folder(self._state_folder, job.job_id)
+        root = self._files.logs(job.job_id)
         files = [
             pb.LogFile(path=path, length=length)
             for path, length in await in_thread(chosen_logs, request, root, self._jobs, steps)
@@ -184,7 +185,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         """One log file from an offset; with `follow`, until the job has ended."""
         job, _ = await self._job(request.job_id, context)
         await self._reports_of(job)
-        root = logs_folder(self._state_folder, job.job_id)
+        root = self._files.logs(job.job_id)
         if file_below(root, request.path) is None and not request.follow:
             await errors.abort(
                 context,

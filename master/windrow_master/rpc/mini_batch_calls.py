@@ -17,8 +17,10 @@ from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.datastores import Datastores, UnknownDatastore
+from windrow_master.files.recipes import RecipePlace, Recipes
+from windrow_master.files.state_files import StateFiles
+from windrow_master.files.step_damage import StepDamaged
 from windrow_master.jobs import Jobs
-from windrow_master.recipes import RecipePlace, Recipes
 from windrow_master.reports.job_figures import RunningAttempt
 from windrow_master.reports.worker_logs import logs_of_worker
 from windrow_master.rpc.mini_batch_pages import Wanted, by_index, newest
@@ -35,9 +37,8 @@ from windrow_master.rpc.refusals import Context
 from windrow_master.shell.preparation import resolved
 from windrow_master.shell.step_spec import replayed_step_spec
 from windrow_master.shell.writer import Writer, moment
-from windrow_master.step_damage import StepDamaged
-from windrow_master.step_paths import StepPaths, logs_folder, step_folder
-from windrow_master.store.rows import MiniBatchRow
+from windrow_master.step_paths import StepPaths
+from windrow_master.store.records import MiniBatchRow
 from windrow_master.threads import in_thread
 
 PAGE, PAGE_MAX = 100, 1_000
@@ -52,7 +53,7 @@ class MiniBatchCalls:
     _jobs: Jobs
     _writer: Writer
     _nodes: NodeViews
-    _state_folder: Path
+    _files: StateFiles
     _datastores: Mapping[str, str | Path]
     _embedded: bool
 
@@ -217,7 +218,7 @@ class MiniBatchCalls:
         from windrow_master.planning.recipe_json import recipe_json
 
         rows = self._jobs.reader.attempts_of_mini_batch(step.step_id, row.mini_batch)
-        logs = logs_folder(self._state_folder, job.job_id)
+        logs = self._files.logs(job.job_id)
         attempts = [
             attempt_message(
                 one,
@@ -281,8 +282,7 @@ class MiniBatchCalls:
         """Raises StepDamaged, OSError where the recipes of the step cannot be read."""
         if not row.recipe_length:
             return b""
-        path = step_folder(self._state_folder, job.job_id, step.step_id) / "recipes"
-        with Recipes(path) as recipes:
+        with Recipes(self._files.step(job.job_id, step.step_id).recipes) as recipes:
             return recipes.read(RecipePlace(row.mini_batch, row.recipe_offset, row.recipe_length, row.recipe_crc32))
 
 

@@ -9,7 +9,7 @@ from windrow_master.core.ids import StepId
 from windrow_master.core.records import AttemptRow
 from windrow_master.core.states import AttemptState, MiniBatchState
 from windrow_master.store.protocol import StoreReader
-from windrow_master.store.rows import MiniBatchRow
+from windrow_master.store.records import MiniBatchRow
 
 LOOKED_AT_MAX = 20_000
 """Attempts looked at for one page of the newest, at most: then the page ends short."""

@@ -12,7 +12,7 @@ from windrow_master.core.leases import Lease
 from windrow_master.core.records import AttemptRow
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState
 from windrow_master.core.statuses import category_of, had_worker, status_of
-from windrow_master.store.rows import MiniBatchRow
+from windrow_master.store.records import MiniBatchRow
 
 ENDED_BY_ITSELF = (AttemptState.SUCCEEDED, AttemptState.FAILED)
 

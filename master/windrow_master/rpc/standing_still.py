@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 from windrow.rpc import errors
 
+from windrow_master.files.errors import StateDamaged
 from windrow_master.rpc.refusals import Context
-from windrow_master.store.errors import StateDamaged
 
 if TYPE_CHECKING:
     from windrow_master.rpc.refusals import Handler

@@ -1,6 +1,6 @@
 """What can be told of a state folder, and saved from it, when it is damaged. Nothing in the folder is changed.
 
-- ``database``  a copy of the database that SQLite can open, and its rows, also around pages that cannot be read.
+- ``folder``    a state folder that may be damaged: its files, and what can be read of its records.
 - ``checks``    everything that is durable against what it must be, as findings: `windrow state check`; the part that
                 is about files, and not about rows of the database, is in ``file_checks``.
 - ``damage``    a finding, and what it means.

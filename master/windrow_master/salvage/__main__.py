@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 import sys
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from windrow_master.folders import is_full
-from windrow_master.salvage.checks import CHECKS, database_damage
+from windrow.state_mark import STATE_MARK
+
+from windrow_master.files.durable import is_full
+from windrow_master.files.lock import incarnation_in, is_locked
+from windrow_master.files.state_files import StateFiles
+from windrow_master.files.temporary import temporary_folder
+from windrow_master.salvage.checks import CHECKS
 from windrow_master.salvage.damage import Damage
-from windrow_master.salvage.database import SavedDatabase
 from windrow_master.salvage.export import export
-from windrow_master.salvage.folder import StateFolder
-from windrow_master.store.lock import LOCK_FILE, is_locked
-from windrow_master.store.sqlite import DATABASE_FILE
-from windrow_master.temporary import temporary_folder
+from windrow_master.salvage.folder import DamagedState
+from windrow_master.store.errors import StoreBroken
+from windrow_master.store.protocol import Traces
+from windrow_master.store.sqlite.examination import all_damage
+from windrow_master.store.sqlite.saved import SavedDatabase
+from windrow_master.store.sqlite.saved_records import SavedRecords
 
 DAMAGE_MAX = 1000
 _NO_ROOM = "it has no room for a copy of the database, which is looked at"
@@ -32,33 +37,37 @@ def main(arguments: list[str]) -> dict[str, Any]:
     what, folder = arguments[0], Path(arguments[1])
     if not folder.is_dir():
         return {"trouble": f"{folder} is no folder."}
-    if is_locked(folder / LOCK_FILE):
+    files = StateFiles(folder)
+    if is_locked(files.lock):
         return {"trouble": f"A master works over {folder}: stop it first."}
-    database = folder / DATABASE_FILE
-    if not database.exists() and not (folder / "jobs").is_dir() and not (folder / LOCK_FILE).exists():
-        return {"trouble": f"{folder} is no state folder: it holds neither {DATABASE_FILE} nor jobs/."}
+    if not any(path.exists() for path in (files.database, files.jobs, files.lock)):
+        return {"trouble": f"{folder} is no state folder: it holds neither {STATE_MARK} nor jobs/."}
     try:
-        return _check(folder, database) if what == "check" else _export(folder, database, Path(arguments[2]))
+        return _check(files) if what == "check" else _export(files, Path(arguments[2]))
     except OSError as error:
         return {"trouble": f"{error.filename or folder}: {error.strerror}"}
 
 
-def _check(folder: Path, database: Path) -> dict[str, Any]:
-    damage = list(database_damage(database))
+def _check(files: StateFiles) -> dict[str, Any]:
+    database = files.database
+    traces = Traces(incarnation_in(files.lock), files.signs_of_use())
+    damage = [Damage(where, what) for where, what in all_damage(database, traces)]
     jobs = 0
     if database.exists():
         with temporary_folder("windrow-check-") as place:
             copy = _copied(database, place, damage)
             if copy is not None:
                 try:
-                    state = StateFolder(folder, copy)
-                    jobs = len(state.jobs())
+                    state = DamagedState(files, SavedRecords(copy))
+                    jobs = len(state.records.jobs())
                     found = chain.from_iterable(look(state) for look in CHECKS)
                     damage += islice(found, DAMAGE_MAX)
                     if next(found, None) is not None:
-                        damage.append(Damage(str(folder), f"there is more than the first {DAMAGE_MAX:,} told here"))
+                        damage.append(
+                            Damage(str(files.folder), f"there is more than the first {DAMAGE_MAX:,} told here")
+                        )
                     damage += [
-                        Damage(f"windrow.db, table {gap.table}", f"keys {gap.first} to {gap.last} cannot be read")
+                        Damage(f"{STATE_MARK}, table {gap.table}", f"keys {gap.first} to {gap.last} cannot be read")
                         for gap in copy.gaps
                     ]
                 finally:
@@ -70,7 +79,7 @@ def _copied(database: Path, place: Path, damage: list[Damage]) -> SavedDatabase 
     """A copy of the database; None where nothing of it can be had, which `damage` says then. Raises OSError."""
     try:
         return SavedDatabase(database, place)
-    except sqlite3.Error as error:
+    except StoreBroken as error:
         if not damage:
             damage.append(Damage(str(database), f"its tables cannot be read: {error}"))
     except OSError as error:
@@ -80,15 +89,15 @@ def _copied(database: Path, place: Path, damage: list[Damage]) -> SavedDatabase 
     return None
 
 
-def _export(folder: Path, database: Path, out: Path) -> dict[str, Any]:
+def _export(files: StateFiles, out: Path) -> dict[str, Any]:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         return {"trouble": f"{out} is there already, and not empty: name a new folder with --to."}
-    if out.resolve().is_relative_to(folder.resolve()):
+    if out.resolve().is_relative_to(files.folder.resolve()):
         return {"trouble": f"{out} lies in the state folder, which is left as it is: name another with --to."}
     is_new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     try:
-        return {"trouble": "", **export(folder, database, out)}
+        return {"trouble": "", **export(files, out)}
     except OSError as error:
         if not is_full(error):
             raise

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS
-from windrow_master.salvage.folder import FoundJob, FoundStep, StateFolder
+from windrow_master.salvage.folder import DamagedState
+from windrow_master.store.found import FoundJob, FoundStep
 
 _ENDED_JOBS = frozenset(map(int, ENDED_JOBS))
 _ENDED_STEPS = frozenset(map(int, ENDED_STEPS))
@@ -59,9 +60,9 @@ def means_for_job(job: FoundJob | None) -> str:
 class Meanings:
     """Says which job and step a row is of, as far as that can be read, and what its damage means."""
 
-    def __init__(self, state: StateFolder) -> None:
-        self._jobs = {job.job_key: job for job in state.jobs()}
-        self._steps = {step.step_id: step for step in state.steps()}
+    def __init__(self, state: DamagedState) -> None:
+        self._jobs = {job.job_key: job for job in state.records.jobs()}
+        self._steps = {step.step_id: step for step in state.records.steps()}
 
     def of_row(self, table: str, row: Sequence[Any]) -> str:
         """Of one of WHOLE_ROWS."""
@@ -87,10 +88,10 @@ class Meanings:
         return f"of {name}: {meaning or means_for_job(job)}"
 
 
-def steps_of(state: StateFolder) -> Iterator[tuple[FoundJob, FoundStep]]:
+def steps_of(state: DamagedState) -> Iterator[tuple[FoundJob, FoundStep]]:
     """Those whose rows are sound, with their jobs."""
-    jobs = {job.job_key: job for job in state.jobs()}
-    for step in (*state.steps(), *state.lost_steps()):
+    jobs = {job.job_key: job for job in state.records.jobs()}
+    for step in (*state.records.steps(), *state.lost_steps()):
         if step.job_key in jobs:
             yield jobs[step.job_key], step
 

@@ -18,22 +18,27 @@ import json
 import os
 import re
 import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windrow_master.artifacts import DIGEST, sha256_of
+from windrow.state_mark import STATE_MARK
+
 from windrow_master.core.states import MiniBatchState
-from windrow_master.folders import is_full
+from windrow_master.files.artifacts import DIGEST, sha256_of
+from windrow_master.files.durable import is_full
+from windrow_master.files.recipes import RecipePlace, Recipes
+from windrow_master.files.state_files import StateFiles
+from windrow_master.files.step_damage import StepDamaged
+from windrow_master.files.temporary import temporary_folder
 from windrow_master.output.extents import SegmentReader
-from windrow_master.recipes import RecipePlace, Recipes
 from windrow_master.reports.failed_items import describer
 from windrow_master.salvage.checks import rows_are_sound
-from windrow_master.salvage.database import SavedDatabase
-from windrow_master.salvage.folder import FoundJob, FoundMiniBatch, FoundStep, StateFolder
-from windrow_master.step_damage import StepDamaged
-from windrow_master.temporary import temporary_folder
+from windrow_master.salvage.folder import DamagedState
+from windrow_master.store.errors import StoreBroken
+from windrow_master.store.found import FoundJob, FoundMiniBatch, FoundStep
+from windrow_master.store.sqlite.saved import SavedDatabase
+from windrow_master.store.sqlite.saved_records import SavedRecords
 
 _ENDINGS = {"csv": "csv", "jsonl": "jsonl", "parquet": "parquet"}
 _NOT_RUN = {
@@ -48,27 +53,27 @@ NAMES_MAX = 1000
 """Items named of one mini-batch."""
 
 
-def export(folder: Path, database: Path, out: Path) -> dict[str, Any]:
+def export(files: StateFiles, out: Path) -> dict[str, Any]:
     """Save what can be read into `out`, a folder that is empty; return what `salvage.json` says.
 
     `salvage.json` comes last: a folder without it is not whole. Raises OSError.
     """
-    told: dict[str, Any] = {"state": str(folder), "jobs": [], "notes": []}
-    told["artifacts"] = _artifacts(folder / "artifacts", out / "artifacts", told["notes"])
+    told: dict[str, Any] = {"state": str(files.folder), "jobs": [], "notes": []}
+    told["artifacts"] = _artifacts(files.artifacts, out / "artifacts", told["notes"])
     with temporary_folder(".windrow-copy-", out) as place:
         try:
-            saved = SavedDatabase(database, place)
-        except (OSError, sqlite3.Error) as error:
+            saved = SavedDatabase(files.database, place)
+        except (OSError, StoreBroken) as error:
             if is_full(error):
                 raise
-            told["notes"].append(f"Nothing of {database} can be read ({error}): segments are copied as they are.")
-            _copy_segments(folder, out, told)
+            told["notes"].append(f"Nothing of {files.database} can be read ({error}): segments are copied as they are.")
+            _copy_segments(files, out, told)
         else:
             with contextlib.closing(saved):
-                _export_jobs(StateFolder(folder, saved), out, told)
+                _export_jobs(DamagedState(files, SavedRecords(saved)), out, told)
             told["notes"] += saved.notes
             told["notes"] += [
-                f"windrow.db, table {gap.table}: keys {gap.first} to {gap.last} cannot be read, if there were any."
+                f"{STATE_MARK}, table {gap.table}: keys {gap.first} to {gap.last} cannot be read, if there were any."
                 for gap in dict.fromkeys(saved.gaps)
             ]
     _write_last(out / "salvage.json", told)
@@ -85,13 +90,13 @@ def _write_last(path: Path, told: dict[str, Any]) -> None:
     unfinished.replace(path)
 
 
-def _export_jobs(state: StateFolder, out: Path, told: dict[str, Any]) -> None:
-    jobs, steps = state.jobs(), [*state.steps(), *state.lost_steps()]
-    told["notes"] += [f"{damage.where} was left out: {damage.what}." for _, _, damage in state.damaged_rows()]
+def _export_jobs(state: DamagedState, out: Path, told: dict[str, Any]) -> None:
+    jobs, steps = state.records.jobs(), [*state.records.steps(), *state.lost_steps()]
+    told["notes"] += [f"{damage.where} was left out: {damage.what}." for _, _, damage in state.records.damaged_rows()]
     known = {job.job_key for job in jobs}
     # A job whose own row is lost: its steps, and the folder's name, still tell of it.
     for number in sorted({step.job_key for step in steps} - known):
-        name = _name_of(state.folder, {step.step_id for step in steps if step.job_key == number})
+        name = _name_of(state.files, {step.step_id for step in steps if step.job_key == number})
         jobs.append(FoundJob(number, name or f"job-{number}", 0, 0, "", b""))
         told["notes"].append(f"The row of job number {number} cannot be read; it is taken for {jobs[-1].job_id!r}.")
     for job in jobs:
@@ -116,11 +121,11 @@ def _note_losses(notes: list[str], job: FoundJob, step: dict[str, Any]) -> None:
             notes.append(f"Step {step['step']!r} of job {job.job_id!r}: {count:,} {what} (missing.csv lists them).")
 
 
-def _export_step(state: StateFolder, job: FoundJob, step: FoundStep, place: Path) -> dict[str, Any]:
+def _export_step(state: DamagedState, job: FoundJob, step: FoundStep, place: Path) -> dict[str, Any]:
     place.mkdir(exist_ok=True)
-    folder = state.step_folder(job, step)
-    segments = state.segments_of(step.step_id)
-    reader = SegmentReader(folder / "segments", {number: one.name for number, one in segments.items()}.get)
+    files = state.step_files(job, step)
+    segments = state.records.segments_of(step.step_id)
+    reader = SegmentReader(files.segments, {number: one.name for number, one in segments.items()}.get)
     target = place / f"rows.{_ending(job, step)}"
     entry: dict[str, Any] = {"step": step.name, "state": step.state_name}
     entry |= dict.fromkeys(("mini_batches", "rows", "missing", "damaged", "unreadable"), 0)
@@ -131,10 +136,10 @@ def _export_step(state: StateFolder, job: FoundJob, step: FoundStep, place: Path
             (place / "missing.csv").open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
             contextlib.ExitStack() as opened,
         ):
-            names = _names(folder / "recipes", step, opened)
+            names = _names(files.recipes, step, opened)
             missing = csv.writer(file)
             missing.writerow(COLUMNS)
-            for batch in state.mini_batches_of(step.step_id):
+            for batch in state.records.mini_batches_of(step.step_id):
                 if not batch.sound:
                     entry["damaged"] += 1
                     if batch.number == count:  # else its number is damaged, too, and its own one will be missing
@@ -276,9 +281,11 @@ def _artifacts(folder: Path, out: Path, notes: list[str]) -> int:
     return saved
 
 
-def _copy_segments(folder: Path, out: Path, told: dict[str, Any]) -> None:
-    for segments in sorted(folder.glob("jobs/*/steps/*/segments")):
-        job, step = segments.parts[-4], segments.parts[-2]
+def _copy_segments(files: StateFiles, out: Path, told: dict[str, Any]) -> None:
+    for job, step, step_files in files.steps_found():
+        segments = step_files.segments
+        if not segments.is_dir():
+            continue
         target = out / _plain(job) / f"step-{step}" / "segments"
         target.mkdir(parents=True)
         for segment in sorted(segments.iterdir()):
@@ -289,16 +296,13 @@ def _copy_segments(folder: Path, out: Path, told: dict[str, Any]) -> None:
                     raise
                 told["notes"].append(f"{segment} cannot be copied whole: {error.strerror}.")
         told["jobs"].append(
-            {"job": job, "state": "", "message": "", "steps": [{"step": step, "segments": str(target)}]}
+            {"job": job, "state": "", "message": "", "steps": [{"step": str(step), "segments": str(target)}]}
         )
 
 
-def _name_of(folder: Path, step_ids: set[int]) -> str:
+def _name_of(files: StateFiles, step_ids: set[int]) -> str:
     """The job whose folder holds these steps."""
-    for path in folder.glob("jobs/*/steps/*"):
-        if path.name.isdecimal() and int(path.name) in step_ids:
-            return path.parts[-3]
-    return ""
+    return next((job_id for job_id, number, _ in files.steps_found() if number in step_ids), "")
 
 
 def _plain(name: str) -> str:

@@ -11,15 +11,16 @@ from windrow.notes import NoteDamaged, read_note
 from windrow_worker.loaded import InputChanged
 from windrow_worker.tables.sorted_sums import SUMS, SortedSums
 
-from windrow_master import upload_lists
-from windrow_master.artifacts import DIGEST, sha256_of
-from windrow_master.checked_records import read_records
+from windrow_master.files import upload_lists
+from windrow_master.files.artifacts import DIGEST, sha256_of
+from windrow_master.files.checked_records import read_records
+from windrow_master.files.step_damage import StepDamaged
 from windrow_master.planning.journal import known_sums
 from windrow_master.planning.places import read_places
 from windrow_master.reuse import listing
 from windrow_master.salvage.damage import AGAIN, Damage, has_ended, means_for_step, named, steps_of, unread
-from windrow_master.salvage.folder import FoundStep, StateFolder
-from windrow_master.step_damage import StepDamaged
+from windrow_master.salvage.folder import DamagedState
+from windrow_master.store.found import FoundStep
 
 _NOTES = {
     "jobs/*/run.json": "the job is not retried; all of it can be read",
@@ -35,22 +36,22 @@ _NOTES = {
 """Where they are: what damage means."""
 
 
-def check_planning(state: StateFolder) -> Iterator[Damage]:
+def check_planning(state: DamagedState) -> Iterator[Damage]:
     """What planning has written: recipes and listing against the checkpoint, places, and sorted rows."""
     for job, step in steps_of(state):
-        folder, name_of_step = state.step_folder(job, step), named(job, step)
+        files, name_of_step = state.step_files(job, step), named(job, step)
         means = means_for_step(step)
-        for name in ("recipes", "listing"):
-            length, checksum = step.planned.get(f"{name}_bytes"), step.planned.get(f"{name}_checksum")
+        for path in (files.recipes, files.listing):
+            length, checksum = step.planned.get(f"{path.name}_bytes"), step.planned.get(f"{path.name}_checksum")
             if length and checksum is not None:
                 try:
-                    with (folder / name).open("rb") as file:
-                        known_sums(file.fileno(), os.fsencode(folder / name), length, checksum)
+                    with path.open("rb") as file:
+                        known_sums(file.fileno(), os.fsencode(path), length, checksum)
                 except StepDamaged as damage:
                     yield Damage(damage.where, f"{damage.what}; it is of {name_of_step}: {means}")
                 except OSError as error:
-                    yield Damage(str(folder / name), f"{unread(error)}; it is of {name_of_step}: {means}")
-        places = folder / "places"
+                    yield Damage(str(path), f"{unread(error)}; it is of {name_of_step}: {means}")
+        places = files.places
         try:
             bad = sum(told is None for told in read_places(str(places)))
         except FileNotFoundError:
@@ -93,9 +94,9 @@ def _damaged_sorted_rows(step: FoundStep) -> Iterator[Damage]:
             yield Damage(name, unread(error))
 
 
-def check_artifacts(state: StateFolder) -> Iterator[Damage]:
+def check_artifacts(state: DamagedState) -> Iterator[Damage]:
     """Archives are named by their digest."""
-    for path in _entries(state.folder / "artifacts"):
+    for path in _entries(state.files.artifacts):
         if DIGEST.fullmatch(path.name):
             try:
                 found = sha256_of(path)
@@ -107,10 +108,10 @@ def check_artifacts(state: StateFolder) -> Iterator[Damage]:
                 yield Damage(str(path), f"its content has the sha256 {found}; {meaning}")
 
 
-def check_notes(state: StateFolder) -> Iterator[Damage]:
+def check_notes(state: DamagedState) -> Iterator[Damage]:
     """Notes against their checksums."""
     for pattern, meaning in _NOTES.items():
-        for path in sorted(state.folder.glob(pattern)):
+        for path in sorted(state.files.folder.glob(pattern)):
             try:
                 read_note(path)
             except NoteDamaged as damage:
@@ -119,13 +120,17 @@ def check_notes(state: StateFolder) -> Iterator[Damage]:
                 yield Damage(str(path), f"{unread(error)}; {meaning}")
 
 
-def check_lists(state: StateFolder) -> Iterator[Damage]:
+def check_lists(state: DamagedState) -> Iterator[Damage]:
     """Lists of uploads, and of digests of files, against the checksums of their records."""
     for folder, bytes_max, meaning in (
-        ("uploads", upload_lists.RECORD_BYTES_MAX, "which files of that data have not changed is not known: they run"),
-        ("reuse/listings", listing.RECORD_BYTES_MAX, "what it does not tell is read"),
+        (
+            state.files.uploads,
+            upload_lists.RECORD_BYTES_MAX,
+            "which files of that data have not changed is not known: they run",
+        ),
+        (state.files.digests, listing.RECORD_BYTES_MAX, "what it does not tell is read"),
     ):
-        for path in _entries(state.folder / folder):
+        for path in _entries(folder):
             if path.name.startswith("."):
                 continue  # of one that is being written
             told: list[str] = []

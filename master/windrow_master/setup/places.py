@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from windrow_master.folders import sync_folder
+from windrow_master.files.durable import sync_folder
 
 SUBFOLDERS = ("outputs", "uploads")
 """What the master writes in a data folder by itself."""

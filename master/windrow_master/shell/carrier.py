@@ -24,7 +24,8 @@ from windrow_master.core.state import ENDED_STEPS, Step
 from windrow_master.core.states import JobState, StepState
 from windrow_master.core.statuses import SYSTEM_ERROR
 from windrow_master.datastores import UnknownDatastore
-from windrow_master.recipes import Recipes
+from windrow_master.files.errors import StateDamaged, StateError
+from windrow_master.files.recipes import Recipes
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.reporting import Reporter
@@ -34,7 +35,7 @@ from windrow_master.shell.starting import Starter, Submit
 from windrow_master.shell.step_spec import step_spec
 from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.step_paths import StepPaths
-from windrow_master.store.errors import DatabaseDamaged, StateDamaged, StoreError
+from windrow_master.store.errors import DatabaseDamaged
 from windrow_master.store.protocol import StoreReader
 from windrow_master.watchers import Watchers
 
@@ -148,7 +149,7 @@ class Carrier:
     def staging_folder(self, lease_id: LeaseId) -> Path | None:
         """Where large rows of a live lease are staged."""
         lease = self._core.state.leases.get(lease_id)
-        return None if lease is None else self._jobs.folder(self._core.state.steps[lease.step_id]) / "segments"
+        return None if lease is None else self._jobs.files(self._core.state.steps[lease.step_id]).segments
 
     def logs_of(self, step_id: int) -> Path | None:
         """`logs/<step>` of a step, by number."""
@@ -200,7 +201,7 @@ class Carrier:
     def _recipes_of(self, step: Step) -> Recipes:
         recipes = self._recipes.get(step.step_id)
         if recipes is None:
-            recipes = self._recipes[step.step_id] = Recipes(self._jobs.folder(step) / "recipes")
+            recipes = self._recipes[step.step_id] = Recipes(self._jobs.files(step).recipes)
         return recipes
 
     def _send_step(self, effect: fx.SendStep) -> None:
@@ -286,7 +287,7 @@ class Carrier:
             step.reader or b"{}",
             bool(step.counters.failed or step.counters.items_failed),
             paths,
-            self._jobs.folder(step),
+            self._jobs.files(step),
             self._jobs.logs(step),
             step.counters.rows,
             rows_of_outputs(
@@ -322,7 +323,7 @@ class Carrier:
             # Rows of this step alone: other jobs go on.
             message = f"The output of step {work.step_name!r} was not finished: {error}"
             command = commands.FailStep(work.step_id, message, generation=work.generation)
-        except StoreError as error:
+        except StateError as error:
             self._on_fatal(error)
             return
         except Exception as error:

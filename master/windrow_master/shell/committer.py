@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from windrow_master.core.records import Dirty
+from windrow_master.files.reserve import Reserve
 from windrow_master.output.segments import SegmentFull, SegmentWriter
 from windrow_master.store.errors import StoreFull, StorePostponed
 from windrow_master.store.protocol import Store
-from windrow_master.store.rows import RowRange, SegmentRow
+from windrow_master.store.records import RowRange, SegmentRow
 
 
 class CommitPostponed(Exception):
@@ -20,8 +21,9 @@ class Committer:
     refusing new work (`short_of_space`) until the reserve could be taken again.
     """
 
-    def __init__(self, store: Store, segments: SegmentWriter) -> None:
+    def __init__(self, store: Store, segments: SegmentWriter, reserve: Reserve) -> None:
         self._store = store
+        self._reserve = reserve
         self._segments = segments
         self._placed: tuple[Dirty, list[RowRange], list[SegmentRow]] | None = None
         """The group whose rows are synced but whose transaction is not through: they need not be written again."""
@@ -36,7 +38,7 @@ class Committer:
         try:
             self._commit(dirty)
         except (SegmentFull, StoreFull) as error:
-            if not self._store.reserve.release():
+            if not self._reserve.release():
                 raise CommitPostponed(str(error)) from error
             self.short_of_space = f"{error} Until then only what is in hand is brought to an end."
             try:
@@ -49,7 +51,7 @@ class Committer:
 
     def take_reserve(self) -> None:
         """Reserve space again, where that was given back and there is room by now: then new work is accepted."""
-        if self.short_of_space and self._store.reserve.restore():
+        if self.short_of_space and self._reserve.restore():
             self.short_of_space = ""
 
     def _commit(self, dirty: Dirty) -> None:

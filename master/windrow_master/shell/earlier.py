@@ -18,9 +18,10 @@ from windrow_master.core.commands import TakenOver
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import MiniBatchState
+from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.placed_data import PlacedData
 from windrow_master.planning.earlier import RECORD
-from windrow_master.step_paths import StepPaths, step_folder
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import StoreReader
 
 LOOKED_UP = 500
@@ -38,7 +39,7 @@ class Index(NamedTuple):
 
 
 class EarlierStep(NamedTuple):
-    """The step whose results are taken over. `folder`: `step_folder` of it.
+    """The step whose results are taken over. `files`: of it.
 
     `began`: no later than it first looked at any of its files. Its own start is when it first had something to run:
     what it took over itself was looked at before.
@@ -48,7 +49,7 @@ class EarlierStep(NamedTuple):
     began: float
     generation: int
     row: StepRow
-    folder: Path
+    files: StepFiles
     uploads: dict[str, str] | None
     """As `PlacedData.told`."""
 
@@ -58,8 +59,8 @@ class EarlierStep(NamedTuple):
             "job": self.job_id,
             "index": str(index.path),
             "index_crc32": index.crc32,
-            "recipes": str(self.folder / "recipes"),
-            "places": str(self.folder / "places"),
+            "recipes": str(self.files.recipes),
+            "places": str(self.files.places),
             "reader": (self.row.reader or b"{}").decode(),
             "alike": None if reader is None else reader == self.row.reader,
             "began": self.began,
@@ -70,14 +71,14 @@ class EarlierStep(NamedTuple):
 class EarlierJobs:
     """Finds steps of earlier jobs, and what they have done."""
 
-    def __init__(self, reader: StoreReader, state_folder: Path, uploads: PlacedData | None = None) -> None:
+    def __init__(self, reader: StoreReader, files: StateFiles, uploads: PlacedData | None = None) -> None:
         """`uploads`: data of clients; None: there is none."""
         self._uploads = None if uploads is None else uploads.told()
         self._reader = reader
-        self._state_folder = state_folder
+        self._files = files
 
     def find(self, step: EffectiveStep, *, begun: bool = False) -> EarlierStep | None:
-        """What a step takes over; None: nothing. `begun`: it has begun to. Raises NothingToResume, StoreError."""
+        """What a step takes over; None: nothing. `begun`: it has begun to. Raises NothingToResume, StateError."""
         if step.resume_from is None:
             return None
         job = self._reader.job_by_id(step.resume_from)
@@ -103,11 +104,11 @@ class EarlierJobs:
                 )
             before, row = self._counterpart(job, before)
         _check_alike(step, before, job.job_id)
-        folder = step_folder(self._state_folder, job.job_id, row.step_id)
-        return EarlierStep(job.job_id, job.create_time, job.generation, row, folder, self._uploads)
+        files = self._files.step(job.job_id, row.step_id)
+        return EarlierStep(job.job_id, job.create_time, job.generation, row, files, self._uploads)
 
     def write_index(self, earlier: EarlierStep, path: Path) -> Index:
-        """List the mini-batches that may be taken over, in their order. Raises OSError, StoreError."""
+        """List the mini-batches that may be taken over, in their order. Raises OSError, StateError."""
         checksum = 0
         with path.open("wb") as file:
             for page in self._reader.mini_batches_of(earlier.row.step_id):
@@ -126,7 +127,7 @@ class EarlierJobs:
         """Outcomes for pairs of a new mini-batch and that of `earlier` that it is, ascending.
 
         One whose rows are gone is left out: it runs again. So are all, once that job has been retried: a step of it
-        that begins from nothing divides anew, and its mini-batches are others. Raises StoreError.
+        that begins from nothing divides anew, and its mini-batches are others. Raises StateError.
         """
         lengths: dict[str, int] = {}
         found = tuple(self._outcomes(earlier, wanted, lengths))
@@ -144,7 +145,7 @@ class EarlierJobs:
                 row = by_index.get(before)
                 if row is None:
                     continue
-                source = str(earlier.folder / "segments" / row.segment) if row.segment else ""
+                source = str(earlier.files.segments / row.segment) if row.segment else ""
                 if source and row.offset + row.length > _length(source, lengths):
                     continue
                 yield TakenOver(mini_batch, row.items, row.row_count, source, row.offset, row.length, row.crc32)

@@ -17,12 +17,14 @@ from windrow.journal import Condition, say
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.urls import is_remote
 
-from windrow_master.artifacts import sha256_of
 from windrow_master.core.commands import FailStep, FinishStep, LostRows, PostponeFinish, RequeueLostRows
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
 from windrow_master.crash_points import reach
-from windrow_master.folders import make_durable
+from windrow_master.files.artifacts import sha256_of
+from windrow_master.files.durable import make_durable
+from windrow_master.files.errors import StateError
+from windrow_master.files.state_files import StepFiles
 from windrow_master.output.concatenation import (
     ConcatenationError,
     ConcatenationStopped,
@@ -38,9 +40,9 @@ from windrow_master.output.staging import remove_orphans
 from windrow_master.output.target import foreign, need_as_written, refuse_foreign, stamp_if_equal
 from windrow_master.reports.failed_items import FILE_NAME, copy_list, describer, write_failed_items
 from windrow_master.step_paths import StepPaths
-from windrow_master.store.errors import StoreError, StorePostponed
+from windrow_master.store.errors import StorePostponed
 from windrow_master.store.protocol import StoreReader
-from windrow_master.store.rows import AssetRow, CommittedRange, OutputRow
+from windrow_master.store.records import AssetRow, CommittedRange, OutputRow
 
 RETRY_S = 2.0
 UPLOADS_MAX = 5
@@ -65,7 +67,7 @@ class Finish:
     reader: bytes
     has_failures: bool
     paths: StepPaths
-    folder: Path
+    files: StepFiles
     logs: Path
     """`logs/<step>` of the job."""
     rows: int | None = None
@@ -127,7 +129,7 @@ class Finisher:
         """Finish a step; the command says how it went (None: it was abandoned).
 
         Waits as long as the output's disk is full, and has that told by `postpone`.
-        Raises StoreError, where the master's own state is at fault.
+        Raises StateError, where the master's own state is at fault.
         """
         earlier, making = self._makings.get(work.step_id), _Making()
         self._makings[work.step_id] = making
@@ -187,11 +189,11 @@ class Finisher:
         try:
             work.logs.mkdir(parents=True, exist_ok=True)
             await loop.run_in_executor(self._threads, self._list_failures, work, work.logs / FILE_NAME)
-        except (OSError, StoreError) as error:
+        except (OSError, StateError) as error:
             say(logging.WARNING, "the failed items could not be listed", step=work.step_id, reason=str(error))
 
     def register(self, assets: Sequence[AssetRow]) -> list[str]:
-        """Register outputs; return what there is to tell. Raises StoreError. Blocks on the disk."""
+        """Register outputs; return what there is to tell. Raises StateError. Blocks on the disk."""
         told = [text for row in assets if (text := self._register(row))]
         if assets:
             reach("assets.registered")
@@ -204,13 +206,13 @@ class Finisher:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _finish_once(self, work: Finish, stop: threading.Event) -> FinishStep | RequeueLostRows:
-        segments = work.folder / "segments"
+        segments = work.files.segments
         append_row = work.paths.append_row
         if append_row is not None:
             remote = is_remote(append_row)
-            target = work.folder / ASSEMBLED / append_row.rpartition("/")[2] if remote else Path(append_row)
+            target = work.files.folder / ASSEMBLED / append_row.rpartition("/")[2] if remote else Path(append_row)
             if remote:
-                make_durable(target.parent, work.folder)
+                make_durable(target.parent, work.files.folder)
             wanted = Wanted(
                 work.job_key,
                 work.job_id,
@@ -325,7 +327,7 @@ class Finisher:
 
     def _list_failures(self, work: Finish, target: Path) -> int:
         describe = describer(json.loads(work.reader))
-        return write_failed_items(self._reader, work.step_id, work.folder / "recipes", describe, target)
+        return write_failed_items(self._reader, work.step_id, work.files.recipes, describe, target)
 
 
 def _unless_stopped(stop: threading.Event, work: Finish) -> None:
@@ -345,7 +347,7 @@ def failed_items_path(work: Finish) -> Path:
         return work.logs / FILE_NAME
     name = FILE_NAME if work.only_step else f"{work.step_name}.{FILE_NAME}"
     if not first:
-        return work.folder / name
+        return work.files.folder / name
     place = Path(first)
     folders = [Path(path) for path in sorted(outputs, key=len)]
     outermost = next((folder for folder in folders if folder in (place, *place.parents) and folder.is_dir()), place)

@@ -10,20 +10,20 @@ from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey
 from windrow_master.core.state import Job, Step
 from windrow_master.datastores import Datastores
+from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.roots import Roots
 from windrow_master.shell.preparation import resolved
-from windrow_master.step_paths import logs_folder, step_folder
 
 
 class OpenJobs:
     """Reads the document of each job once."""
 
-    def __init__(self, core: Core, state_folder: Path, places: Datastores, readable: Roots | None) -> None:
+    def __init__(self, core: Core, files: StateFiles, places: Datastores, readable: Roots | None) -> None:
         """`places`: what addresses of datastores mean; `readable`: where everything must lie that planners read; None:
         anywhere, since master and agent are one user's.
         """
         self._core = core
-        self._state_folder = state_folder
+        self._files = files
         self.places = places
         self.readable = readable
         self._documents: dict[JobKey, EffectiveJob] = {}
@@ -44,13 +44,13 @@ class OpenJobs:
         # Whoever submitted it heard of datastores that are not there; since then the master may have lost one.
         return resolved(self.document(step).steps[step.ordinal], self.places, lenient=self.readable is None)
 
-    def folder(self, step: Step) -> Path:
-        """The step's own folder."""
-        return step_folder(self._state_folder, self.job_of(step).job_id, step.step_id)
+    def files(self, step: Step) -> StepFiles:
+        """The step's own files."""
+        return self._files.step(self.job_of(step).job_id, step.step_id)
 
     def logs(self, step: Step) -> Path:
         """`logs/<step>` of its job."""
-        return logs_folder(self._state_folder, self.job_of(step).job_id) / step.settings.name
+        return self._files.logs(self.job_of(step).job_id) / step.settings.name
 
     def forget(self, job_key: JobKey) -> None:
         """A job has ended. When it is retried, its document may be another."""

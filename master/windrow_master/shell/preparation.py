@@ -10,7 +10,8 @@ from windrow.spec.effective import DEFAULT_ROWS_FILE, DataInput, EffectiveJob, E
 from windrow.storage.urls import is_remote, parse_url
 
 from windrow_master.datastores import Datastores, UnknownDatastore
-from windrow_master.folders import make_durable
+from windrow_master.files.durable import make_durable
+from windrow_master.files.state_files import StepFiles
 from windrow_master.roots import Roots
 from windrow_master.step_paths import StepPaths
 
@@ -84,18 +85,18 @@ def _output_folder(job: EffectiveJob, step: EffectiveStep, name: str) -> str:
     return f"{step.name}/{name}"
 
 
-def make_folders(step: EffectiveStep, paths: StepPaths, folder: Path, roots: Roots | None) -> None:
+def make_folders(step: EffectiveStep, paths: StepPaths, files: StepFiles, roots: Roots | None) -> None:
     """Make the step's own folder and those of its outputs (they exist before workers start: section 1.4), durably.
 
     `roots`: where outputs must lie, None: anywhere. Raises PreparationFailed.
     """
     try:
-        # steps/<id>, in the job's folder, in jobs/, in the state folder: see `step_folder`.
-        make_durable(folder / "segments", folder.parents[3])
+        # steps/<id>, in the job's folder, in jobs/, in the state folder.
+        make_durable(files.segments, files.folder.parents[3])
     except OSError as error:
         raise PreparationFailed(
-            f"The step's folder {folder} cannot be made: {error.strerror}. Check the disk of the state folder; then "
-            f"retry the job."
+            f"The step's folder {files.folder} cannot be made: {error.strerror}. Check the disk of the state folder, "
+            "then retry the job."
         ) from error
     for name, path in paths.outputs.items():
         is_file = step.outputs[name].type == "uri_file"
@@ -128,7 +129,7 @@ def make_folders(step: EffectiveStep, paths: StepPaths, folder: Path, roots: Roo
 def planning_request(
     step: EffectiveStep,
     paths: StepPaths,
-    folder: Path,
+    files: StepFiles,
     places: Datastores,
     roots: Roots | None,
     rows_folder: Path | None,
@@ -141,7 +142,7 @@ def planning_request(
         assert isinstance(data, DataInput | OutputInput), "checked when the document was read"
         inputs.append({"name": name, "type": data.type, "path": paths.inputs[name], "mode": data.mode})
     return {
-        "step_folder": str(folder),
+        "step_folder": str(files.folder),
         "inputs": inputs,
         "mini_batch_size": step.mini_batch_size,
         "mini_batch_rows": step.mini_batch_rows,

@@ -30,8 +30,8 @@ from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import JobRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import StepState
-from windrow_master.step_paths import logs_folder
-from windrow_master.store.errors import StoreError
+from windrow_master.files.errors import StateError
+from windrow_master.files.state_files import StateFiles
 from windrow_master.store.protocol import StoreReader
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ class Reporter:
     """Writes for all jobs of a master, in threads of its own. Methods are for the event loop's thread."""
 
     def __init__(
-        self, reader: StoreReader, incarnation: int, state_folder: Path, *, embedded: bool, clock: Any = time.time
+        self, reader: StoreReader, incarnation: int, files: StateFiles, *, embedded: bool, clock: Any = time.time
     ) -> None:
         """`embedded`: commands about a job name the state folder. `clock`: seconds since 1970."""
         self._reader = reader
         self._incarnation = incarnation
-        self._state_folder = state_folder
-        self._options = f" --state {shlex.quote(str(state_folder))}" if embedded else ""
+        self._files = files
+        self._options = f" --state {shlex.quote(str(files.folder))}" if embedded else ""
         self._clock = clock
         self._since = clock()
         self._live: LiveLogs | None = None
@@ -167,7 +167,7 @@ class Reporter:
     def _unreported(self) -> list[JobRow]:
         try:
             jobs = self._reader.jobs_newest_first(RECOVERED_JOBS)
-        except StoreError as error:
+        except StateError as error:
             say(logging.WARNING, "reports of earlier jobs could not be looked for", reason=str(error))
             return []
         return [job for job in jobs if job.state in ENDED_JOBS and not self._is_reported(job)]
@@ -189,7 +189,7 @@ class Reporter:
     def _end_lines(self, job_key: JobKey) -> None:
         try:
             self._lines().end(job_key)
-        except (OSError, StoreError) as error:
+        except (OSError, StateError) as error:
             self._note(job_key, "the progress overview", error)
 
     def _write_all(self, job_key: JobKey) -> None:
@@ -270,7 +270,7 @@ class Reporter:
         ):
             try:
                 write(path)
-            except (OSError, StoreError) as error:
+            except (OSError, StateError) as error:
                 problems.append(_problem(path, error))
         return problems
 
@@ -302,7 +302,7 @@ class Reporter:
     def _try(self, job_key: JobKey, path: Path, write: Callable[[Path], object]) -> None:
         try:
             write(path)
-        except (OSError, StoreError) as error:
+        except (OSError, StateError) as error:
             self._keep_problem(job_key, _problem(path, error))
 
     def _note(self, job_key: JobKey, what: str, error: BaseException) -> None:
@@ -315,7 +315,7 @@ class Reporter:
             known.append(problem)
 
     def _logs_of(self, job_id: str) -> Path:
-        return logs_folder(self._state_folder, job_id)
+        return self._files.logs(job_id)
 
 
 def _problem(path: Path, error: BaseException) -> str:

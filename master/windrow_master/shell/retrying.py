@@ -25,8 +25,9 @@ from windrow_master.shell.sorted_rows import SortedRows, reads_sorted_rows
 from windrow_master.shell.submission import SubmissionInvalid, Submissions, settings_of
 from windrow_master.shell.writer import Writer
 from windrow_master.step_paths import StepPaths
+from windrow_master.store.errors import NotReopened
 from windrow_master.store.protocol import Store
-from windrow_master.store.reopening import NotReopened, ReopenedJob, Reopening
+from windrow_master.store.records import ReopenedJob, Reopening
 from windrow_master.threads import in_thread
 
 DIVIDING = (
@@ -64,7 +65,7 @@ class Retries:
         """Retry a job. `generation`: that under which it ended, as the caller knows it; a repeated call is answered as
         the first. `document`: what the job is from now on; empty: what it was.
 
-        Raises SubmissionInvalid, StoreError.
+        Raises SubmissionInvalid, StateError.
         """
         found = self._jobs.find(job_id)
         if found is None:

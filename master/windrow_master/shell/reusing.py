@@ -21,6 +21,7 @@ from windrow.spec.effective import EffectiveStep, LiteralInput
 from windrow_master.core.state import Step
 from windrow_master.core.states import StepState
 from windrow_master.datastores import Datastores
+from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.reuse.asking import DigestProcesses
 from windrow_master.reuse.digests import NoDigest, Place
 from windrow_master.reuse.key import settings_key
@@ -30,9 +31,6 @@ from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import StoreReader
 
-FOLDER = "reuse"
-NOTE = "reuse.json"
-"""In a step's own folder: what it began with."""
 NOTHING_LIKE_IT = (
     "No earlier step of this name had the same settings and code, in the same Python, and succeeded without failures."
 )
@@ -45,13 +43,13 @@ class Begun(NamedTuple):
     step_id: int
     generation: int
     effective: EffectiveStep
-    folder: Path
+    files: StepFiles
 
     @classmethod
     def of(cls, jobs: OpenJobs, step: Step) -> Begun:
         """From a step of the core. Raises UnknownDatastore."""
         job = jobs.job_of(step)
-        return cls(job.job_id, step.step_id, job.generation, jobs.effective(step), jobs.folder(step))
+        return cls(job.job_id, step.step_id, job.generation, jobs.effective(step), jobs.files(step))
 
 
 class Reuse:
@@ -60,7 +58,7 @@ class Reuse:
     def __init__(
         self,
         reader: StoreReader,
-        state_folder: Path,
+        files: StateFiles,
         datastores: Datastores,
         readable: Roots | None,
         scripts_run_in: str,
@@ -68,8 +66,8 @@ class Reuse:
         """`datastores`: what the addresses in MLTable files mean; `readable`: where everything must lie that is read,
         None: anywhere; `scripts_run_in`: what is known of the agents' Python."""
         self._reader = reader
-        self._made = MadeFolder(state_folder / FOLDER)
-        self._process = DigestProcesses(state_folder / FOLDER, datastores, readable)
+        self._made = MadeFolder(files.made)
+        self._process = DigestProcesses(files.digests, datastores, readable)
         self._scripts_run_in = scripts_run_in
 
     async def look(self, begun: Begun, paths: StepPaths) -> StepPaths:
@@ -99,14 +97,14 @@ class Reuse:
         if found is None:
             note = {"generation": begun.generation, "key": key, "inputs": inputs}
             try:
-                await asyncio.to_thread(_write_note, begun.folder / NOTE, note)
+                await asyncio.to_thread(_write_note, begun.files.reuse, note)
             except OSError as error:
                 say(logging.WARNING, "a step cannot be reused later", step=begun.step_id, reason=str(error))
             return replace(paths, why_run=why)
         return replace(StepPaths.from_json(found.paths.encode()), inputs=paths.inputs, reused_from=found.job_id)
 
     async def _keep(self, begun: Begun, paths: StepPaths) -> None:
-        note = await asyncio.to_thread(_read_note, begun.folder / NOTE)
+        note = await asyncio.to_thread(_read_note, begun.files.reuse)
         if note is None or note["generation"] != begun.generation:
             return
         made = Made(begun.job_id, begun.step_id, note["inputs"], {}, replace(paths, why_run="").to_json().decode())

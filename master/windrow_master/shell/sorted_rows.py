@@ -17,13 +17,10 @@ from typing import Any
 from windrow.journal import say
 
 from windrow_master.core.states import JobState
-from windrow_master.step_damage import StepDamaged
-from windrow_master.step_paths import step_folder
-from windrow_master.store.errors import StoreError
+from windrow_master.files.errors import StateError
+from windrow_master.files.state_files import StateFiles
+from windrow_master.files.step_damage import StepDamaged
 from windrow_master.store.protocol import StoreReader
-
-ROWS = "rows"
-"""In the folder of a step (embedded mode)."""
 
 PARTITIONS = "partitions"
 """In the default datastore, which all agents read: `<job_id>/<step_id>` (served master)."""
@@ -57,16 +54,16 @@ def need_sorted_rows(reader: bytes) -> None:
 class SortedRows:
     """Its functions touch the disk, and may wait for it: but for `folder_of`, they are for threads."""
 
-    def __init__(self, state_folder: Path, shared: Path | None, *, embedded: bool) -> None:
+    def __init__(self, files: StateFiles, shared: Path | None, *, embedded: bool) -> None:
         """`shared`: the default datastore of a served master; None: it has none, and nothing can be sorted."""
-        self._state_folder = state_folder
+        self._files = files
         self._shared = shared
         self._embedded = embedded
 
     def folder_of(self, job_id: str, step_id: int) -> Path | None:
         """Where a step's sorted rows lie, so that agents can read them; None: there is no such place."""
         if self._embedded:
-            return step_folder(self._state_folder, job_id, step_id) / ROWS
+            return self._files.step(job_id, step_id).sorted_rows
         return None if self._shared is None else self._shared / PARTITIONS / job_id / str(step_id)
 
     def remove(self, job_id: str, step_ids: Sequence[int]) -> None:
@@ -93,5 +90,5 @@ class SortedRows:
                     self.remove(job.job_id, [step.step_id for step in reader.steps_of(job.job_key)])
         except FileNotFoundError:
             return
-        except (OSError, StoreError) as error:
+        except (OSError, StateError) as error:
             say(logging.WARNING, "sorted rows that an earlier master left were not removed", reason=str(error))

@@ -15,13 +15,14 @@ from windrow.spec.effective import EffectiveStep, OutputInput
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.urls import is_remote
 
-from windrow_master.artifacts import ArtifactError, ArtifactFolder
 from windrow_master.assets import rows_of_outputs
 from windrow_master.core.commands import FailStep, ReuseStep, StartStep
 from windrow_master.core.ids import StepId
 from windrow_master.core.state import Step
 from windrow_master.core.statuses import DEPENDENCY_ERROR, SYSTEM_ERROR, USER_ERROR
 from windrow_master.datastores import UnknownDatastore
+from windrow_master.files.artifacts import ArtifactError, ArtifactFolder
+from windrow_master.files.errors import StateDamaged
 from windrow_master.output.errors import TargetForeign
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep, Index, NothingToResume
 from windrow_master.shell.finishing import Finisher
@@ -31,7 +32,7 @@ from windrow_master.shell.preparation import PreparationFailed, make_folders, pl
 from windrow_master.shell.reusing import Begun, Reuse, message_of
 from windrow_master.shell.sorted_rows import SortedRows, need_sorted_rows
 from windrow_master.step_paths import StepPaths
-from windrow_master.store.errors import DatabaseDamaged, StateDamaged
+from windrow_master.store.errors import DatabaseDamaged
 
 PLANNERS_AT_ONCE = 32
 """A job may begin a thousand steps at a time."""
@@ -127,7 +128,7 @@ class Starter:
         }
         paths = resolve(jobs.document(step), effective, job.job_id, self._outputs_root, others)
         _need_datastores(jobs.document(step).steps[step.ordinal], effective, step, paths)
-        folder = jobs.folder(step)
+        files = jobs.files(step)
         if effective.reuse:
             paths = await self._with_reuse(step, paths)
         if paths.reused_from:
@@ -140,13 +141,13 @@ class Starter:
             self._need_rows_read(effective, paths, others)
             if step.reader is not None:
                 need_sorted_rows(step.reader)
-            make_folders(effective, paths, folder, jobs.readable)
+            make_folders(effective, paths, files, jobs.readable)
             self._finisher.refuse_foreign(paths, job.create_time)
             if not effective.input_data:
                 # What planners write, where there is one.
-                (folder / "recipes").touch()
+                files.recipes.touch()
             found = None if step.planned else self._earlier.find(effective, begun=step.checkpoint is not None)
-            return None if found is None else (found, self._earlier.write_index(found, folder / "earlier"))
+            return None if found is None else (found, self._earlier.write_index(found, files.earlier))
 
         # In a thread: an output may be on a share that is slow to answer, or long to read.
         taken = await asyncio.get_running_loop().run_in_executor(None, touch_disks)
@@ -157,7 +158,7 @@ class Starter:
                 planning_request(
                     effective,
                     paths,
-                    folder,
+                    files,
                     jobs.places,
                     jobs.readable,
                     self._sorted_rows.folder_of(job.job_id, step.step_id),

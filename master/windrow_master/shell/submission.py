@@ -21,12 +21,12 @@ from windrow.spec.effective import (
 from windrow.spec.effective_json import DocumentError
 from windrow.storage.urls import is_remote
 
-from windrow_master.artifacts import ArtifactFolder
 from windrow_master.assets import AssetRefused, Assets
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
 from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.datastores import Datastores, UnknownDatastore
+from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.jobs import Jobs
 from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
 from windrow_master.roots import Roots

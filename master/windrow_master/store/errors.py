@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
-class StoreError(Exception):
-    """Base of all errors of a store."""
+from windrow_master.files.errors import StateDamaged, StateError, StateUnusable
+
+if TYPE_CHECKING:
+    from windrow_master.store.records import AssetRow
 
 
-class StorePostponed(StoreError):
+class StorePostponed(StateError):
     """The transaction was certainly rolled back; the very same group can be committed again later."""
 
 
@@ -19,56 +22,29 @@ class StoreBusy(StorePostponed):
     """Another process holds the database locked."""
 
 
-class StoreBroken(StoreError):
+class StoreBroken(StateError):
     """Whether the transaction is durable is not known: end, and recover by a restart."""
-
-
-class StateDamaged(StoreError):
-    """A durable byte is not what was written: a disk, a copy or a hand has changed it. A restart does not mend it.
-
-    Whoever reads durable state raises this instead of using what it read. Its text is the one message for such damage,
-    wherever it is met; nobody words another one.
-    """
-
-    consequence = (
-        "It is not used. What else of the state is damaged, and since when, is not known. Keep a copy of the state "
-        "folder as it is, and look at all of it: windrow state check DIR. Then bring the whole folder back from a "
-        "backup, or save what can still be read: windrow state salvage DIR --to OUT"
-    )
-    """What follows from such damage, and what to do."""
-
-    def __init__(self, where: str, what: str) -> None:
-        """`where`: the file, or the table and row, as a person would look for it. `what`: how the damage shows, without
-        a full stop."""
-        super().__init__(f"{where} is damaged: {what}. {self.consequence}")
-        self.where = where
-        self.what = what
 
 
 class DatabaseDamaged(StateDamaged):
     """The database itself: a master that meets this takes and gives nothing any more."""
 
 
-class OwnershipLost(StoreError):
+class OwnershipLost(StateError):
     """A later master owns this store. Nothing was written."""
 
 
-class StoreUnusable(StoreError):
-    """The store cannot be opened."""
-
-
-class SchemaTooNew(StoreUnusable):
+class SchemaTooNew(StateUnusable):
     """It was written by a newer version of Windrow."""
 
 
-class StateFolderInUse(StoreUnusable):
-    """A live master holds the state folder."""
-
-    def __init__(self, message: str, pid: int | None) -> None:
-        super().__init__(message)
-        self.pid = pid
-        """Process id of the other master, on its machine; None when it is not known."""
+class NotReopened(Exception):
+    """The job has not ended, or is of another generation by now: nothing was changed."""
 
 
-class NetworkFileSystem(StoreUnusable):
-    """The state folder lies on a file system that cannot keep the promises of locks and shared memory."""
+class AssetExists(Exception):
+    """There is such a version already, and it is something else."""
+
+    def __init__(self, found: AssetRow) -> None:
+        super().__init__(f"{found.name}:{found.version} is there already, as {found.type} at {found.path}")
+        self.found = found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.records import (
@@ -17,23 +17,8 @@ from windrow_master.core.records import (
     StepRow,
 )
 from windrow_master.core.states import Cause
-from windrow_master.store.attempt_report import SUMMED_ROWS, WorkerTotals
-from windrow_master.store.errors import (
-    DatabaseDamaged,
-    NetworkFileSystem,
-    OwnershipLost,
-    SchemaTooNew,
-    StateFolderInUse,
-    StoreBroken,
-    StoreBusy,
-    StoreError,
-    StoreFull,
-    StorePostponed,
-    StoreUnusable,
-)
-from windrow_master.store.reopening import ReopenedJob
-from windrow_master.store.reserve import Reserve
-from windrow_master.store.rows import (
+from windrow_master.store.errors import DatabaseDamaged
+from windrow_master.store.records import (
     AssetRow,
     AttemptFigures,
     BegunMiniBatch,
@@ -41,29 +26,30 @@ from windrow_master.store.rows import (
     FailureRow,
     MiniBatchRow,
     OutputRow,
+    ReopenedJob,
     ResultRow,
     RowRange,
     SegmentRow,
+    WorkerTotals,
 )
 
-__all__ = [
-    "NetworkFileSystem",
-    "OwnershipLost",
-    "SchemaTooNew",
-    "StateFolderInUse",
-    "Store",
-    "StoreBroken",
-    "StoreBusy",
-    "StoreError",
-    "StoreFull",
-    "StorePostponed",
-    "StoreReader",
-    "StoreUnusable",
-]
-
 PAGE_ROWS = 5000
+SUMMED_ROWS = 100_000
+"""Attempts summed up by one query."""
 FAILED_PAGE_ROWS = 500
 """Of rows that bring tracebacks."""
+
+
+class Traces(NamedTuple):
+    """What tells, beside a store, that it was in use: so that an older or empty one in its place is found out."""
+
+    incarnation: int = 0
+    """The last incarnation of a master that is known to have worked with it; 0: none is."""
+    beside: str = ""
+    """What else belongs to it, in words that follow "there is"; "": nothing."""
+
+
+NO_TRACES = Traces()
 
 
 class StoreReader(Protocol):
@@ -130,14 +116,6 @@ class StoreReader(Protocol):
     def counted_failures_of(self, step_id: StepId, mini_batch: int) -> list[tuple[LeaseId, Cause]]:
         """The attempts of a mini-batch that failed and count against it: those since its last retry."""
 
-    def attempt_lines_of(
-        self, step_id: StepId, folders: Mapping[tuple[str, str], str], page_rows: int = PAGE_ROWS
-    ) -> Iterator[str]:
-        """All stored attempts of a step, in order of lease id, as lines of `processed_mini-batches.csv`.
-
-        `folders`: (node id, node incarnation) -> what the node is called there, where that is not its id.
-        """
-
     def worker_totals_of(self, step_id: StepId, page_rows: int = SUMMED_ROWS) -> list[WorkerTotals]:
         """What the stored attempts of each worker process of a step add up to, by node, incarnation and number."""
 
@@ -178,6 +156,23 @@ class StoreReader(Protocol):
         only numbers below `before`."""
 
 
+MESSAGE_CHARS_MAX = 1_000
+"""Of an attempt's message in a line of the report."""
+
+
+@runtime_checkable
+class AttemptLinesReader(Protocol):
+    """What a reader may do besides: write a report's lines where the rows are, which is faster."""
+
+    def attempt_lines_of(
+        self, step_id: StepId, folders: Mapping[tuple[str, str], str], page_rows: int = PAGE_ROWS
+    ) -> Iterator[str]:
+        """All stored attempts of a step, in order of lease id, as lines of `processed_mini-batches.csv`.
+
+        `folders`: (node id, node incarnation) -> what the node is called there, where that is not its id.
+        """
+
+
 class Store(Protocol):
     """The durable state, owned by one master incarnation.
 
@@ -197,10 +192,6 @@ class Store(Protocol):
     @property
     def lease_prefix(self) -> int:
         """The high 31 bits of this incarnation's lease ids: random, not 0, distinct from all earlier ones."""
-
-    @property
-    def reserve(self) -> Reserve:
-        """Disk space kept back for ending well."""
 
     def load(self) -> Snapshot:
         """What a new master starts from."""
@@ -228,9 +219,6 @@ class Store(Protocol):
         the one of the same output of the same step. Raises store.assets.AssetExists, and as `commit`.
         """
 
-    def record_address(self, address: str) -> None:
-        """Publish where this master serves. Raises as `commit`."""
-
     def prune(self, job_key: JobKey, rows_max: int = 10_000) -> bool:
         """Delete at most `rows_max` rows of an ended job; return whether some are left (then call again).
 
@@ -244,4 +232,4 @@ class Store(Protocol):
         """Have damage that is met from now on told to `listener` as well, from whatever thread meets it."""
 
     def close(self) -> None:
-        """Let go of everything, the state folder's lock included. Repeatable."""
+        """Let go of everything. Repeatable."""

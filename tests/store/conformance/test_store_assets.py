@@ -5,10 +5,9 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from store_groups import StoreHarness
-from windrow_master.store.assets import AssetExists
-from windrow_master.store.errors import OwnershipLost
-from windrow_master.store.rows import AssetRow
+from store_harness import StoreHarness
+from windrow_master.store.errors import AssetExists, OwnershipLost
+from windrow_master.store.records import AssetRow
 
 DATA, MODEL = 1, 2
 

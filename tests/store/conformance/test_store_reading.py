@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from store_groups import (
-    StoreHarness,
     attempt_row,
     begun,
     completed,
@@ -14,10 +13,11 @@ from store_groups import (
     planned,
     step_row,
 )
+from store_harness import StoreHarness
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import Dirty, EventRow, ItemOutcomeRow, NodeRow
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState
-from windrow_master.store.rows import AttemptFigures, OutputRow
+from windrow_master.store.records import AttemptFigures, OutputRow
 
 STEP = StepId(1)
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from store_groups import StoreHarness, attempt_row, job_row, memory_harness, outcome_row, planned, step_row
+from store_groups import attempt_row, job_row, outcome_row, planned, step_row
+from store_harness import StoreHarness
+from stores import all_harnesses
 from windrow_master.core.ids import StepId
 from windrow_master.core.mini_batches import RANK
 from windrow_master.core.ready import RANK_MAX
 from windrow_master.core.records import AttemptRow, Dirty, ItemOutcomeRow, RowBlock
 from windrow_master.core.states import AttemptState, MiniBatchState
-from windrow_master.store.rows import CommittedRange, RowRange
-from windrow_master.store.sqlite import SqliteStore
+from windrow_master.store.protocol import Store
+from windrow_master.store.records import CommittedRange, RowRange
 
 STEPS = (1, 2)
+HARNESSES = all_harnesses()
+NOWHERE = Path("/nonexistent")
 
 Operation = tuple[str, int, int, int]
 
@@ -43,7 +48,7 @@ def operations(draw: st.DrawFn) -> list[Operation]:
 
 
 def apply(
-    store: SqliteStore, model: Model, dirty: Dirty, ranges: list[RowRange], operation: tuple[str, int, int, int]
+    store: Store, model: Model, dirty: Dirty, ranges: list[RowRange], operation: tuple[str, int, int, int]
 ) -> None:
     """One change of the core: to the group, and to the model."""
     kind, step_id, which, how = operation
@@ -94,7 +99,7 @@ def apply(
         states[mini_batch], lease_ids[mini_batch] = MiniBatchState.FAILED, lease_id
 
 
-def lose(store: SqliteStore, model: Model, step_id: int, which: int) -> None:
+def lose(store: Store, model: Model, step_id: int, which: int) -> None:
     """Rows of a success are lost: a group of its own, as concatenation comes after the commit."""
     ended = [number for number, state in enumerate(model.states[step_id]) if state == MiniBatchState.SUCCEEDED]
     if not ended:
@@ -114,7 +119,7 @@ def lose(store: SqliteStore, model: Model, step_id: int, which: int) -> None:
     model.ranges.pop((step_id, mini_batch), None)
 
 
-def compare(store: SqliteStore, model: Model) -> None:
+def compare(store: Store, model: Model) -> None:
     snapshot, reader = store.load(), store.reader()
     assert snapshot.jobs == [job_row(seq=model.seq)]
     for step_id, loaded in zip(STEPS, snapshot.steps, strict=True):
@@ -142,7 +147,8 @@ def compare(store: SqliteStore, model: Model) -> None:
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(groups=st.lists(operations(), max_size=6))
 def test_reload_equals_what_was_written(groups: list[list[Operation]]) -> None:
-    check(memory_harness(), groups)
+    for name in ("memory", "plain"):
+        check(HARNESSES[name](NOWHERE), groups)
 
 
 def test_reload_equals_what_was_written_in_every_store(harness: StoreHarness) -> None:

@@ -1,0 +1,150 @@
+"""Content-addressed archives on the master's disk: received in pieces, verified, then durable under their digest.
+
+Whoever uses one verifies it first (`verified`): one that is damaged is removed, so that the next upload mends it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import time
+from pathlib import Path
+
+from windrow.journal import say
+
+from windrow_master.files.durable import sync_folder
+
+DIGEST = re.compile(r"[0-9a-f]{64}")
+ARTIFACT_BYTES_MAX = 16 << 30
+SPARE_BYTES = 128 << 20
+"""So much room on its disk an upload leaves to the master's state (a small one: as much as itself)."""
+PARTIAL_KEPT_S = 7 * 86400.0
+"""Looked at when a master starts."""
+
+
+class ArtifactError(Exception):
+    """An upload that cannot be taken; `reason` is an ErrorInfo reason of the protocol."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ArtifactFolder:
+    """`state/artifacts`. All methods block on the disk."""
+
+    def __init__(self, folder: Path) -> None:
+        """Uploads that nobody has gone on with for PARTIAL_KEPT_S are removed."""
+        self._folder = folder
+        self._finished: dict[str, tuple[int, ...]] = {}
+        """Of those that this process has verified as they came: the marks of their files then."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for partial in folder.glob("*.partial"):
+            if time.time() - partial.stat().st_mtime > PARTIAL_KEPT_S:
+                partial.unlink(missing_ok=True)
+
+    def path(self, digest: str) -> Path | None:
+        """Where a complete artifact is; None when there is none. What is in it is not looked at."""
+        if not DIGEST.fullmatch(digest):
+            return None
+        path = self._folder / digest
+        return path if path.exists() else None
+
+    def verified(self, digest: str, *, unless_just_here: bool = False) -> Path | None:
+        """Where a complete artifact is, all of it read and compared; None when there is none.
+
+        `unless_just_here`: one that has come while this process lives, and was not touched since, is not read once
+        more: what is about to be unpacked may be large. Raises ArtifactError: it is damaged, and removed. Raises
+        OSError.
+        """
+        path = self.path(digest)
+        if path is None or (unless_just_here and self._finished.get(digest) == _marks(path)):
+            return path
+        if sha256_of(path) == digest:
+            return path
+        path.unlink(missing_ok=True)
+        say(logging.ERROR, "state is damaged", where=str(path), what="an archive fails its checksum; it was removed")
+        raise ArtifactError(
+            "DIGEST_MISMATCH",
+            f"{path} was damaged: it is not what its digest names. It was removed. Check that disk, and submit the job "
+            "again: that uploads it anew.",
+        )
+
+    def drop(self, digest: str) -> None:
+        """Remove a complete artifact, if it is there."""
+        path = self.path(digest)
+        if path is not None:
+            path.unlink(missing_ok=True)
+        self._finished.pop(digest, None)
+
+    def length(self, digest: str) -> tuple[int, bool]:
+        """(bytes received, whether that is all)."""
+        path = self.path(digest)
+        if path is not None:
+            return path.stat().st_size, True
+        try:
+            return self._partial(digest).stat().st_size, False
+        except (FileNotFoundError, ArtifactError):
+            return 0, False
+
+    def begin(self, digest: str, length: int, offset: int) -> int:
+        """Open an upload at `offset`; return a file descriptor, to be closed. Raises ArtifactError.
+
+        One upload of a digest at a time: a second one could change what the first has verified already.
+        """
+        if length > ARTIFACT_BYTES_MAX:
+            raise ArtifactError("ARTIFACT_TOO_LARGE", f"The artifact has {length} bytes; at most 16 GiB are taken.")
+        partial = self._partial(digest)
+        here = partial.stat().st_size if partial.exists() else 0
+        if offset not in (0, here):
+            raise ArtifactError("OFFSET_MISMATCH", f"{here} bytes of {digest} are here; the upload begins at {offset}.")
+        disk, missing = os.statvfs(self._folder), length - here
+        if disk.f_bavail * disk.f_frsize < missing + min(missing, SPARE_BYTES):
+            raise ArtifactError(
+                "STORAGE_FULL",
+                f"The master has no room for the {missing} bytes that are still to come, and for its state. "
+                f"Make room on the disk of its state folder, {self._folder.parent}, and try again.",
+            )
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.ftruncate(descriptor, offset)
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return descriptor
+
+    def give_up(self, digest: str) -> None:
+        """Remove what has arrived of an artifact: the disk is full, and the master's state needs the room."""
+        self._partial(digest).unlink(missing_ok=True)
+
+    def finish(self, digest: str, length: int) -> None:
+        """Verify a whole upload and make it durable under its digest. Raises ArtifactError; then it is gone."""
+        partial = self._partial(digest)
+        with partial.open("rb") as file:
+            found, size = hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
+            if size != length or found != digest:
+                partial.unlink()
+                raise ArtifactError(
+                    "DIGEST_MISMATCH",
+                    f"The {size} bytes received for {digest} are not what they should be. Upload them anew.",
+                )
+            os.fsync(file.fileno())
+        partial.rename(self._folder / digest)
+        sync_folder(self._folder)
+        self._finished[digest] = _marks(self._folder / digest)
+
+    def _partial(self, digest: str) -> Path:
+        if not DIGEST.fullmatch(digest):
+            raise ArtifactError("DIGEST_INVALID", f"{digest[:80]!r} is no sha256 digest (64 hexadecimal digits).")
+        return self._folder / f"{digest}.partial"
+
+
+def _marks(path: Path) -> tuple[int, ...]:
+    """Others once somebody has written to a file."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's content, hexadecimal. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

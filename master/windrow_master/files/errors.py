@@ -1,0 +1,46 @@
+"""What can go wrong with durable state, each with a text for people: what happened, to what, why, what to do next."""
+
+from __future__ import annotations
+
+
+class StateError(Exception):
+    """Base of all errors of durable state: of its files, and of the store (`store.errors`)."""
+
+
+class StateDamaged(StateError):
+    """A durable byte is not what was written: a disk, a copy or a hand has changed it. A restart does not mend it.
+
+    Whoever reads durable state raises this instead of using what it read. Its text is the one message for such damage,
+    wherever it is met; nobody words another one.
+    """
+
+    consequence = (
+        "It is not used. What else of the state is damaged, and since when, is not known. Keep a copy of the state "
+        "folder as it is, and look at all of it: windrow state check DIR. Then bring the whole folder back from a "
+        "backup, or save what can still be read: windrow state salvage DIR --to OUT"
+    )
+    """What follows from such damage, and what to do."""
+
+    def __init__(self, where: str, what: str) -> None:
+        """`where`: the file, or the table and row, as a person would look for it. `what`: how the damage shows, without
+        a full stop."""
+        super().__init__(f"{where} is damaged: {what}. {self.consequence}")
+        self.where = where
+        self.what = what
+
+
+class StateUnusable(StateError):
+    """The state cannot be opened."""
+
+
+class StateFolderInUse(StateUnusable):
+    """A live master holds the state folder."""
+
+    def __init__(self, message: str, pid: int | None) -> None:
+        super().__init__(message)
+        self.pid = pid
+        """Process id of the other master, on its machine; None when it is not known."""
+
+
+class NetworkFileSystem(StateUnusable):
+    """The state folder lies on a file system that cannot keep the promises of locks and shared memory."""

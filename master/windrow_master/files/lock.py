@@ -1,0 +1,108 @@
+"""One live master a state folder: flock on `lock`, held until the process ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+
+from windrow_master.files.errors import StateFolderInUse, StateUnusable
+from windrow_master.files.state_files import StateFiles
+
+
+class StateLock:
+    """Holds a state folder. The kernel lets go of it with the process; a file left behind means nothing.
+
+    The file is never removed: a lock on a file that somebody unlinks would exclude nobody.
+    """
+
+    def __init__(self, descriptor: int, incarnation_before: int) -> None:
+        self._descriptor = descriptor
+        self.incarnation_before = incarnation_before
+        """The last incarnation that noted itself here; 0: none did."""
+
+    @classmethod
+    def acquire(cls, files: StateFiles) -> StateLock:
+        """Lock a folder that exists. Raises StateFolderInUse, naming the other's pid, or StateUnusable."""
+        folder, path = files.folder, files.lock
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StateUnusable(
+                f"The state folder {folder} cannot be used: {path}: {error.strerror}. "
+                f"Give a folder that this user may write: --state DIR."
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = _read_holder(descriptor)
+            os.close(descriptor)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise StateUnusable(
+                    f"The state folder {folder} cannot be locked: {error.strerror}. "
+                    f"Use one on a local disk: --state DIR."
+                ) from error
+            raise _in_use(folder, holder) from None
+        before = _read_holder(descriptor).get("incarnation")
+        lock = cls(descriptor, before if isinstance(before, int) and before > 0 else 0)
+        lock.note(lock.incarnation_before)
+        return lock
+
+    def note(self, incarnation: int) -> None:
+        """Write down who holds the folder. `incarnation`: durable in the database that is here, so that an older one
+        in its place is found out."""
+        content = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "incarnation": incarnation}).encode()
+        # Written over, then cut: a process that is killed in between leaves no empty file.
+        with contextlib.suppress(OSError):
+            # The disk may be full. The lock itself stands; only its holder's name is missing.
+            os.pwrite(self._descriptor, content, 0)
+            os.ftruncate(self._descriptor, len(content))
+
+    def release(self) -> None:
+        """Let go. Repeatable."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def incarnation_in(lock: Path) -> int:
+    """The last incarnation that noted itself in a lock that is this file; 0: none did."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found = json.loads(lock.read_bytes()).get("incarnation")
+        return found if isinstance(found, int) else 0
+    return 0
+
+
+def is_locked(lock: Path) -> bool:
+    """Whether a process holds the lock that is this file."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _read_holder(descriptor: int) -> dict[str, object]:
+    with contextlib.suppress(OSError, ValueError):
+        holder = json.loads(os.pread(descriptor, 4096, 0))
+        if isinstance(holder, dict):
+            return holder
+    return {}
+
+
+def _in_use(folder: Path, holder: dict[str, object]) -> StateFolderInUse:
+    pid, host = holder.get("pid"), holder.get("host")
+    number = pid if isinstance(pid, int) else None
+    who = "Another master" if number is None else f"Another master (pid {number} on {host})"
+    return StateFolderInUse(
+        f"{who} is using the state folder {folder}. Work with that one, stop it first, "
+        f"or give this one a folder of its own: --state DIR.",
+        number,
+    )

@@ -1,0 +1,137 @@
+"""Every place in a state folder (docs/contracts.md, section 2). Nobody else joins a path below it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from windrow.state_mark import STATE_MARK
+
+_MADE_AFTER_THE_DATABASE = ("jobs", "artifacts", "uploads", "reuse", "outputs")
+
+
+class StepFiles(NamedTuple):
+    """The files of one step."""
+
+    folder: Path
+
+    @property
+    def recipes(self) -> Path:
+        """What each mini-batch reads: `recipes.Recipes`."""
+        return self.folder / "recipes"
+
+    @property
+    def listing(self) -> Path:
+        """Of a table: its files, as they were when it was divided."""
+        return self.folder / "listing"
+
+    @property
+    def places(self) -> Path:
+        """What the folders and links of the input led to: `planning.places`."""
+        return self.folder / "places"
+
+    @property
+    def earlier(self) -> Path:
+        """The mini-batches of an earlier job that may be taken over: `planning.earlier`."""
+        return self.folder / "earlier"
+
+    @property
+    def sorted_rows(self) -> Path:
+        """Embedded mode: the folder of rows that were sorted by partition keys."""
+        return self.folder / "rows"
+
+    @property
+    def segments(self) -> Path:
+        """The folder of result rows: `output.segments`."""
+        return self.folder / "segments"
+
+    @property
+    def reuse(self) -> Path:
+        """A note: what the step began with, so that later jobs may reuse what it makes."""
+        return self.folder / "reuse.json"
+
+
+class StateFiles:
+    """The places in one state folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def database(self) -> Path:
+        """The store's database, where it keeps one here. Its name marks a folder as a state folder."""
+        return self.folder / STATE_MARK
+
+    @property
+    def lock(self) -> Path:
+        """Held by the live master: `lock.StateLock`."""
+        return self.folder / "lock"
+
+    @property
+    def reserve(self) -> Path:
+        """Room that is kept back: `reserve.Reserve`."""
+        return self.folder / "reserve"
+
+    @property
+    def unfinished_restore(self) -> Path:
+        """There while a backup is being restored, and where that broke off (docker/backup.sh)."""
+        return self.folder / ".restored"
+
+    @property
+    def journal(self) -> Path:
+        """The master's own log."""
+        return self.folder / "master.log"
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder of archives, by digest: `artifacts.ArtifactFolder`."""
+        return self.folder / "artifacts"
+
+    @property
+    def uploads(self) -> Path:
+        """The folder of lists of clients' data, by digest: `upload_lists`."""
+        return self.folder / "uploads"
+
+    @property
+    def made(self) -> Path:
+        """The folder of notes on what steps have made, so that later jobs may reuse it: `reuse.made`."""
+        return self.folder / "reuse" / "made"
+
+    @property
+    def digests(self) -> Path:
+        """The folder of lists of the digests of files: `reuse.listing`."""
+        return self.folder / "reuse" / "listings"
+
+    @property
+    def outputs(self) -> Path:
+        """The default folder of outputs."""
+        return self.folder / "outputs"
+
+    @property
+    def jobs(self) -> Path:
+        """The folder of all jobs."""
+        return self.folder / "jobs"
+
+    def logs(self, job_id: str) -> Path:
+        """The folder of a job's logs and reports."""
+        return self.jobs / job_id / "logs"
+
+    def step(self, job_id: str, step_id: int) -> StepFiles:
+        """The files of a step."""
+        return StepFiles(self.jobs / job_id / "steps" / str(step_id))
+
+    def steps_found(self) -> Iterator[tuple[str, int, StepFiles]]:
+        """Job, number and files of every step that has a folder."""
+        for path in sorted(self.jobs.glob("*/steps/*")):
+            if path.name.isdecimal():
+                yield path.parts[-3], int(path.name), StepFiles(path)
+
+    def signs_of_use(self) -> str:
+        """What beside the database tells that it was in use, in words; "" where nothing does."""
+        for name in _MADE_AFTER_THE_DATABASE:
+            with contextlib.suppress(OSError):
+                if next((self.folder / name).iterdir(), None) is not None:
+                    return f"{name}/ beside it, which is not empty"
+        return ""

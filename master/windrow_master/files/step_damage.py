@@ -1,0 +1,35 @@
+"""A damaged file of one step: what is said of it. The step fails, and everything else goes on."""
+
+from __future__ import annotations
+
+import os
+
+from windrow_master.files.errors import StateDamaged
+
+
+class StepDamaged(StateDamaged):
+    """A file that belongs to one step is not what was written to it."""
+
+    consequence = (
+        "Nothing that fails its checksum is used, so the step cannot go on. Check that disk. Then run the job again "
+        "with `--since` and the name of this one: the input is divided anew, and what is done is taken over. Or bring "
+        "the state folder back from a backup."
+    )
+
+
+def read_part(descriptor: int, path: str, begin: int, end: int) -> bytes:
+    """The bytes from `begin` to `end` of an open file of a step, `path`; fewer only where the file ends.
+
+    Raises StepDamaged where the disk does not give them.
+    """
+    parts = []
+    while begin < end:
+        try:
+            part = os.pread(descriptor, end - begin, begin)
+        except OSError as error:
+            raise StepDamaged(path, f"it cannot be read at {begin:,}: {error.strerror}") from error
+        if not part:
+            break
+        parts.append(part)
+        begin += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,70 @@
+"""Opens a state folder for the one master that may use it: lock, reserve, store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from windrow_master.files.durable import make_durable, sync_folder
+from windrow_master.files.errors import StateUnusable
+from windrow_master.files.filesystem import refuse_network
+from windrow_master.files.lock import StateLock
+from windrow_master.files.reserve import RESERVE_BYTES, Reserve
+from windrow_master.files.state_files import StateFiles
+from windrow_master.store.errors import StoreFull
+from windrow_master.store.protocol import Store, Traces
+from windrow_master.store.sqlite.store import SqliteStore
+
+
+class StateFolder:
+    """An open state folder. Nobody else uses it until it is closed."""
+
+    def __init__(self, files: StateFiles, lock: StateLock, reserve: Reserve, store: Store) -> None:
+        self.files = files
+        self.reserve = reserve
+        self.store = store
+        self._lock = lock
+
+    @classmethod
+    def open(cls, folder: Path, reserve_bytes: int = RESERVE_BYTES) -> StateFolder:
+        """Open a folder, which is made where it is not there.
+
+        Raises StateFolderInUse, NetworkFileSystem, SchemaTooNew, StateUnusable, DatabaseDamaged, StoreBusy, StoreFull.
+        """
+        files = StateFiles(folder)
+        make_durable(folder)
+        if not files.database.exists():
+            # Who starts a master may have made its folder a moment ago.
+            sync_folder(folder.parent)
+        refuse_network(folder)
+        lock = StateLock.acquire(files)
+        reserve = Reserve(files.reserve, reserve_bytes)
+        try:
+            _refuse_half_restored(files)
+            traces = Traces(lock.incarnation_before, files.signs_of_use())
+            try:
+                store = SqliteStore.open(files.database, traces)
+            except StoreFull:
+                # Room enough to show what there is, and to bring what was in hand to an end.
+                if not reserve.release():
+                    raise
+                store = SqliteStore.open(files.database, traces)
+        except BaseException:
+            lock.release()
+            raise
+        reserve.restore()
+        lock.note(store.incarnation)
+        return cls(files, lock, reserve, store)
+
+    def close(self) -> None:
+        """Let go of it. Repeatable."""
+        self.store.close()
+        self._lock.release()
+
+
+def _refuse_half_restored(files: StateFiles) -> None:
+    mark = files.unfinished_restore
+    if mark.exists():
+        raise StateUnusable(
+            f"A backup was not restored to the end into {files.folder}: {mark.name} is still there, and what lies "
+            f"beside it is not whole. Restore it again: docker compose run --rm -T backup --restore < BACKUP"
+        )

@@ -1,0 +1,98 @@
+"""What can still be read of a store that is damaged, for `windrow state check` and `windrow state salvage`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from windrow_master.core.states import JobState, StepState
+from windrow_master.step_paths import StepPaths
+from windrow_master.store.records import CommittedRange
+
+
+class FoundJob(NamedTuple):
+    """A job. `document`: b"" where it cannot be read."""
+
+    job_key: int
+    job_id: str
+    state: int
+    generation: int
+    message: str
+    document: bytes
+
+    @property
+    def state_name(self) -> str:
+        """In small letters; its number, where there is no such state."""
+        return _name(JobState, self.state)
+
+
+class FoundStep(NamedTuple):
+    """A step of a job."""
+
+    step_id: int
+    job_key: int
+    ordinal: int
+    name: str
+    state: int
+    message: str
+    checkpoint: bytes | None
+    counters: bytes | None
+    paths: bytes
+    reader: bytes | None
+    header: bytes | None
+
+    @property
+    def state_name(self) -> str:
+        """In small letters; its number, where there is no such state."""
+        return _name(StepState, self.state)
+
+    @property
+    def planned(self) -> dict[str, Any]:
+        """Its checkpoint; {} where there is none, or it cannot be read."""
+        try:
+            found = json.loads(self.checkpoint or b"{}")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def append_row(self) -> str | None:
+        """Where its rows go, as far as that can be read."""
+        try:
+            return StepPaths.from_json(self.paths).append_row
+        except (ValueError, AttributeError):
+            return None
+
+
+class FoundSegment(NamedTuple):
+    """A file of rows. Those of each mini-batch have a checksum of their own, so that its name may be a guess."""
+
+    name: str
+    length: int | None
+    """Bytes synced; None: its own row is damaged, so nobody knows."""
+
+
+class FoundMiniBatch(NamedTuple):
+    """A mini-batch. `range` has no length where it has no rows."""
+
+    number: int
+    """Counted from 0 in its step."""
+    state: int
+    item_count: int
+    items_counted: int
+    ok_count: int
+    recipe_offset: int
+    recipe_length: int
+    recipe_crc32: int
+    sound: bool
+    """Whether the row has its check value. Of one that has not, nothing is to be used."""
+    range: CommittedRange | None
+
+
+def _name(kind: type[JobState] | type[StepState], number: int) -> str:
+    if number < 0:
+        return "unknown"
+    try:
+        return kind(number).name.lower()
+    except ValueError:
+        return str(number)

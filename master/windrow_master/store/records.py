@@ -1,0 +1,227 @@
+"""Rows that a store holds beyond those the core marks dirty: where output lies, and what readers page through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from windrow_master.core.ids import JobKey, LeaseId, StepId
+
+
+class SegmentState(IntEnum):
+    """OPEN -> SEALED. Informative: a segment is only ever written to by the incarnation in its name."""
+
+    OPEN = 1
+    SEALED = 2
+
+
+class SegmentRow(NamedTuple):
+    """A file of result rows: upserted, keyed by segment_id."""
+
+    segment_id: int
+    """`incarnation << 32 | n`."""
+    step_id: StepId
+    name: str
+    """File name in the step's segments folder."""
+    incarnation: int
+    state: int
+    """SegmentState."""
+    length: int
+    """Bytes synced so far."""
+
+
+class RowRange(NamedTuple):
+    """Where the rows of one RowBlock were appended."""
+
+    segment_id: int
+    offset: int
+    length: int
+    crc32: int
+
+
+class CommittedRange(NamedTuple):
+    """The committed rows of one mini-batch."""
+
+    mini_batch: int
+    lease_id: LeaseId
+    item_count: int
+    ok_count: int
+    row_count: int
+    segment_id: int
+    offset: int
+    length: int
+    crc32: int
+
+
+class ResultRow(NamedTuple):
+    """The result of one mini-batch that another job may take over. `segment`: name of the file that holds its rows; "":
+    it has none."""
+
+    mini_batch: int
+    items: int
+    row_count: int
+    segment: str
+    offset: int
+    length: int
+    crc32: int
+
+
+class MiniBatchRow(NamedTuple):
+    """One mini-batch, for reports."""
+
+    mini_batch: int
+    state: int
+    """core.states.MiniBatchState; LEASED is never stored."""
+    generation: int
+    item_first: int
+    item_count: int
+    """Items as planned; 0 where only loading tells."""
+    items_counted: int
+    """Items of the outcome that counts; 0 while there is none."""
+    ok_count: int
+    recipe_offset: int
+    recipe_length: int
+    recipe_crc32: int
+    lease_id: LeaseId
+    row_count: int
+
+
+class AttemptFigures(NamedTuple):
+    """What a job report needs of one attempt: as in core.records.AttemptRow, without its texts."""
+
+    lease_id: LeaseId
+    mini_batch: int
+    node_id: str
+    node_incarnation: str
+    process_number: int
+    state: int
+    cause: int
+    phase: int
+    start_unix_us: int
+    elapsed_us: int
+    run_us: int
+    cpu_us: int
+    item_count: int
+    peak_rss_kib: int
+
+
+class BegunMiniBatch(NamedTuple):
+    """An attempt in the order in which leases were given: incarnation of the master, then lease id."""
+
+    incarnation: int
+    lease_id: LeaseId
+    mini_batch: int
+
+
+class FailureRow(NamedTuple):
+    """Items of one mini-batch that are not ok, with what a report says of them."""
+
+    mini_batch: int
+    item_count: int
+    cause: int
+    """core.states.Cause; NONE: `run()` returned, but fewer results than items."""
+    message: str
+    items: int
+    """Items of the whole mini-batch; 0 where nobody knows."""
+    recipe_offset: int
+    recipe_length: int
+    recipe_crc32: int
+    tries: int
+    """Attempts that came to an end of their own: succeeded or failed."""
+    node_id: str
+    """Of the attempt that counts, else of the last one; empty where there was none."""
+
+
+class OutputRow(NamedTuple):
+    """A file that Windrow wrote, or was about to rename into place: by this it is known again."""
+
+    path: str
+    job_key: JobKey
+    step_id: StepId
+    generation: int
+    incarnation: int
+    length: int
+    digest: str
+    """sha256, hexadecimal."""
+    mtime_ns: int
+    rows: int
+
+
+class AssetRow(NamedTuple):
+    """One version of a data asset or model; it never changes."""
+
+    kind: int
+    """Number of windrow.rpc.v1.AssetKind."""
+    name: str
+    version: str
+    """Of one to be registered, empty: the next number."""
+    type: str
+    path: str
+    is_file: bool
+    description: str
+    tags: bytes
+    """JSON, with sorted keys."""
+    create_time: float
+    step_id: int | None = None
+    """Of the step that has written it; None: a client has registered it."""
+    job_id: str = ""
+    step_name: str = ""
+    output_name: str = ""
+
+
+_ADDED = ("attempts", "done", "failed", "items", "items_ok", "elapsed_us", "cpu_us", "run_us")
+
+
+class WorkerTotals(NamedTuple):
+    """What the attempts of one worker process add up to. Times in µs; moments in µs since 1970."""
+
+    node_id: str
+    node_incarnation: str
+    process_number: int
+    """-1: what no worker has had."""
+    attempts: int
+    done: int
+    """Attempts whose outcome counts as a success."""
+    failed: int
+    items: int
+    items_ok: int
+    elapsed_us: int
+    cpu_us: int
+    run_us: int
+    first_us: int
+    last_us: int
+    peak_rss_kib: int
+    last_lease_id: int = 0
+
+    def plus(self, other: WorkerTotals) -> WorkerTotals:
+        """Both together, named as the first."""
+        return self._replace(
+            **{name: getattr(self, name) + getattr(other, name) for name in _ADDED},
+            first_us=min(self.first_us, other.first_us),
+            last_us=max(self.last_us, other.last_us),
+            peak_rss_kib=max(self.peak_rss_kib, other.peak_rss_kib),
+            last_lease_id=max(self.last_lease_id, other.last_lease_id),
+        )
+
+
+class Reopening(IntEnum):
+    """What becomes of a step."""
+
+    KEPT = 1
+    """It is done, and stays as it is."""
+    RESUMED = 2
+    """Mini-batches with a result for each of their items keep it; the others are queued, with all of their tries."""
+    ANEW = 3
+    """It begins from nothing."""
+
+
+class ReopenedJob(NamedTuple):
+    """A job to be opened again. `generation`: that under which it ended. `document` and `run_digest`: what it is from
+    now on."""
+
+    job_key: JobKey
+    generation: int
+    document: bytes
+    run_digest: str
+    steps: Mapping[StepId, Reopening]

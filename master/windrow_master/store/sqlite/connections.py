@@ -1,0 +1,244 @@
+"""SQLite connections of one database: one that writes, any number that read; on disk, or in memory for simulations."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Protocol
+
+from windrow_master.files.errors import StateUnusable
+from windrow_master.files.state_files import StateFiles
+from windrow_master.store.errors import DatabaseDamaged, SchemaTooNew, StoreBusy, StoreFull, StorePostponed
+from windrow_master.store.protocol import NO_TRACES, Traces
+from windrow_master.store.sqlite.integrity import Check, damaged_database, refuse_wrong_schema, says_damage
+from windrow_master.store.sqlite.migrating import CHECKS_SCHEMA, fill_checks
+
+SQLITE_MIN = (3, 37, 0)
+"""STRICT tables; UPDATE ... FROM came before them."""
+
+APPLICATION_ID = 0x57524F57
+WRITER_WAIT_S = 2.0
+"""How long a write waits for another process (a backup, a shell) before it is StoreBusy."""
+READER_WAIT_S = 5.0
+
+WRITER_CACHE_KIB = 16 << 10
+READER_CACHE_KIB = 4 << 10
+WAL_PAGES = 4000
+"""The WAL goes into the database every so many pages (16 MB): rarer than SQLite's 1,000, since the committer waits."""
+WAL_BYTES_KEPT = 64 << 20
+ROOM_TO_OPEN = 256 << 10
+"""With less, a disk is full: a database takes some 100 KiB to be opened."""
+
+
+class Database(Protocol):
+    """Opens connections to one database."""
+
+    def writer(self) -> sqlite3.Connection:
+        """The connection that writes."""
+
+    def reader(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Borrow a connection that reads."""
+
+    def close(self) -> None:
+        """Close what was opened."""
+
+
+class FileDatabase:
+    """A database file with its WAL. Readers never wait for the writer, nor it for them."""
+
+    def __init__(self, path: Path, traces: Traces = NO_TRACES) -> None:
+        self._path = path
+        self._traces = traces
+        self._writer: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._closed = False
+        self.check: Check | None = None
+        """Goes through the database in the background, while it was not new when it was opened."""
+
+    def writer(self) -> sqlite3.Connection:
+        """The connection that writes, opened and migrated at the first call. Raises StateUnusable, StoreBusy."""
+        if self._writer is None:
+            if sqlite3.sqlite_version_info < SQLITE_MIN:
+                raise StateUnusable(
+                    f"This Python has SQLite {sqlite3.sqlite_version}; Windrow needs "
+                    f"{'.'.join(map(str, SQLITE_MIN))} or newer. Use a newer Python."
+                )
+            with contextlib.suppress(OSError):
+                # Job files may hold what others should not read. WAL and shared memory get the same mode from SQLite.
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            try:
+                connection = self._connect(WRITER_WAIT_S, WRITER_CACHE_KIB)
+            except sqlite3.Error as error:
+                raise unusable(self._path, error) from error
+            try:
+                refuse_wrong_schema(connection, self._path, APPLICATION_ID, migrations(), self._traces)
+                check_identity(connection, self._path)
+                self._check_beside(connection)
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+                mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+                if mode != "wal":
+                    raise StateUnusable(f"{self._path}: its file system does not allow a WAL (journal mode {mode}).")
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA fullfsync = ON")
+                connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+                connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
+                migrate(connection, self._path)
+            except sqlite3.Error as error:
+                connection.close()
+                raise unusable(self._path, error) from error
+            except BaseException:
+                connection.close()
+                raise
+            self._writer = connection
+        return self._writer
+
+    def _check_beside(self, connection: sqlite3.Connection) -> None:
+        """Have SQLite go through a database that holds something, and wait a moment for what it finds."""
+        if connection.execute("PRAGMA user_version").fetchone()[0]:
+            self.check = Check(self._path)
+            self.check.wait()
+
+    @contextmanager
+    def reader(self) -> Iterator[sqlite3.Connection]:
+        """Borrow a connection that reads; any thread."""
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            connection = self._connect(READER_WAIT_S, READER_CACHE_KIB)
+            connection.execute("PRAGMA query_only = ON")
+        try:
+            yield connection
+        finally:
+            with self._lock:
+                keep = not self._closed
+                if keep:
+                    self._idle.append(connection)
+            if not keep:
+                connection.close()
+
+    def close(self) -> None:
+        """Close all connections; those that are lent close when they come back."""
+        if self.check is not None:
+            self.check.stop()
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _connect(self, wait_s: float, cache_kib: int) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=wait_s, isolation_level=None, check_same_thread=False)
+        try:
+            # The first statement: it opens the files.
+            connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+class MemoryDatabase:
+    """A database in memory that outlives the stores over it, so that a simulation can restart its master.
+
+    One connection serves all; one thread at a time uses it. `close` of a store leaves it; `drop` ends it.
+    """
+
+    def __init__(self) -> None:
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._lock = threading.RLock()
+        migrate(self._connection, Path(":memory:"))
+
+    def writer(self) -> sqlite3.Connection:
+        """The connection."""
+        return self._connection
+
+    @contextmanager
+    def reader(self) -> Iterator[sqlite3.Connection]:
+        """The connection."""
+        with self._lock:
+            yield self._connection
+
+    def close(self) -> None:
+        """Nothing: the next incarnation needs what is in it."""
+
+    def drop(self) -> None:
+        """End it."""
+        self._connection.close()
+
+
+def migrations() -> list[str]:
+    """The SQL scripts of `schema/`, in order: `0001_*.sql` leads to schema 1, and so on, without gaps."""
+    folder = resources.files("windrow_master.store.sqlite") / "schema"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    for number, name in enumerate(names, 1):
+        if int(name[:4]) != number:
+            raise AssertionError(f"migration {name} should have number {number}")
+    return [(folder / name).read_text(encoding="utf-8") for name in names]
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the schema forward, each migration in a transaction of its own. Raises SchemaTooNew, sqlite3.Error."""
+    scripts = migrations()
+    present: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if present > len(scripts):
+        raise SchemaTooNew(
+            f"{path} has schema {present}; this Windrow knows schemas up to {len(scripts)}. It was written by a newer "
+            f"version, unless its number is damaged: use that one (or a newer one), or give another state folder: "
+            f"--state DIR."
+        )
+    for number in range(present + 1, len(scripts) + 1):
+        try:
+            connection.executescript(f"BEGIN IMMEDIATE;\n{scripts[number - 1]}")
+            if number == CHECKS_SCHEMA:
+                fill_checks(connection, StateFiles(path.parent))
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def check_identity(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise StateUnusable when a database is there already, and is not ours."""
+    owner = connection.execute("PRAGMA application_id").fetchone()[0]
+    if owner != APPLICATION_ID and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        raise StateUnusable(
+            f"{path} is a database, but not one of Windrow's; it is left alone. Give another state folder: --state DIR."
+        )
+
+
+def unusable(path: Path, error: sqlite3.Error) -> StateUnusable | StorePostponed | DatabaseDamaged:
+    """What to tell when a database cannot be opened."""
+    if says_damage(error):
+        return damaged_database(path, error)
+    primary = error.sqlite_errorcode & 0xFF
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusy(f"{path} is locked by another program. End it (a backup, an sqlite3 shell), then try again.")
+    # Where there is no room for the shared memory, or for the WAL, SQLite calls that otherwise.
+    if primary == sqlite3.SQLITE_FULL or (primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _full(path)):
+        return StoreFull(f"The disk that holds {path} is full. Make room, then start the master again.")
+    return StateUnusable(
+        f"{path} cannot be opened: {error} ({error.sqlite_errorname}). May this user write there, and is the disk "
+        f"well? Mend that, or give another state folder: --state DIR."
+    )
+
+
+def _full(path: Path) -> bool:
+    """Whether there is hardly any room on the disk that holds a file."""
+    try:
+        usage = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return usage.f_bavail * usage.f_frsize < ROOM_TO_OPEN

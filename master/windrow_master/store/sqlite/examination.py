@@ -1,0 +1,71 @@
+"""Looks at a database without opening a store over it: for `windrow doctor`, and `windrow state check`."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from windrow_master.store.errors import DatabaseDamaged
+from windrow_master.store.protocol import Traces
+from windrow_master.store.sqlite.connections import APPLICATION_ID, SQLITE_MIN, migrations
+from windrow_master.store.sqlite.integrity import check, is_damage, refuse_damaged_files, refuse_wrong_schema
+from windrow_master.store.sqlite.store import refuse_older
+
+_SCHEMA_AT = 60
+"""Where a database file keeps its schema's number, as four bytes, most significant first (SQLite's file format)."""
+
+
+def first_look(database: Path, traces: Traces, *, is_live: bool) -> dict[str, Any]:
+    """What a first look shows: SQLite's version and whether it will do, how the database is damaged ("": no damage
+    shows), its schema, and the newest that is known."""
+    return {
+        "sqlite": sqlite3.sqlite_version,
+        "sqlite_ok": sqlite3.sqlite_version_info >= SQLITE_MIN,
+        "damage": _damage(database, traces, is_live),
+        "schema": _schema(database),
+        "schema_known": len(migrations()),
+    }
+
+
+def all_damage(database: Path, traces: Traces) -> Iterator[tuple[str, str]]:
+    """Where and what: what the files of the database show, what it says it is, and all that SQLite finds."""
+    try:
+        refuse_damaged_files(database, traces)
+        if not database.exists():
+            return
+        uri = f"{database.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+            refuse_wrong_schema(connection, database, APPLICATION_ID, migrations(), traces)
+            refuse_older(connection, database, traces.incarnation)
+        for text in check(database, whole=True):
+            yield str(database), " ".join(text.split())
+    except DatabaseDamaged as damage:
+        yield damage.where, damage.what
+    except OSError as error:
+        yield str(database), f"it cannot be read: {error.strerror}"
+    except sqlite3.Error as error:
+        what = "SQLite says" if is_damage(error) else "it cannot be looked at"
+        yield str(database), f"{what}: {error}"
+
+
+def _damage(database: Path, traces: Traces, is_live: bool) -> str:
+    try:
+        if database.parent.is_dir():
+            refuse_damaged_files(database, traces, is_live=is_live)
+    except DatabaseDamaged as damage:
+        return str(damage)
+    except OSError as error:
+        return f"{database} cannot be read: {error.strerror}"
+    return ""
+
+
+def _schema(database: Path) -> int | None:
+    with contextlib.suppress(OSError):
+        with database.open("rb") as file:
+            head = file.read(100)
+        if head.startswith(b"SQLite format 3\0"):
+            return int.from_bytes(head[_SCHEMA_AT : _SCHEMA_AT + 4], "big")
+    return None

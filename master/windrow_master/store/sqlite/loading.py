@@ -1,0 +1,239 @@
+"""Reads what a new master starts from: jobs that have not ended, their steps, and nodes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId
+from windrow_master.core.records import AttemptRow, JobRow, NodeRow, Snapshot, StepRow, StepSnapshot
+from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
+from windrow_master.files.errors import StateDamaged
+from windrow_master.store.sqlite.check_values import (
+    ATTEMPTS,
+    CHECK,
+    COUNTED,
+    DATABASE,
+    JOB,
+    MINI_BATCHES,
+    checked,
+    damaged_row,
+    text_crc,
+    texts_crc,
+    wrong_row_count,
+)
+
+FETCH_ROWS = 20_000
+
+JOB_COLUMNS = (
+    "job.job_key, job_id, request_id, state, generation, seq, queue, priority, weight, parent_key, run_digest, "
+    "document, message, warnings, create_time, end_time, job.check_value, job_document.check_value"
+)
+JOB_FROM = "job LEFT JOIN job_document ON job_document.job_key = job.job_key"
+STEP_COLUMNS = (
+    "step.step_id, job_key, ordinal, name, state, message, paths, reader, checkpoint, counters, header, start_time, "
+    "end_time, error_category, step.check_value, step_document.check_value"
+)
+STEP_FROM = "step LEFT JOIN step_document ON step_document.step_id = step.step_id"
+STEPS_OF_JOB = f"SELECT {STEP_COLUMNS} FROM {STEP_FROM} WHERE job_key = ? ORDER BY ordinal"
+ATTEMPT_COLUMNS = (
+    "lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number, state, cause, "
+    "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail, phase"
+)
+NODE_COLUMNS = "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned, check_value"
+
+
+def load_snapshot(connection: sqlite3.Connection, job_key: JobKey | None = None) -> Snapshot:
+    """The snapshot, read in one transaction; `job_key`: of that job alone, and no node.
+
+    Raises sqlite3.Error, StateDamaged.
+    """
+    connection.execute("BEGIN")
+    try:
+        counted: dict[str, int] = dict(counted_rows(connection))
+        open_keys = [row[0] for row in _all_jobs(connection, job_key) if row[3] < JobState.COMPLETED]
+        jobs = [
+            job_of(row)
+            for row in connection.execute(
+                f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE job.job_key IN (SELECT value FROM json_each(?)) "
+                "ORDER BY job.job_key",
+                (json.dumps(open_keys),),
+            )
+        ]
+        steps = []
+        for job in jobs:
+            of_job = steps_of_job(connection.execute(STEPS_OF_JOB, (job.job_key,)).fetchall())
+            check_steps(job.job_id, job.document, len(of_job))
+            steps += of_job
+        nodes = []
+        if job_key is None:
+            nodes = [node_of(row) for row in connection.execute(f"SELECT {NODE_COLUMNS} FROM node ORDER BY node_id")]
+        return Snapshot(
+            job_key_last=JobKey(counted["job_key"]),
+            step_id_last=StepId(counted["step_id"]),
+            jobs=jobs,
+            steps=[_load_step(connection, row) for row in steps],
+            nodes=nodes,
+            lease_prefixes=frozenset(prefix for (prefix,) in connection.execute("SELECT lease_prefix FROM master")),
+        )
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def counted_rows(connection: sqlite3.Connection) -> list[tuple[str, int]]:
+    """The highest numbers given so far. Raises sqlite3.Error, StateDamaged."""
+    rows = [checked("counted", row) for row in connection.execute(f"SELECT {COUNTED}, {CHECK} FROM counted")]
+    if len(rows) != 2:
+        raise wrong_row_count("counted", "all of it", 2, len(rows))
+    return [(name, value) for name, value in rows]
+
+
+def _all_jobs(connection: sqlite3.Connection, job_key: JobKey | None) -> list[Sequence[Any]]:
+    """All rows of `job`, or that of one. Of ended jobs, too, and past the index: a job whose state is damaged would be
+    left out without a word."""
+    which = "" if job_key is None else f" WHERE job_key = {int(job_key)}"
+    rows = connection.execute(f"SELECT {JOB}, {CHECK} FROM job NOT INDEXED{which} ORDER BY job_key").fetchall()
+    return [checked("job", row) for row in rows]
+
+
+def job_of(row: Sequence[Any]) -> JobRow:
+    """A row of JOB_COLUMNS. Raises StateDamaged."""
+    *values, check, document_check = row
+    checked("job", (*values[:11], *values[12:], check))
+    checked("job_document", (values[0], values[11], document_check))
+    return JobRow._make(values)
+
+
+def step_of(row: Sequence[Any]) -> StepRow:
+    """A row of STEP_COLUMNS. Raises StateDamaged."""
+    *values, check, document_check = row
+    found = StepRow._make(values)
+    checked("step", (*values[:6], *values[8:10], *values[11:], check))
+    checked("step_document", (found.step_id, found.paths, found.reader, found.header, document_check))
+    return found
+
+
+def steps_of_job(rows: Sequence[Sequence[Any]]) -> list[StepRow]:
+    """All rows of STEPS_OF_JOB. Raises StateDamaged."""
+    steps = [step_of(row) for row in rows]
+    if steps and steps[-1].ordinal - steps[0].ordinal + 1 != len(steps):
+        raise wrong_row_count(
+            "step", f"job_key {steps[0].job_key}", steps[-1].ordinal - steps[0].ordinal + 1, len(steps)
+        )
+    return steps
+
+
+def check_steps(job_id: str, job_document: bytes, found: int) -> None:
+    """Raise StateDamaged unless a job has the steps that its document names."""
+    try:
+        document = json.loads(job_document)
+    except ValueError:
+        return  # as it was written: whoever needs it says what is wrong with it
+    named = document.get("steps") if isinstance(document, dict) else None
+    if named and len(named) != found:
+        raise wrong_row_count("step", f"job {job_id}", len(named), found)
+
+
+def node_of(row: Sequence[Any]) -> NodeRow:
+    """A row of NODE_COLUMNS. Raises StateDamaged."""
+    return NodeRow._make(checked("node", row))
+
+
+def number_in(counters: bytes | None, name: str) -> int | None:
+    """One of a step's stored counters; None: they do not tell it. Raises StateDamaged."""
+    if not counters:
+        return None
+    try:
+        kept = json.loads(counters)
+    except ValueError as error:
+        raise StateDamaged(f"{DATABASE}, table step", f"counters are no JSON ({error})") from error
+    return kept.get(name) if isinstance(kept, dict) else None
+
+
+def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
+    step = StepSnapshot(row, bytearray(), array("Q"), array("I"), array("Q"), array("I"), array("I"), array("Q"))
+    if row.state >= StepState.COMPLETED:
+        return step
+    first, stop = row.step_id << MINI_BATCH_SHIFT, (row.step_id + 1) << MINI_BATCH_SHIFT
+    cursor = connection.execute(
+        "SELECT key, state, item_first, item_count, recipe_offset, recipe_length, recipe_crc32, lease_id, queue_rank, "
+        f"{MINI_BATCHES.holds()} FROM mini_batch WHERE key >= ? AND key < ? ORDER BY key",
+        (first, stop),
+    )
+    cursor.arraysize = FETCH_ROWS
+    key_last = first - 1
+    while rows := cursor.fetchmany():
+        keys, states, item_firsts, item_counts, offsets, lengths, crcs, lease_ids, ranks, held = zip(*rows, strict=True)
+        if not all(held):
+            raise damaged_mini_batch(keys[held.index(0)])
+        key_last = keys[-1]
+        step.states.extend(states)
+        step.item_firsts.extend(item_firsts)
+        step.item_counts.extend(item_counts)
+        step.recipe_offsets.extend(offsets)
+        step.recipe_lengths.extend(lengths)
+        step.recipe_crcs.extend(crcs)
+        step.lease_ids.extend(lease_ids)
+        if ranks[0] is not None:  # a step's mini-batches have ranks all, or none has
+            step.ranks.extend(ranks)
+    check_number(row.step_id, key_last - first + 1, len(step.states))
+    check_number(row.step_id, number_in(row.counters, "planned"), len(step.states))
+    # Lease ids are ordered within an incarnation only, by their counted part. Tries before the last retry of the
+    # mini-batch count no more: it was queued anew, with all of its tries.
+    attempts = connection.execute(
+        "SELECT attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id, "
+        f"attempt.node_incarnation, attempt.detail, attempt.texts_crc32, {ATTEMPTS.holds('attempt')} AS held "
+        "FROM attempt INDEXED BY attempt_other LEFT JOIN mini_batch ON mini_batch.key = ? + attempt.mini_batch "
+        "LEFT JOIN master ON master.lease_prefix = attempt.lease_id >> 32 "
+        f"WHERE attempt.step_id = ? AND attempt.state <> {int(AttemptState.SUCCEEDED)} "
+        f"AND (NOT held OR (mini_batch.state = {int(MiniBatchState.QUEUED)} "
+        "AND attempt.generation >= mini_batch.tries_since)) "
+        "ORDER BY master.incarnation, attempt.lease_id",
+        (first, row.step_id),
+    ).fetchall()
+    for index, lease_id, state, cause, node_id, incarnation, detail, crc32, held in attempts:
+        if not held or texts_crc(node_id, incarnation, detail) != crc32:
+            raise damaged_attempt((lease_id,))
+        step.attempts.append((index, LeaseId(lease_id), state, cause, node_id))
+    return step
+
+
+def damaged_mini_batch(key: int) -> StateDamaged:
+    """What to raise for a row of mini_batch."""
+    step_id, index = divmod(key, 1 << MINI_BATCH_SHIFT)
+    return damaged_row("mini_batch", f"step {step_id}, mini-batch {index}")
+
+
+def check_number(step_id: int, planned: int | None, found: int) -> None:
+    """Raise StateDamaged unless a step has as many mini-batches as were planned."""
+    if planned is not None and planned != found:
+        raise wrong_row_count("mini_batch", f"step {step_id}", planned, found)
+
+
+def damaged_attempt(row: Sequence[Any]) -> StateDamaged:
+    """What to raise for a row of attempt, which begins with its lease id."""
+    return damaged_row("attempt", f"lease_id {row[0]}")
+
+
+def attempt_of(row: Sequence[Any]) -> AttemptRow:
+    """A row of ATTEMPT_COLUMNS, and of its two crcs of texts. Raises StateDamaged."""
+    *values, message_crc32, crc32 = row
+    found = AttemptRow._make(values)
+    if (
+        text_crc(found.message) != message_crc32
+        or texts_crc(found.node_id, found.node_incarnation, found.detail) != crc32
+    ):
+        raise damaged_attempt(row)
+    return found
+
+
+def attempt_without_detail(row: Sequence[Any]) -> AttemptRow:
+    """The same without detail, whose crc cannot be verified then. Raises StateDamaged."""
+    *values, message_crc32 = row
+    found = AttemptRow._make(values)
+    if text_crc(found.message) != message_crc32:
+        raise damaged_attempt(row)
+    return found

@@ -1,0 +1,66 @@
+"""Reads a database without leaving a trace beside it, whether or not a master has it open."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from windrow_master.files.errors import StateError
+from windrow_master.store.errors import StoreBroken
+from windrow_master.store.protocol import StoreReader, Traces
+from windrow_master.store.sqlite.integrity import damaged_database, is_damage, refuse_damaged_files
+from windrow_master.store.sqlite.reader import SqliteReader
+
+
+def untouched_reader(path: Path) -> StoreReader:
+    """A reader. Each call opens the database, and closes it again. Raises StateError from its methods."""
+    return SqliteReader(_Untouched(path), lambda error: _classified(path, error))
+
+
+def need_sound_files(path: Path, traces: Traces, *, is_live: bool) -> None:
+    """Raise DatabaseDamaged where the files of the database cannot be what was written; StoreBroken where they cannot
+    be read. `is_live`: a master has it open."""
+    try:
+        refuse_damaged_files(path, traces, is_live=is_live)
+    except OSError as error:
+        raise StoreBroken(str(error)) from error
+
+
+def _classified(path: Path, error: sqlite3.Error) -> StateError:
+    return damaged_database(path, error) if is_damage(error) else StoreBroken(str(error))
+
+
+class _Untouched:
+    """Connections that only read. Where no process has the database open, and all of it is in the one file, SQLite is
+    told that nothing changes it: else it would make its other two files beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def writer(self) -> sqlite3.Connection:
+        """Never."""
+        raise AssertionError("nothing is written")
+
+    def reader(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A connection of its own."""
+        return self._open()
+
+    def close(self) -> None:
+        """Nothing stays open."""
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        log, shared = (self._path.with_name(self._path.name + ending) for ending in ("-wal", "-shm"))
+        pending = log.exists() and log.stat().st_size > 0
+        if pending and not shared.exists():
+            raise StoreBroken("it was not closed in order, and only a run can take it up again")
+        # Both are there while a process has it open.
+        mode = "mode=ro" if log.exists() and shared.exists() else "mode=ro&immutable=1"
+        connection = sqlite3.connect(f"file:{quote(str(self._path))}?{mode}", uri=True, isolation_level=None)
+        try:
+            yield connection
+        finally:
+            connection.close()

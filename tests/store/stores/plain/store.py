@@ -1,0 +1,237 @@
+"""The store: one lock, and a copy of the tables for each write, which takes their place when it is whole."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+
+from windrow_master.core.counters import Counters
+from windrow_master.core.ids import JobKey, LeaseId
+from windrow_master.core.records import Dirty, Snapshot, StepRow, StepSnapshot
+from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
+from windrow_master.store.errors import AssetExists, DatabaseDamaged, NotReopened, OwnershipLost, StoreBroken
+from windrow_master.store.protocol import Store
+from windrow_master.store.records import AssetRow, OutputRow, ReopenedJob, Reopening, RowRange, SegmentRow
+
+from stores.plain.reader import PlainReader
+from stores.plain.tables import MiniBatch, Tables
+
+
+class PlainStore(Store):
+    """One incarnation over the tables."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._turn = threading.RLock()
+        self._closed = False
+        tables.masters.append(next(prefix for prefix in iter(_prefix, None) if prefix not in tables.masters))
+        self._incarnation = len(tables.masters)
+
+    @property
+    def incarnation(self) -> int:
+        return self._incarnation
+
+    @property
+    def lease_prefix(self) -> int:
+        return self._tables.masters[self._incarnation - 1]
+
+    def load(self) -> Snapshot:
+        return _snapshot(self._tables)
+
+    def commit(self, dirty: Dirty, ranges: Sequence[RowRange], segments: Sequence[SegmentRow]) -> None:
+        if len(ranges) != len(dirty.row_blocks):
+            raise ValueError(f"{len(dirty.row_blocks)} row blocks came with {len(ranges)} ranges")
+        self._write(lambda tables: tables.apply(dirty, list(ranges), list(segments)))
+
+    def record_output(self, row: OutputRow) -> None:
+        self._write(lambda tables: tables.outputs.append(row))
+
+    def reopen(self, job: ReopenedJob) -> Snapshot:
+        self._write(lambda tables: _reopen(tables, job))
+        return _snapshot(self._tables, job.job_key)
+
+    def record_asset(self, row: AssetRow) -> AssetRow:
+        made: list[AssetRow] = []
+        self._write(lambda tables: made.append(_add_asset(tables, row)))
+        return made[0]
+
+    def prune(self, job_key: JobKey, rows_max: int = 10_000) -> bool:
+        deleted: list[bool] = []
+        self._write(lambda tables: deleted.append(_prune(tables, job_key, rows_max)))
+        return deleted[0]
+
+    def reader(self) -> PlainReader:
+        return PlainReader(self._tables)
+
+    def on_damage(self, listener: Callable[[DatabaseDamaged], None]) -> None:
+        """Nothing damages what is in memory."""
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _write(self, work: Callable[[Tables], object]) -> None:
+        with self._turn:
+            if self._closed:
+                raise StoreBroken("the store is closed")
+            owner = len(self._tables.masters)
+            if owner != self._incarnation:
+                raise OwnershipLost(f"the store belongs to master incarnation {owner} by now")
+            changed = self._tables.copy()
+            work(changed)
+            self._tables.replace(changed)
+
+
+def _prefix() -> int:
+    return 1 + secrets.randbelow((1 << 31) - 1)
+
+
+def _snapshot(tables: Tables, job_key: JobKey | None = None) -> Snapshot:
+    jobs = [
+        job
+        for key, job in sorted(tables.jobs.items())
+        if job.state < JobState.COMPLETED and job_key in (None, job.job_key)
+    ]
+    open_keys = {job.job_key for job in jobs}
+    steps = sorted(
+        (step for step in tables.steps.values() if step.job_key in open_keys),
+        key=lambda step: (step.job_key, step.ordinal),
+    )
+    return Snapshot(
+        tables.job_key_last,
+        tables.step_id_last,
+        jobs,
+        [_step_snapshot(tables, step) for step in steps],
+        sorted(tables.nodes.values()) if job_key is None else [],
+        frozenset(tables.masters),
+    )
+
+
+def _step_snapshot(tables: Tables, step: StepRow) -> StepSnapshot:
+    ended = step.state >= StepState.COMPLETED
+    found = {} if ended else tables.mini_batches.get(step.step_id, {})
+    rows = [row for _, row in sorted(found.items())]
+    attempts = [
+        attempt
+        for attempt in sorted(tables.attempts.values(), key=tables.begun)
+        if attempt.step_id == step.step_id
+        and attempt.state != AttemptState.SUCCEEDED
+        and attempt.mini_batch in found
+        and found[attempt.mini_batch].state == MiniBatchState.QUEUED
+        and attempt.generation >= found[attempt.mini_batch].tries_since
+    ]
+    return StepSnapshot(
+        step,
+        bytearray(row.state for row in rows),
+        array("Q", (row.item_first for row in rows)),
+        array("I", (row.item_count for row in rows)),
+        array("Q", (row.recipe_offset for row in rows)),
+        array("I", (row.recipe_length for row in rows)),
+        array("I", (row.recipe_crc32 for row in rows)),
+        array("Q", (row.lease_id for row in rows)),
+        array("Q", (row.rank for row in rows if row.rank is not None)),
+        [(row.mini_batch, LeaseId(row.lease_id), row.state, row.cause, row.node_id) for row in attempts],
+    )
+
+
+def _reopen(tables: Tables, job: ReopenedJob) -> None:
+    found = tables.jobs.get(job.job_key)
+    if found is None or found.state < JobState.COMPLETED or found.generation != job.generation:
+        raise NotReopened(f"job {job.job_key}")
+    generation = job.generation + 1
+    tables.jobs[job.job_key] = found._replace(
+        state=JobState.RUNNING, generation=generation, seq=found.seq + 1, message="", end_time=None,
+        run_digest=job.run_digest, document=job.document,
+    )  # fmt: skip
+    for step_id, how in job.steps.items():
+        if how != Reopening.KEPT:
+            _reopen_step(tables, tables.steps[step_id], generation, resumed=how == Reopening.RESUMED)
+
+
+def _reopen_step(tables: Tables, step: StepRow, generation: int, *, resumed: bool) -> None:
+    rows = tables.mini_batches.setdefault(step.step_id, {})
+    for index, row in list(rows.items()):
+        if resumed and row.state == MiniBatchState.SUCCEEDED and row.ok_count >= row.items_counted:
+            continue
+        for attempt in tables.attempts_of(step.step_id, index):
+            if not resumed:
+                del tables.attempts[attempt.lease_id]
+            elif attempt.state == AttemptState.SUCCEEDED:
+                tables.attempts[attempt.lease_id] = attempt._replace(state=AttemptState.ABANDONED)
+        rows[index] = MiniBatch(*row[:5], generation, row.rank, tries_since=generation)
+    tables.item_outcomes = [row for row in tables.item_outcomes if row.step_id != step.step_id]
+    if not resumed:
+        rows.clear()
+        tables.segments = {key: row for key, row in tables.segments.items() if row.step_id != step.step_id}
+        step = step._replace(paths=b"{}", reader=None, header=None, checkpoint=None, start_time=None)
+    kept = [row for row in rows.values() if row.state == MiniBatchState.SUCCEEDED]
+    taken = [row for row in kept if not row.lease_id]
+    counters = Counters(
+        planned=len(rows),
+        succeeded=len(kept),
+        items_total=sum(row.item_count or row.items_counted for row in rows.values()),
+        items_ok=sum(row.ok_count for row in kept),
+        rows=sum(row.row_count for row in kept),
+        output_bytes=sum(row.range.length for row in kept if row.range is not None),
+        taken_over=len(taken),
+        items_taken_over=sum(row.ok_count for row in taken),
+    )
+    tables.steps[step.step_id] = step._replace(
+        state=StepState.RUNNING if resumed else StepState.WAITING, message="", end_time=None, error_category="",
+        counters=counters.to_json(), header=step.header if counters.rows else None,
+    )  # fmt: skip
+
+
+def _add_asset(tables: Tables, wanted: AssetRow) -> AssetRow:
+    of_name = [row for row in tables.assets if (row.kind, row.name) == (wanted.kind, wanted.name)]
+    if wanted.step_id is not None:
+        for row in tables.assets:
+            if (row.step_id, row.output_name) == (wanted.step_id, wanted.output_name):
+                return row
+    same = of_name[-1:] if not wanted.version else [row for row in of_name if row.version == wanted.version]
+    if same and wanted.step_id is None and _content(same[0]) == _content(wanted):
+        return same[0]
+    if same and wanted.version:
+        raise AssetExists(same[0])
+    if not wanted.version:
+        numbers = [int(row.version) for row in of_name if row.version.isdecimal()]
+        wanted = wanted._replace(version=str(max(numbers, default=0) + 1))
+    tables.assets.append(wanted)
+    return wanted
+
+
+def _content(row: AssetRow) -> tuple[object, ...]:
+    return (row.type, row.path, row.is_file, row.description, row.tags)
+
+
+def _prune(tables: Tables, job_key: JobKey, rows_max: int) -> bool:
+    job = tables.jobs.get(job_key)
+    if job is None:
+        return False
+    if job.state < JobState.COMPLETED:
+        raise ValueError(f"job {job.job_id} has not ended; cancel it before it is pruned")
+    steps = {step.step_id for step in tables.steps.values() if step.job_key == job_key}
+    batches = [(step_id, index) for step_id in steps for index in tables.mini_batches.get(step_id, ())]
+    attempts = [row.lease_id for row in tables.attempts.values() if row.step_id in steps]
+    items = [row for row in tables.item_outcomes if row.step_id in steps]
+    segments = [row.segment_id for row in tables.segments.values() if row.step_id in steps]
+    events = [number for number, row in tables.events.items() if row.job_key == job_key]
+    left = rows_max
+    for rows, delete in (
+        (batches, lambda key: tables.mini_batches[key[0]].pop(key[1])),
+        (attempts, tables.attempts.pop),
+        (items, tables.item_outcomes.remove),
+        (segments, tables.segments.pop),
+        (events, tables.events.pop),
+    ):
+        for key in rows[:left]:
+            delete(key)
+        left -= len(rows[:left])
+    if not left:
+        return True
+    for step_id in steps:
+        tables.mini_batches.pop(step_id, None)
+        del tables.steps[step_id]
+    del tables.jobs[job_key]
+    return False
