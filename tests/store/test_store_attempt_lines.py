@@ -26,7 +26,8 @@ def test_both_ways_give_the_same_lines(tmp_path: Path, folders: dict[tuple[str, 
     attempts = [
         attempt_row(
             number % 8, lease(store, 1000 - number), state, cause=int(cause), phase=int(phase),
-            result_count=number % 12, start_unix_us=1_700_000_000_000_000 + 37 * (number * 7919 % 1000), elapsed_us=number * 1_000_003,
+            result_count=number % 12, start_unix_us=1_700_000_000_000_000 + 37 * (number * 7919 % 1000),
+            elapsed_us=number * 1_000_003,
             message=(f'it said "{number}", with a snowman \u2603\nand a line' * (number % 40)),
         )
         for number, (state, cause, phase) in enumerate(ends)
