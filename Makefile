@@ -64,6 +64,10 @@ generate-stubs = $(BIN)/python -m grpc_tools.protoc -Iproto --python_out=$(1) --
 proto: setup ## Generate the gRPC stubs from proto/
 	@$(call generate-stubs,client)
 
+.PHONY: docs
+docs: setup ## Draw the pages that are made from the code
+	@$(BIN)/python docs/state_machines.py > docs/state-machines.md
+
 .PHONY: check-stubs
 check-stubs: setup ## Fail when the committed stubs are not what proto/ generates
 	@rm -rf build/stubs && mkdir -p build/stubs

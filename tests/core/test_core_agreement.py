@@ -8,6 +8,7 @@ import pytest
 from core_driver import CoreDriver, checkpoint, completion, records
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
+from windrow_master.core.counters import Counters
 from windrow_master.core.ids import StepId
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import Step
@@ -79,7 +80,11 @@ PLANTED: dict[str, Callable[[Step], None]] = {
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("planted", PLANTED)
-def test_numbers_that_do_not_agree_at_the_end_fail_the_step(planted: str, known: bool) -> None:
+def test_numbers_that_do_not_agree_at_the_end_fail_the_step(
+    planted: str, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What is looked at with each change is another net, and would hold some of these up before.
+    monkeypatch.setattr(Counters, "check", lambda _: None)
     driver = CoreDriver()
     step = driver.running([2, 2] if known else [2, 0])
     driver.join()

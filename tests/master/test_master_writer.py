@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from windrow.rpc.v1.work_pb2 import Completion
-from windrow_master.core import attempts, commands
+from windrow_master.core import attempts, commands, scheduling
 from windrow_master.core.commands import Refused
 from windrow_master.core.core import HANDLERS, Core
 from windrow_master.core.effects import Effect, NotifyJob, PrepareStep
@@ -18,6 +18,7 @@ from windrow_master.core.mini_batches import PLAN_RECORD
 from windrow_master.core.records import Dirty
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import JobState, StepState
+from windrow_master.core.transitions import InvariantBroken
 from windrow_master.shell.committer import CommitPostponed
 from windrow_master.shell.errors import CommandFailed
 from windrow_master.shell.writer import Writer
@@ -220,6 +221,22 @@ def test_what_raises_while_leases_are_handed_out_keeps_nobody_waiting(monkeypatc
     drive(scenario)
 
 
+NODE = NodeId("n1")
+
+
+async def two_jobs(bench: Bench) -> None:
+    """Two jobs of one mini-batch each, and a node with a slot for both."""
+    submit = bench.writer.submit
+    await submit(commands.RegisterNode(NODE, "i", "", b"{}", b"{}"))
+    await submit(commands.OpenWork(NODE, "i", 1, (), ()))
+    for number, name in enumerate("ab", 1):
+        await submit(submit_job(name))
+        plan = PLAN_RECORD.pack(0, 1, 0, 1, 0)
+        end = b'{"mini_batches": 1, "items": 1, "done": true}'
+        await submit(commands.PlanGroup(StepId(number), None, end, 0, plan, True, b"{}"))
+    await submit(commands.SetCapacity(NODE, 1, ((StepId(1), 1, 1), (StepId(2), 1, 1))))
+
+
 def test_results_that_raise_pause_their_own_job_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     complete = attempts._complete_attempt
 
@@ -229,28 +246,41 @@ def test_results_that_raise_pause_their_own_job_and_no_other(monkeypatch: pytest
         complete(state, node, step, *more)
 
     monkeypatch.setattr(attempts, "_complete_attempt", broken)
-    node = NodeId("n1")
 
     async def scenario(bench: Bench) -> None:
         for _ in range(20):
             bench.committer.permits.release()
+        await two_jobs(bench)
         submit, state = bench.writer.submit, bench.writer.core.state
-        await submit(commands.RegisterNode(node, "i", "", b"{}", b"{}"))
-        await submit(commands.OpenWork(node, "i", 1, (), ()))
-        for number, name in enumerate("ab", 1):
-            await submit(submit_job(name))
-            plan = PLAN_RECORD.pack(0, 1, 0, 1, 0)
-            await submit(
-                commands.PlanGroup(
-                    StepId(number), None, b'{"mini_batches": 1, "items": 1, "done": true}', 0, plan, True, b"{}"
-                )
-            )
-        await submit(commands.SetCapacity(node, 1, ((StepId(1), 1, 1), (StepId(2), 1, 1))))
         good, bad = sorted(state.leases.values(), key=lambda lease: -lease.step_id)
         results = [Completion(lease_id=lease.lease_id, item_count=1, result_count=1) for lease in (good, bad)]
         with pytest.raises(CommandFailed, match="planted"):
-            await submit(commands.CompleteAttempts(node, results))
+            await submit(commands.CompleteAttempts(NODE, results))
         assert [state.jobs[JobKey(key)].state for key in (1, 2)] == [JobState.PAUSED, JobState.RUNNING]
         assert state.steps[StepId(2)].state == StepState.CONCATENATING, "the other job goes on"
+
+    drive(scenario)
+
+
+def test_a_job_whose_leases_cannot_be_handed_out_is_paused_and_the_others_get_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grant = scheduling._grant
+
+    def broken(state: Any, step: Any, *more: Any) -> Any:
+        if step.step_id == 1:
+            raise InvariantBroken("planted")
+        return grant(state, step, *more)
+
+    monkeypatch.setattr(scheduling, "_grant", broken)
+
+    async def scenario(bench: Bench) -> None:
+        for _ in range(20):
+            bench.committer.permits.release()
+        await two_jobs(bench)
+        state = bench.writer.core.state
+        assert [state.jobs[JobKey(key)].state for key in (1, 2)] == [JobState.PAUSED, JobState.RUNNING]
+        assert "handing out its mini-batches raised InvariantBroken" in state.jobs[JobKey(1)].message
+        assert [lease.step_id for lease in state.leases.values()] == [2]
 
     drive(scenario)

@@ -1,11 +1,6 @@
 """Completions, releases and losses: where an attempt ends, and what that means for its mini-batch.
 
-State machine of an attempt (states.AttemptState), keyed by its lease:
-
-    (leased) -> RUNNING    the lease grew older than two heartbeats (written down with the next commit; nobody waits)
-    RUNNING  -> SUCCEEDED  its completion counts
-    RUNNING  -> FAILED     it failed, for a cause that is counted
-    RUNNING  -> ABANDONED  given back or taken away: charged to nobody
+State machine of an attempt, keyed by its lease: `transitions.ATTEMPT`. Most leases end before they are written down.
 
 Invariants:
 1. Every completion gets exactly one verdict. Who asks again does it on a new stream, whose hello names the lease: the
@@ -46,8 +41,8 @@ NO_FAILURES = frozenset((Cause.PREEMPTED, Cause.CANCELLED))
 INT64_MAX = (1 << 63) - 1
 """What a store takes; a peer's unsigned number may be larger."""
 
-SUCCEEDED, FAILED = int(MiniBatchState.SUCCEEDED), int(MiniBatchState.FAILED)
-"""Plain numbers for the hot path: looking up an enum's member costs more than the comparison."""
+SUCCEEDED, FAILED = MiniBatchState.SUCCEEDED, MiniBatchState.FAILED
+"""For the hot path: looking up an enum's member costs more than the comparison."""
 
 DETAIL_CHARS_MAX = 65536
 
@@ -89,12 +84,19 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
 
 
 def _settle_all(state: CoreState, touched: dict[int, Step], now: Moment) -> None:
-    """Attempts of these steps have ended."""
+    """Attempts of these steps have ended. Raises StepRaised for the first step at which that raises."""
+    raised: StepRaised | None = None
     for step in touched.values():
-        state.touch_step(step)
-        settle_step(state, step, now)
+        try:
+            state.touch_step(step)
+            settle_step(state, step, now)
+        except Exception as error:
+            raised = raised or StepRaised(step.step_id)
+            raised.__cause__ = raised.__cause__ or error
     if touched:
         state.scheduling_wanted = True
+    if raised is not None:
+        raise raised
 
 
 def _judge_claim(state: CoreState, node: Node | None, lease_id: int) -> Verdict:
@@ -183,7 +185,7 @@ def _complete_attempt(
         note_success(state, step, node.node_id, mini_batch, now)
     else:
         standing.succeeded += 1
-    table.states[mini_batch] = outcome
+    table.become(mini_batch, outcome)
     table.lease_ids[mini_batch] = lease_id = lease.lease_id
     state.dirty.outcomes.append(
         OutcomeRow(
@@ -293,7 +295,7 @@ def _after_failure(
     counters.items_failed += items
     counters.failed += 1
     counters.failed_uncounted += not items
-    table.states[mini_batch] = MiniBatchState.FAILED
+    table.become(mini_batch, MiniBatchState.FAILED)
     table.lease_ids[mini_batch] = lease.lease_id
     state.dirty.outcomes.append(
         OutcomeRow(
@@ -308,7 +310,7 @@ def _after_failure(
 def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: float = 0.0) -> None:
     """Put the mini-batch of a lease that is dropped already back into the queue."""
     table = step.mini_batches
-    table.states[lease.mini_batch] = MiniBatchState.QUEUED
+    table.become(lease.mini_batch, MiniBatchState.QUEUED)
     if lease.attempt:
         table.attempts[lease.mini_batch] = lease.attempt
     past = step.past_of(lease.mini_batch)

@@ -162,7 +162,7 @@ def quarantine_if_faulty(state: CoreState, node: Node, message: str, now: Moment
     no budget that would end them."""
     if node.faults < state.timing.quarantine_faults or node.state != NodeState.READY:
         return
-    node.state = NodeState.QUARANTINED
+    node.become(NodeState.QUARANTINED)
     node.quarantined_until_s = now.monotonic_s + state.timing.quarantine_s
     node.message = f"{node.faults} attempts in a row met a fault of this node, the last: {message}"
     node.faults = 0

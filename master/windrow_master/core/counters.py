@@ -8,6 +8,7 @@ from typing import Any
 
 from windrow_master.core.states import Cause
 from windrow_master.core.statuses import USER_ERROR, category_of
+from windrow_master.core.transitions import InvariantBroken
 
 EXAMPLE_DETAIL_MAX = 8192
 MISFIT_COLUMNS_MAX = 200
@@ -73,6 +74,17 @@ class Counters:
     def items_failed_at_least(self) -> int:
         """Items that failed; of a mini-batch whose items were never counted there is one at least."""
         return self.items_failed + self.failed_uncounted
+
+    def check(self) -> None:
+        """Raise InvariantBroken where a number is below 0, or they do not add up: what costs next to nothing is looked
+        at with each change."""
+        if (
+            min(self.leased, self.succeeded, self.failed, self.cancelled, self.items_ok, self.items_failed, self.rows)
+            < 0
+            or self.queued < 0
+            or self.items_ok + self.items_failed + self.items_cancelled > self.items_total
+        ):
+            raise InvariantBroken(f"counters that do not add up: {self}")
 
     def add_failure(
         self, cause: int, mini_batch: int, message: str, detail: str, node_id: str, process: int | None, phase: int = 0

@@ -56,7 +56,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
         counters.retries += 1
         message = "Its committed rows failed their checksum or could not be read; the mini-batch runs again."
         counters.add_failure(Cause.ROWS_LOST, lost.mini_batch, message, "", "", 0)
-        table.states[lost.mini_batch] = MiniBatchState.QUEUED
+        table.become(lost.mini_batch, MiniBatchState.QUEUED)
         table.lease_ids[lost.mini_batch] = 0
         tries = table.tries.pop(lost.mini_batch, None)
         failures = list(lost.failures)
@@ -76,7 +76,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
                 step.step_id, lost.mini_batch, MiniBatchState.QUEUED, job.generation, 0, 0, LeaseId(0), -1, 0, 0.0
             )
         )
-    step.state = StepState.RUNNING
+    step.become(StepState.RUNNING)
     step.message = ""
     step.progress_s = now.monotonic_s
     state.touch_step(step)

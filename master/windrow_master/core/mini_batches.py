@@ -1,14 +1,6 @@
 """The mini-batches of one step, flat: some 37 bytes each, so that a million cost tens of megabytes.
 
-State machine of a mini-batch (states.MiniBatchState):
-
-    QUEUED    -> LEASED     scheduling.pick
-    LEASED    -> SUCCEEDED  attempts.on_complete_attempts: `run()` returned
-    LEASED    -> QUEUED     released, node lost, or failed with tries left
-    LEASED    -> FAILED     failed, no tries left; or `run()` returned too few results, where that fails it
-    SUCCEEDED, FAILED -> QUEUED  lost_rows.on_requeue_lost_rows: its committed rows could not be read again
-    planned   -> SUCCEEDED  plans.on_plan_group: the outcome of an earlier job's mini-batch is taken over
-    QUEUED, LEASED -> CANCELLED  the step failed or was cancelled
+State machine: `transitions.MINI_BATCH`. The end of a step cancels what is open by dropping the whole table.
 
 Invariants:
 1. A mini-batch is LEASED exactly when one lease in `CoreState.leases` names it.
@@ -26,6 +18,7 @@ from dataclasses import dataclass, field
 
 from windrow_master.core.ids import NodeId
 from windrow_master.core.states import MiniBatchState
+from windrow_master.core.transitions import MINI_BATCH
 
 PLAN_RECORD = struct.Struct("<QIQII")
 """item_first, item_count, recipe_offset, recipe_length, recipe_crc32: as in docs/contracts.md, section 3."""
@@ -74,6 +67,11 @@ class MiniBatches:
 
     def __len__(self) -> int:
         return len(self.states)
+
+    def become(self, index: int, after: MiniBatchState) -> None:
+        """Change the state of one. Raises IllegalTransition."""
+        MINI_BATCH.check(self.states[index], after)
+        self.states[index] = after
 
     def append(self, records: bytes) -> int:
         """Append planned mini-batches (packed PLAN_RECORDs), all QUEUED; return the number of their items."""

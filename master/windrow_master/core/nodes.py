@@ -1,15 +1,7 @@
 """Nodes: registered, heard of, connected, drained, lost.
 
-State machine of a node (states.NodeState), one incarnation:
-
-    (none)       -> DISCONNECTED  registered
-    DISCONNECTED -> READY         its Work stream opens
-    READY        -> DISCONNECTED  its Work stream ends
-    READY        -> DRAINING      it says so, or is told to; for the rest of its incarnation
-    READY        -> QUARANTINED   its attempts meet faults of the node again and again; back to READY after a while
-    any but LOST -> LOST          it left, is silent for longer than its leases live, was removed, or was replaced by
-                                  its next incarnation
-    LOST         -> (none)        forgotten, at once unless its name is cordoned; the agent registers anew
+State machine of one incarnation of a node: `transitions.NODE`. A LOST node is forgotten at once, unless its name is
+cordoned; its agent registers anew.
 
 A node on which the mini-batches of one step fail stays READY: it is set aside for that step (`core/blame.py`).
 
@@ -168,7 +160,7 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
     node.digest_mismatches = 0
     node.draining = False
     if node.state == NodeState.DISCONNECTED:
-        node.state = NodeState.READY
+        node.become(NodeState.READY)
     elif node.state == NodeState.DRAINING:
         state.effects.append(fx.SendDrain(node.node_id, node.stream))
     _hear(state, node, now)
@@ -232,7 +224,7 @@ def _adopt(state: CoreState, node: Node, held: HeldLease, now: Moment) -> bool:
         return False
     attempt = table.attempts.get(mini_batch, 0) + 1
     lease = Lease(lease_id, step.step_id, mini_batch, generation, node.node_id, now.monotonic_s, attempt)
-    table.states[mini_batch] = MiniBatchState.LEASED
+    table.become(mini_batch, MiniBatchState.LEASED)
     state.add_leases([lease], node, step)
     state.unstored.append(lease_id)
     return True
@@ -251,7 +243,7 @@ def on_close_work(state: CoreState, command: CloseWork, now: Moment) -> None:
         lose_node(state, node, "Left.", now, event="node_left")
         return
     if node.state == NodeState.READY:
-        node.state = NodeState.DISCONNECTED
+        node.become(NodeState.DISCONNECTED)
     state.scheduling_wanted = True
     node.expires_s = min(node.expires_s, now.monotonic_s + state.timing.disconnected_ttl_s)
     state.touch_node(node)
@@ -264,7 +256,7 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
         return
     if command.draining and not node.draining:
         node.draining = True
-        node.state = NodeState.DRAINING
+        node.become(NodeState.DRAINING)
         node.message = "Takes nothing new; finishes what it holds."
         state.touch_node(node)
         # Nothing is handed to it any more, and this comes after all that was: its agent knows when it may leave.
@@ -296,7 +288,7 @@ def on_drain_node(state: CoreState, command: DrainNode, now: Moment) -> Node | R
     node = _named(state, command.node_id)
     if isinstance(node, Refused) or node.state == NodeState.LOST:
         return node
-    node.state = NodeState.DRAINING
+    node.become(NodeState.DRAINING)
     node.message = "Asked to drain."
     _set_cordon(state, node, True, now)
     state.touch_node(node)
@@ -353,7 +345,7 @@ def lose_node(state: CoreState, node: Node, message: str, now: Moment, event: st
     away at short notice, long mini-batches would be taken for killers of nodes.
     """
     leaving = node.state == NodeState.DRAINING
-    node.state = NodeState.LOST
+    node.become(NodeState.LOST)
     node.message = message
     lose_leases(state, node, sorted(node.lease_ids), now, lost=not leaving)
     if node.stream:

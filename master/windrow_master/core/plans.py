@@ -55,7 +55,7 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
 def _take_over(state: CoreState, job: Job, step: Step, taken: TakenOver) -> None:
     """A mini-batch that was just planned has the outcome that it had in an earlier job."""
     counters, table = step.counters, step.mini_batches
-    table.states[taken.mini_batch] = MiniBatchState.SUCCEEDED
+    table.become(taken.mini_batch, MiniBatchState.SUCCEEDED)
     counters.succeeded += 1
     counters.taken_over += 1
     if not table.item_counts[taken.mini_batch]:

@@ -147,7 +147,7 @@ def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapsh
         # An adopted lease may be older than attempts that failed meanwhile: all of them count.
         lease.attempt = table.attempts.get(lease.mini_batch, 0) + 1
         if table.states[lease.mini_batch] == MiniBatchState.QUEUED:
-            table.states[lease.mini_batch] = MiniBatchState.LEASED
+            table.become(lease.mini_batch, MiniBatchState.LEASED)
             lease.stored = True
             state.add_leases([lease], state.nodes[lease.node_id], step)
     for start, stop in table.queued_ranges():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from windrow_master.core import effects as fx
 from windrow_master.core.blame import lease_limit
-from windrow_master.core.commands import Moment
+from windrow_master.core.commands import Moment, StepRaised
 from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.pools import working_nodes
@@ -23,7 +23,10 @@ of their workers may have been started anew."""
 
 
 def pick(state: CoreState, now: Moment) -> None:
-    """Offer steps to nodes and hand out leases: by priority, then age; among nodes evenly, the emptiest first."""
+    """Offer steps to nodes and hand out leases: by priority, then age; among nodes evenly, the emptiest first.
+
+    Raises StepRaised for a bug at one step; the others get theirs when this is called again.
+    """
     if state.held or not state.scheduling_wanted:
         return
     state.picked_s = now.monotonic_s
@@ -38,16 +41,25 @@ def pick(state: CoreState, now: Moment) -> None:
     steps = [step for step in state.steps.values() if _may_be_leased(state, step)]
     steps.sort(key=lambda step: (-state.jobs[step.job_key].priority, step.job_key, step.ordinal))
     for step in steps:
-        nodes = working_nodes(state, step, serving)
-        step.node_ids = {node.node_id for node in nodes}
-        for node in nodes:
-            if step.step_id not in node.offered:
-                node.offered.add(step.step_id)
-                step.sent_to.add(node.node_id)
-                if step.offered_s is None:
-                    step.offered_s = now.monotonic_s
-                state.effects.append(fx.SendStep(node.node_id, node.stream, step.step_id))
-        _hand_out(state, step, nodes, now)
+        try:
+            nodes = working_nodes(state, step, serving)
+            _offer(state, step, nodes, now)
+            _hand_out(state, step, nodes, now)
+        except Exception as error:
+            state.scheduling_wanted = True
+            raise StepRaised(step.step_id) from error
+
+
+def _offer(state: CoreState, step: Step, nodes: list[Node], now: Moment) -> None:
+    """Tell nodes of a step that they have not heard of."""
+    step.node_ids = {node.node_id for node in nodes}
+    for node in nodes:
+        if step.step_id not in node.offered:
+            node.offered.add(step.step_id)
+            step.sent_to.add(node.node_id)
+            if step.offered_s is None:
+                step.offered_s = now.monotonic_s
+            state.effects.append(fx.SendStep(node.node_id, node.stream, step.step_id))
 
 
 def placement_due_s(state: CoreState) -> float:
@@ -248,11 +260,11 @@ def _grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], no
     step_id, node_id, granted_s = step.step_id, node.node_id, now.monotonic_s
     generation = state.jobs[step.job_key].generation
     table = step.mini_batches
-    states, attempts, troubles, leased = table.states, table.attempts, table.tries, MiniBatchState.LEASED
+    attempts, troubles, leased = table.attempts, table.tries, MiniBatchState.LEASED
     leases: list[Lease] = []
     for lease_id, mini_batch in zip(state.next_lease_ids(len(mini_batches)), mini_batches, strict=True):
         lease = Lease(lease_id, step_id, mini_batch, generation, node_id, granted_s)
-        states[mini_batch] = leased
+        table.become(mini_batch, leased)
         if mini_batch in attempts:
             lease.attempt += attempts[mini_batch]
         if mini_batch in troubles:

@@ -35,6 +35,7 @@ from windrow_master.core.records import (
 from windrow_master.core.settings import StepSettings, Timing
 from windrow_master.core.standing import Past, Standing
 from windrow_master.core.states import AttemptState, Cause, JobState, NodeState, StepState
+from windrow_master.core.transitions import ATTEMPT, JOB, NODE, STEP, InvariantBroken
 
 ENDED_JOBS = frozenset((JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES, JobState.FAILED, JobState.CANCELLED))
 ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.CANCELLED))
@@ -93,6 +94,11 @@ class Step:
     """What the first of them said, and where."""
     fault_message: str = ""
     """What the node's fault was that ended the last attempt; "" when that ended in another way."""
+
+    def become(self, after: StepState) -> None:
+        """Change its state. Raises IllegalTransition."""
+        STEP.check(self.state, after)
+        self.state = after
 
     @property
     def is_read_first(self) -> bool:
@@ -164,6 +170,11 @@ class Job:
     forget_s: float = 0.0
     """Monotonic: until when it stays in memory once it has ended."""
 
+    def become(self, after: JobState) -> None:
+        """Change its state. Raises IllegalTransition."""
+        JOB.check(self.state, after)
+        self.state = after
+
     def row(self) -> JobRow:
         """As stored."""
         return JobRow(
@@ -234,6 +245,12 @@ class Node:
     digests: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
     """The master's and the agent's view of the leases held, at the last heartbeat: (count, exclusive or)."""
     digest_mismatches: int = 0
+
+    def become(self, after: NodeState) -> None:
+        """Change its state. Raises IllegalTransition."""
+        if after != self.state:
+            NODE.check(self.state, after)
+            self.state = after
 
     @property
     def told(self) -> str:
@@ -341,7 +358,8 @@ class CoreState:
             self.effects.append(NotifyJob(job.job_key, job.state in ENDED_JOBS))
 
     def touch_step(self, step: Step) -> None:
-        """Mark a step, and with it its job, changed."""
+        """Mark a step, and with it its job, changed. Raises InvariantBroken where its counters make no sense."""
+        step.counters.check()
         self.dirty_steps.add(step.step_id)
         self.touch_job(self.jobs[step.job_key])
 
@@ -358,6 +376,8 @@ class CoreState:
         if not leases:
             return
         entered = {lease.lease_id: lease for lease in leases}
+        if step.state != StepState.RUNNING or not self.leases.keys().isdisjoint(entered):
+            raise InvariantBroken(f"step {step.step_id} ({step.state.name}) gets leases that it must not get: {leases}")
         self.leases.update(entered)
         node.lease_ids.update(entered)
         node.held[step.step_id] = node.held.get(step.step_id, 0) + len(leases)
@@ -376,6 +396,8 @@ class CoreState:
         if node is not None:
             node.lease_ids.discard(lease.lease_id)
             node.held[lease.step_id] -= 1
+            if node.held[lease.step_id] < 0:
+                raise InvariantBroken(f"node {node.node_id} gives up more leases of step {step.step_id} than it held")
 
     def recall_unstarted(self, node: Node, step_id: StepId | None = None) -> None:
         """Ask a node for all that it has not started, of one step or of all."""
@@ -395,7 +417,9 @@ class CoreState:
         *,
         process_number: int = 0,
     ) -> None:
-        """Mark an attempt row dirty for a lease that brought no result of its own."""
+        """Mark an attempt row dirty for a lease that brought no result of its own. Raises IllegalTransition."""
+        if lease.stored:
+            ATTEMPT.check(AttemptState.RUNNING, state)
         node = self.nodes.get(lease.node_id)
         self.dirty.attempts.append(
             AttemptRow(

@@ -1,24 +1,8 @@
 """Jobs and steps: submitted, planned, finished, failed, cancelled.
 
-State machine of a step (states.StepState):
-
-    WAITING       -> RUNNING        all steps it depends on are COMPLETED
-    RUNNING       -> COMPLETED      an earlier job has made the same: nothing of it was planned
-    RUNNING       -> CONCATENATING  planned to the end, and every mini-batch has an outcome. Where scripts have a
-                                    shutdown(), or write to a store, its workers are ended first, and waited for
-    CONCATENATING -> COMPLETED      its output stands
-    CONCATENATING -> RUNNING        committed rows were lost: their mini-batches run again
-    any open one  -> FAILED         a threshold passed, planning failed, no node can run it; what was read is not what
-                                    was planned (core/agreement.py)
-    any open one  -> CANCELLED      the job is cancelled, or another of its steps failed; where the job goes on then
-                                    (continue_on_step_failure), only a step that waits for one that did not complete
-
-State machine of a job (states.JobState):
-
-    QUEUED -> RUNNING -> COMPLETED | COMPLETED_WITH_FAILURES | FAILED
-    any open one -> CANCELLING -> CANCELLED   (within one command: leases are revoked, late results are void)
-    RUNNING -> PAUSED   a command on it raised: its books may be wrong, so it leases nothing and completes nothing;
-                        cancelling leads out, or a failure
+State machines: `transitions.STEP` and `transitions.JOB`. A PAUSED job leases nothing and completes nothing; cancelling
+it, or the failure of a step, leads out. Where scripts have a shutdown(), or write to a store, a step that becomes
+CONCATENATING has its workers ended first, and waits for that.
 
 Invariants:
 1. A step that is not RUNNING has no lease, but for one whose revocation is under way; results of those count no more.
@@ -108,7 +92,7 @@ def begin_steps(state: CoreState, job: Job, now: Moment, *, asked: bool = False)
     done = {step.settings.name for step in job.steps if step.state == StepState.COMPLETED}
     for step in job.steps:
         if step.state == StepState.WAITING and done.issuperset(step.settings.depends_on):
-            step.state = StepState.RUNNING
+            step.become(StepState.RUNNING)
             step.started_s = step.progress_s = now.monotonic_s
             state.touch_step(step)
             prepare_step(state, step, asked=asked)
@@ -158,7 +142,7 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
     if reason:
         fail_step(state, step, reason, now, SYSTEM_ERROR)
         return
-    step.state = StepState.CONCATENATING
+    step.become(StepState.CONCATENATING)
     state.touch_step(step)
     conclude_step(state, step)
 
@@ -314,7 +298,7 @@ def on_cancel_job(state: CoreState, command: CancelJob, now: Moment) -> JobKey |
     job = state.jobs[key]
     if job.state in ENDED_JOBS or job.state == JobState.CANCELLING:
         return key
-    job.state = JobState.CANCELLING
+    job.become(JobState.CANCELLING)
     job.message = "Cancelled on request."
     state.touch_job(job)
     state.add_event(now, key, "cancelled", "")
@@ -329,7 +313,7 @@ def on_pause_job(state: CoreState, command: PauseJob, now: Moment) -> None:
     """Hold a job that a command raised on; nothing more of it is leased."""
     job = state.jobs.get(command.job_key)
     if job is not None and job.state in (JobState.QUEUED, JobState.RUNNING):
-        job.state = JobState.PAUSED
+        job.become(JobState.PAUSED)
         job.message = command.message
         state.touch_job(job)
         state.add_event(now, job.job_key, "paused", command.message)
@@ -339,7 +323,7 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
     """Bring a step to its end: open mini-batches are cancelled, leases revoked (step invariants 1 and 2)."""
     open_states = (MiniBatchState.QUEUED, MiniBatchState.LEASED)
     counters, table = step.counters, step.mini_batches
-    step.state = ending
+    step.become(ending)
     step.end_time = now.wall_s
     counters.retries -= _retries_not_begun(state, step)
     _revoke_all(state, step, now)
@@ -407,17 +391,17 @@ def _settle_job(state: CoreState, job: Job, now: Moment) -> None:
     if job.state in ENDED_JOBS or any(step.state not in ENDED_STEPS for step in job.steps):
         return
     if job.state == JobState.CANCELLING:
-        job.state = JobState.CANCELLED
+        job.become(JobState.CANCELLED)
     elif any(step.state == StepState.FAILED for step in job.steps):
-        job.state = JobState.FAILED
+        job.become(JobState.FAILED)
     elif any(step.counters.failed or step.counters.items_failed for step in job.steps):
-        job.state = JobState.COMPLETED_WITH_FAILURES
+        job.become(JobState.COMPLETED_WITH_FAILURES)
         items = sum(step.counters.items_failed for step in job.steps)
         failed = sum(step.counters.failed for step in job.steps)
         told = [counted(items, "item")] * (items > 0) + [counted(failed, "mini-batch")] * (failed > 0)
         job.message = f"{' and '.join(told)} failed; the thresholds allow it."
     else:
-        job.state = JobState.COMPLETED
+        job.become(JobState.COMPLETED)
     job.end_time = now.wall_s
     job.forget_s = now.monotonic_s + ENDED_JOB_KEPT_S
     state.touch_job(job)

@@ -32,7 +32,7 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
         if now.monotonic_s > node.expires_s:
             lose_node(state, node, "Silent for longer than its leases live.", now)
         elif node.state == NodeState.QUARANTINED and now.monotonic_s > node.quarantined_until_s:
-            node.state = NodeState.READY if node.stream else NodeState.DISCONNECTED
+            node.become(NodeState.READY if node.stream else NodeState.DISCONNECTED)
             node.message = ""
             state.touch_node(node)
             state.add_event(now, None, "node_quarantine_over", node.node_id)

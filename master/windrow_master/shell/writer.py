@@ -161,15 +161,7 @@ class Writer:
                     future.set_result(reply)
             else:
                 self._replies.append((future, reply))
-        try:
-            self.core.pick(now)
-        except Exception as error:
-            # No job can be blamed. What has been leased is still taken in; a new start builds the queues afresh.
-            say(
-                logging.ERROR,
-                "handing out leases raised: please report this, and start the master again",
-                traceback="".join(traceback.format_exception(error)),
-            )
+        self._pick(now)
         at_once: list[Effect] = []
         for effect in self.core.take_effects():
             (self._owed if type(effect) in AFTER_COMMIT else at_once).append(effect)
@@ -181,6 +173,29 @@ class Writer:
         self._idle.clear()
         self._commit_if_idle()
         self._ticker.after(command for command, _ in group)
+
+    def _pick(self, now: Moment) -> None:
+        """Hand out leases. A job at which that raises is paused, and the others get theirs."""
+        paused: set[JobKey | None] = {None}
+        while True:
+            try:
+                self.core.pick(now)
+                return
+            except Exception as error:
+                say(
+                    logging.ERROR,
+                    "handing out leases raised: please report this",
+                    traceback="".join(traceback.format_exception(error)),
+                )
+                job_key = self._job_of(None, error)
+                if job_key in paused:
+                    # What has been leased is still taken in; a new start builds the queues afresh.
+                    say(logging.ERROR, "no job can be blamed: start the master again")
+                    return
+                paused.add(job_key)
+                assert job_key is not None
+                what = f"handing out its mini-batches raised {error.__cause__!r} in the master"
+                self.core.handle(commands.PauseJob(job_key, what), now)
 
     def _contain(self, command: Command, error: Exception, future: asyncio.Future[Any], now: Moment) -> None:
         """A command raised: write down all there is, pause its job, and live."""
@@ -199,7 +214,7 @@ class Writer:
         if not future.done():
             future.set_exception(CommandFailed(what))
 
-    def _job_of(self, command: Command, error: Exception) -> JobKey | None:
+    def _job_of(self, command: Command | None, error: Exception) -> JobKey | None:
         """Whose books a command that raised may have left wrong."""
         step_id = error.step_id if isinstance(error, commands.StepRaised) else getattr(command, "step_id", StepId(0))
         step = self.core.state.steps.get(step_id)

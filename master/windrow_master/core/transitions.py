@@ -1,0 +1,148 @@
+"""The edges of the core's state machines, as data.
+
+Every change of a state is looked up here: `Job.become`, `Step.become`, `Node.become`, `MiniBatches.become` and
+`CoreState.store_attempt` raise IllegalTransition for an edge that is not listed, in production too, where it pauses the
+job (`shell.writer`). The diagrams in docs/state-machines.md are drawn from these tables.
+
+Handlers decide when an edge is taken; `when` says so for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+from windrow_master.core.states import AttemptState, JobState, MiniBatchState, NodeState, StepState
+
+_STATES_MAX = 16
+"""More than any of the enums has, so that an edge is one number."""
+
+
+class InvariantBroken(AssertionError):
+    """The books of a step do not add up: a bug. Raised in production, too, where it pauses the job."""
+
+
+class IllegalTransition(InvariantBroken):
+    """A state was about to change in a way that no machine lists."""
+
+
+class Edge(NamedTuple):
+    """`before` None: it comes into being."""
+
+    before: IntEnum | None
+    after: IntEnum
+    when: str
+
+
+class Machine:
+    """The edges of one kind of thing."""
+
+    def __init__(self, name: str, edges: Iterable[Edge]) -> None:
+        self.name = name
+        self.edges = tuple(edges)
+        self.allowed = frozenset(
+            edge.before * _STATES_MAX + edge.after for edge in self.edges if edge.before is not None
+        )
+
+    def check(self, before: int, after: int) -> None:
+        """Raise IllegalTransition unless the edge is listed."""
+        if before * _STATES_MAX + after not in self.allowed:
+            kind = type(self.edges[0].after)
+            raise IllegalTransition(f"a {self.name} cannot become {kind(after).name} from {kind(before).name}")
+
+
+def _from(*befores: IntEnum | None, to: IntEnum, when: str) -> list[Edge]:
+    return [Edge(before, to, when) for before in befores]
+
+
+_J, _S, _M, _A, _N = JobState, StepState, MiniBatchState, AttemptState, NodeState
+_OPEN_STEPS = (_S.WAITING, _S.RUNNING, _S.CONCATENATING)
+
+JOB = Machine(
+    "job",
+    [
+        *_from(None, to=_J.RUNNING, when="it is submitted"),
+        *_from(None, to=_J.QUEUED, when="it is submitted, and its project may have no more open jobs (not used yet)"),
+        *_from(_J.QUEUED, to=_J.RUNNING, when="it is admitted"),
+        *_from(_J.RUNNING, to=_J.COMPLETED, when="all steps are done, without failures"),
+        *_from(
+            _J.RUNNING, to=_J.COMPLETED_WITH_FAILURES, when="all steps are done; what failed is within the thresholds"
+        ),
+        *_from(_J.RUNNING, _J.PAUSED, to=_J.FAILED, when="a step failed, and all others have ended"),
+        *_from(_J.QUEUED, _J.RUNNING, to=_J.PAUSED, when="a command on it raised: its books may be wrong"),
+        *_from(_J.QUEUED, _J.RUNNING, _J.PAUSED, to=_J.CANCELLING, when="it is cancelled: leases are revoked"),
+        *_from(_J.CANCELLING, to=_J.CANCELLED, when="no node runs any of it any more"),
+        *_from(
+            _J.COMPLETED,
+            _J.COMPLETED_WITH_FAILURES,
+            _J.FAILED,
+            _J.CANCELLED,
+            to=_J.RUNNING,
+            when="it is retried: the store opens it as its next generation",
+        ),
+    ],
+)
+STEP = Machine(
+    "step",
+    [
+        *_from(None, to=_S.WAITING, when="its job is submitted"),
+        *_from(_S.WAITING, to=_S.RUNNING, when="all steps it depends on are COMPLETED"),
+        *_from(_S.RUNNING, to=_S.COMPLETED, when="an earlier job has made the same: nothing of it was planned"),
+        *_from(_S.RUNNING, to=_S.CONCATENATING, when="every mini-batch has an outcome"),
+        *_from(_S.CONCATENATING, to=_S.COMPLETED, when="its output stands"),
+        *_from(_S.CONCATENATING, to=_S.RUNNING, when="committed rows were lost: their mini-batches run again"),
+        *_from(*_OPEN_STEPS, to=_S.FAILED, when="a threshold is passed, or it cannot go on"),
+        *_from(*_OPEN_STEPS, to=_S.CANCELLED, when="its job is cancelled, or a step failed that it must not outlive"),
+        *_from(
+            _S.COMPLETED, _S.FAILED, _S.CANCELLED, to=_S.RUNNING, when="its job is retried, and it goes on where it was"
+        ),
+        *_from(_S.COMPLETED, _S.FAILED, _S.CANCELLED, to=_S.WAITING, when="its job is retried, and it begins anew"),
+    ],
+)
+MINI_BATCH = Machine(
+    "mini-batch",
+    [
+        *_from(None, to=_M.QUEUED, when="it is planned"),
+        *_from(_M.QUEUED, to=_M.LEASED, when="a node gets a lease of it"),
+        *_from(_M.QUEUED, to=_M.SUCCEEDED, when="its outcome in an earlier job is taken over"),
+        *_from(_M.LEASED, to=_M.SUCCEEDED, when="`run()` returned"),
+        *_from(_M.LEASED, to=_M.FAILED, when="it failed, and has no tries left"),
+        *_from(_M.LEASED, to=_M.QUEUED, when="its lease ended without an outcome, or it failed and is tried again"),
+        *_from(_M.SUCCEEDED, _M.FAILED, to=_M.QUEUED, when="its committed rows were lost"),
+        *_from(_M.QUEUED, _M.LEASED, to=_M.CANCELLED, when="its step failed or was cancelled"),
+    ],
+)
+ATTEMPT = Machine(
+    "attempt",
+    [
+        *_from(None, to=_A.RUNNING, when="its lease is older than `store_leases_after_s`"),
+        *_from(None, _A.RUNNING, to=_A.SUCCEEDED, when="its completion counts"),
+        *_from(None, _A.RUNNING, to=_A.FAILED, when="it failed, for a cause that is counted"),
+        *_from(None, _A.RUNNING, to=_A.ABANDONED, when="its lease was given back or taken away: charged to nobody"),
+        *_from(_A.SUCCEEDED, to=_A.FAILED, when="its committed rows were lost"),
+        *_from(_A.FAILED, to=_A.ABANDONED, when="its node was set aside since: charged to nobody"),
+        *_from(_A.SUCCEEDED, to=_A.ABANDONED, when="its job is retried, and its mini-batch runs again"),
+    ],
+)
+NODE = Machine(
+    "node",
+    [
+        *_from(None, to=_N.DISCONNECTED, when="its agent registers"),
+        *_from(_N.DISCONNECTED, to=_N.READY, when="its Work stream opens"),
+        *_from(_N.READY, to=_N.DISCONNECTED, when="its Work stream ends"),
+        *_from(_N.READY, to=_N.QUARANTINED, when="its attempts meet faults of the node again and again"),
+        *_from(_N.QUARANTINED, to=_N.READY, when="it has been quarantined for a while"),
+        *_from(_N.QUARANTINED, to=_N.DISCONNECTED, when="the same, and its Work stream has ended"),
+        *_from(_N.DISCONNECTED, _N.READY, _N.QUARANTINED, to=_N.DRAINING, when="it leaves, or is told to"),
+        *_from(
+            _N.DISCONNECTED,
+            _N.READY,
+            _N.QUARANTINED,
+            _N.DRAINING,
+            to=_N.LOST,
+            when="it left, is silent for too long, was removed or replaced",
+        ),
+    ],
+)
+MACHINES = (JOB, STEP, MINI_BATCH, ATTEMPT, NODE)
