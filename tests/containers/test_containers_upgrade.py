@@ -17,7 +17,7 @@ from windrow import Client
 
 pytestmark = pytest.mark.timeout(300, func_only=True)
 
-SCHEMA = REPOSITORY / "master" / "windrow_master" / "store" / "schema"
+SCHEMA = REPOSITORY / "master" / "windrow_master" / "store" / "sqlite" / "schema"
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +26,14 @@ def version_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     newest = max(SCHEMA.glob("*.sql"))
     if shutil.which("git") is None or not (REPOSITORY / ".git").exists():
         pytest.skip("needs the history of this repository")
-    # As the main line has it, also where a merge brought it there.
-    mainline = ("log", "-n", "1", "--first-parent", "-m", "--diff-filter=A", "--format=%H")
+    # As the main line has it, also where a merge brought it there; a move of the folder is no addition.
+    mainline = ("log", "-n", "1", "--follow", "--first-parent", "-m", "--diff-filter=A", "--format=%H")
     added = git(*mainline, "--", str(newest)).decode().strip()
     folder = tmp_path_factory.mktemp("before")
     source = folder / "source"
     source.mkdir()
     subprocess.run(["tar", "-x"], cwd=source, input=git("archive", f"{added}^"), check=True)
-    assert not (source / newest.relative_to(REPOSITORY)).exists()
+    assert not list(source.rglob(newest.name))
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder)], cwd=source, check=True, capture_output=True
     )
