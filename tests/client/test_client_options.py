@@ -14,8 +14,9 @@ from client_workspace import Workspace
 from hypothesis import given
 from hypothesis import strategies as st
 from windrow.cli import app, run_options
-from windrow.cli.display.figures import Figures, counted, duration, progress_line, rate, size
+from windrow.cli.display.figures import Figures, progress_line
 from windrow.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
+from windrow.quantities import counted, duration, rate, size
 from windrow.spec.datastores import read_datastores
 
 

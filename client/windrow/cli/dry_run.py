@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.archives import ArchiveError
 from windrow.cli import exit_codes
-from windrow.cli.display.figures import counted
 from windrow.cli.display.plan import print_plan
 from windrow.cli.messages import YELLOW, coloured, report, say
 from windrow.cli.run_options import RunOptions
@@ -25,6 +24,7 @@ from windrow.dry_run.document import Code, make_document, problems_of
 from windrow.embedded import datastores as embedded_datastores
 from windrow.errors import UsageError
 from windrow.interpreter import check_interpreter, find_interpreter
+from windrow.quantities import counted
 from windrow.since import NO_LAST, refuse_nothing_divided, taking_over, with_results_of
 from windrow.spec import DataInput, JobFileError, Origin, build_effective, load_job
 from windrow.storage.secrecy import hide_credentials

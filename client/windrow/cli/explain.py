@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.cli import exit_codes
-from windrow.cli.display.figures import counted
 from windrow.cli.display.summary import retry_command
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.place import place_options
 from windrow.cli.tables import out, print_json
 from windrow.job import Job, JobState, Step, StepReason
+from windrow.quantities import counted
 
 
 @guarded

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes
-from windrow.cli.display.figures import counted, size
 from windrow.cli.messages import is_colourful, say
 from windrow.cli.tables import out, print_json
 from windrow.cli.watching import stands_still, tell_stands_still
 from windrow.errors import NotFound
 from windrow.fetched import fetch_paths, fetch_places, shown
+from windrow.quantities import counted, size
 
 if TYPE_CHECKING:
     from windrow.client import Client

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli import completion, exit_codes
-from windrow.cli.display.figures import counted, precise_duration, size
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.place import place_options
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
 from windrow.errors import UsageError
 from windrow.mini_batch import Attempt, MiniBatch, MiniBatchDetails
+from windrow.quantities import counted, precise_duration, size
 
 if TYPE_CHECKING:
     from windrow.client import Client

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from windrow.cli import completion, exit_codes
-from windrow.cli.display.figures import counted, duration, size
 from windrow.cli.messages import YELLOW, coloured, say
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import out, print_json, print_table
 from windrow.node import Node
+from windrow.quantities import counted, duration, size
 
 if TYPE_CHECKING:
     from windrow.client import Client

@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from windrow.cli.display.figures import counted
 from windrow.cli.messages import say
 from windrow.errors import UsageError
+from windrow.quantities import counted
 from windrow.signal_names import signal_name
 
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ Invariants:
 
 from __future__ import annotations
 
+from windrow.quantities import counted
+
 from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult
 from windrow_master.core.blame import fail_if_given_up, note_failure, note_success, quarantine_if_faulty
@@ -22,7 +24,6 @@ from windrow_master.core.commands import (
     ReleaseLeases,
     StepRaised,
 )
-from windrow_master.core.counters import counted
 from windrow_master.core.headers import HeaderMisfit, join_headers
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.leases import Lease

@@ -28,9 +28,10 @@ import json
 import math
 from itertools import chain
 
+from windrow.quantities import counted
+
 from windrow_master.core.budgets import known_cause, uncount_failure
 from windrow_master.core.commands import Moment, ReportWorkerFailure
-from windrow_master.core.counters import counted
 from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.pools import is_in_pool

@@ -16,12 +16,6 @@ MISFIT_CHARS_MAX = 512
 MISFIT_LINES_MAX = 20
 
 
-def counted(count: int, noun: str) -> str:
-    """A number of things in words, for people: "1 item", "2 mini-batches"."""
-    ending = "es" if noun.endswith(("ch", "ss")) else "s"
-    return f"{count:,} {noun}{ending * (count != 1)}"
-
-
 @dataclass(slots=True)
 class Counters:
     """Numbers of one step.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from windrow.quantities import counted
+
 from windrow_master.core.budgets import count_failure
 from windrow_master.core.commands import LostRows, Moment, RequeueLostRows
-from windrow_master.core.counters import counted
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.records import AttemptRow, OutcomeRow
 from windrow_master.core.settings import ROWS_LOSSES_MAX

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from windrow.quantities import counted
+
 from windrow_master.core.commands import Moment
-from windrow_master.core.counters import counted
 from windrow_master.core.pools import is_in_pool
 from windrow_master.core.state import CoreState, Step
 from windrow_master.core.states import JobState, NodeState, StepState

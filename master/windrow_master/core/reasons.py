@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from windrow.quantities import counted
+
 from windrow_master.core.commands import ExplainJob, Moment, Refused
-from windrow_master.core.counters import counted
 from windrow_master.core.leases import Lease
 from windrow_master.core.pools import is_in_pool, working_nodes
 from windrow_master.core.state import CoreState, Job, Node, Step

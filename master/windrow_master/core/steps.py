@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import json
 
+from windrow.quantities import counted
+
 from windrow_master.core import effects as fx
 from windrow_master.core.agreement import disagreement, misread
 from windrow_master.core.commands import (
@@ -30,7 +32,6 @@ from windrow_master.core.commands import (
     StartStep,
     SubmitJob,
 )
-from windrow_master.core.counters import counted
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from windrow_master.core.counters import counted
+from windrow.quantities import counted
+
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import Step
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from datetime import UTC, datetime
 
-from windrow.cli.display.figures import counted
+from windrow.quantities import counted
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import StepRow

@@ -10,10 +10,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from windrow.cli.display.figures import Figures, counted, duration, first_line, rate
+from windrow.cli.display.figures import Figures, first_line
 from windrow.cli.messages import say
 from windrow.job import Job, Step
 from windrow.node import Node
+from windrow.quantities import counted, duration, rate
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

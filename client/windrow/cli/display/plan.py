@@ -8,10 +8,10 @@ import sys
 import textwrap
 from typing import Any
 
-from windrow.cli.display.figures import counted, size
 from windrow.cli.messages import DIM, RED, coloured
 from windrow.cli.tables import out
 from windrow.dry_run.document import problems_of
+from windrow.quantities import counted, size
 
 KINDS = {
     "files": "files",

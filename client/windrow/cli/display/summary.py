@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from windrow.cli import exit_codes
-from windrow.cli.display.figures import counted, duration, rate, size
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
 from windrow.fetched import shown_places
 from windrow.job import Job, JobState, Step
+from windrow.quantities import counted, duration, rate, size
 from windrow.results import rows_files
 from windrow.storage.urls import is_remote
 

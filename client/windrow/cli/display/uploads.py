@@ -10,8 +10,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from windrow.cli.display.figures import size
 from windrow.cli.messages import is_colourful, say
+from windrow.quantities import size
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -1,0 +1,52 @@
+"""Numbers in words, for people. Pure, and free of imports: commands, reports and the core of the master use it."""
+
+from __future__ import annotations
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 item`, `1,000 items`, `2 mini-batches`, `3 retries`."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("ry"):
+        return f"{count:,} {noun[:-1]}ies"
+    return f"{count:,} {noun}{'es' if noun.endswith(('ch', 'ss')) else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, size, small, small_size in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            rest = whole % size // small_size
+            return f"{whole // size:,} {unit} {rest} {small}" if rest else f"{whole // size:,} {unit}"
+    return f"{whole} s"
+
+
+def precise_duration(seconds: float) -> str:
+    """As `duration`, but short times tell more: `12 µs`, `3.4 ms`, `0.42 s`."""
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.2f} s" if seconds < 10 else duration(seconds)
+
+
+def rate(per_s: float, what: str) -> str:
+    """`1,234 items/s`, `12.3 items/s`, `0.25 items/s`, `4.2 items/min`."""
+    if per_s >= 100:
+        return f"{per_s:,.0f} {what}/s"
+    if per_s >= 0.1:
+        return f"{per_s:.3g} {what}/s"
+    return f"{per_s * 60:.2g} {what}/min"
+
+
+def size(count: int) -> str:
+    """`512 B`, `4.2 KB`, `1.5 GB` (powers of 1,000)."""
+    value = float(count)
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    raise AssertionError("unreachable")
