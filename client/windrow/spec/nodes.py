@@ -203,12 +203,24 @@ def _place(source: Source, line: int, column: int) -> Place:
 
 
 def _too_deep_at(text: str) -> tuple[int, int] | None:
-    """Line and column (from 0) where a text is nested too deep, if it is.
+    """Line and column (from 0) at which a text is nested too deep, if it is.
 
     The parser composes by recursion in C, and would overflow the stack.
     """
     if text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0) < _HARMLESS_DEPTH:
         return None  # no deeper than its brackets and its widest indentation: hardly any file is parsed twice
+    try:
+        return _first_too_deep(text)
+    except yaml.MarkedYAMLError as error:
+        # The scanner reads ahead of the events. From libyaml 0.2.6 on it has a limit of its own, which it meets first.
+        end = error.problem_mark.index if error.problem_mark else 0
+    try:
+        return _first_too_deep(text[:end])
+    except yaml.YAMLError:
+        return None  # it is not the depth: the caller meets the first error again
+
+
+def _first_too_deep(text: str) -> tuple[int, int] | None:
     depth = 0
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.CollectionStartEvent):
