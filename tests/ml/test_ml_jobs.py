@@ -14,8 +14,8 @@ from windrow.errors import JobFailed, NotFound, UsageError
 from windrow.ml import Input, MLClient, Output, command, load_data, load_environment, load_model
 from windrow.ml.dsl import pipeline
 from windrow.ml.entities import AmlCompute, Data, Environment
+from windrow.ml.exceptions import JobWarning
 from windrow.ml.identity import DefaultAzureCredential
-from windrow.ml.operations.jobs import JobWarning
 from windrow.ml.parallel import RunFunction, parallel_run_function
 from windrow.spec import JobFileError
 
@@ -121,7 +121,7 @@ def test_known_environments_stand_in_for_their_names(client: MLClient, notebook:
     assert client.environments.get("mine", label="latest").image == "img2"
     job = upper_job()
     job.jobs["upper"].task.environment = "azureml:mine:1"
-    from windrow.ml.environments import resolve_environments
+    from windrow.ml.assets.environment import resolve_environments
     from windrow.spec.nodes import to_plain
 
     resolved: Any = to_plain(resolve_environments(job.to_node(), client.environments.known))

@@ -13,7 +13,7 @@ from windrow.ml import Input, Output, command, load_component, load_job
 from windrow.ml.constants import AssetTypes
 from windrow.ml.dsl import pipeline
 from windrow.ml.entities import Environment, ResourceConfiguration, RetrySettings
-from windrow.ml.pipeline_job import PipelineJob
+from windrow.ml.jobs.pipeline_job import PipelineJob
 from windrow.spec import JobFileError, LiteralInput
 from windrow.spec import load_job as load_job_file
 
@@ -268,7 +268,7 @@ def test_a_command_is_written_as_a_command_step(notebook: Path) -> None:
         environment_variables={"A": "b"},
         timeout=60,
     )
-    from windrow.ml.dumping import to_yaml
+    from windrow.ml.jobs.dumping import to_yaml
 
     text = to_yaml(PipelineJob(jobs={"prepare": step}).to_node())
     expected = f"""\

@@ -16,7 +16,7 @@ from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParamete
 from windrow.ml.v1.pipeline.steps import ParallelRunConfig, ParallelRunStep
 from windrow.spec import JobFileError, load_job
 
-pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.operations.jobs.JobWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.exceptions.JobWarning")
 """What has no effect here (images, compute names) is said in every job of a notebook."""
 
 SIZES = """\

@@ -19,7 +19,7 @@ from windrow.ml.v1.data.dataset_type_definitions import PromoteHeadersBehavior
 from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParameter, PipelineRun
 from windrow.ml.v1.pipeline.steps import ParallelRunStep, PythonScriptStep
 
-pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.operations.jobs.JobWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.exceptions.JobWarning")
 
 ECHO = "import sys\ndef run(mini_batch):\n    return [sys.argv[sys.argv.index('--said') + 1]] * len(mini_batch)\n"
 SHAPE = (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from v1_notebooks import config, script
 from windrow.errors import UsageError
-from windrow.ml.operations.jobs import JobWarning
+from windrow.ml.exceptions import JobWarning
 from windrow.ml.v1.core import Dataset, Environment, Experiment, Workspace
 from windrow.ml.v1.core.runconfig import CondaDependencies
 from windrow.ml.v1.data import OutputFileDatasetConfig

@@ -24,6 +24,10 @@ AssetException = ModelException = (RequestRefused, UsageError)
 """Data or a model that cannot be registered, or is not there."""
 
 
+class JobWarning(UserWarning):
+    """A setting of a job is accepted but has no effect, or not the one a reader may expect."""
+
+
 __getattr__ = refusing_all(
     __name__,
     "nothing here raises it. Catch MlException, which is all that can be "
@@ -36,6 +40,7 @@ __all__ = [
     "ComponentException",
     "JobException",
     "JobParsingError",
+    "JobWarning",
     "MlException",
     "ModelException",
     "UserErrorException",

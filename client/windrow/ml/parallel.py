@@ -7,7 +7,7 @@ from typing import Any
 
 from windrow.ml.absent import refuse_absent
 from windrow.ml.attributes import Attributes
-from windrow.ml.steps import Step, resources_of
+from windrow.ml.jobs.step import Step, resources_of
 
 
 class RunFunction(Attributes):

@@ -10,23 +10,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.errors import JobFailed, UsageError
 from windrow.fetched import shown_places
+from windrow.ml.exceptions import JobWarning
+from windrow.ml.jobs.pipeline_job import PipelineJob
+from windrow.ml.jobs.step import Step
 from windrow.ml.operations.logs import fetch_log
 from windrow.ml.operations.submitted import SubmittedJob, SubmittedStep, status_of
 from windrow.ml.operations.validation import Validation
-from windrow.ml.pipeline_job import PipelineJob
-from windrow.ml.steps import Step
 
 if TYPE_CHECKING:
     from windrow.job import Job
+    from windrow.ml.assets.environment import Environment
     from windrow.ml.connection import MasterConnection
-    from windrow.ml.entities import Environment
-    from windrow.ml.operations.kept import EnvironmentOperations
+    from windrow.ml.operations.environments import EnvironmentOperations
     from windrow.spec import LoadedJob
     from windrow.spec.assets import OpenLookup
-
-
-class JobWarning(UserWarning):
-    """Something in a job that is accepted, and has no effect or not the one a reader may expect."""
 
 
 class Loadable(Protocol):

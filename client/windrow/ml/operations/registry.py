@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from windrow.errors import UsageError
-from windrow.ml.entities import Asset, Data, Model
+from windrow.ml.assets.data import Asset, Data, Model
 
 if TYPE_CHECKING:
     from windrow.asset import Asset as Registered

@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from windrow.job import Job, JobState
-from windrow.ml.data import Input, Output, Ports
-from windrow.ml.entities import Job as JobEntity
-from windrow.ml.entities import JobService, PipelineJobSettings
+from windrow.ml.assets.data import Input, Output
+from windrow.ml.jobs.pipeline_job import Job as JobEntity
+from windrow.ml.jobs.ports import Ports
+from windrow.ml.jobs.settings import JobService, PipelineJobSettings
 
 if TYPE_CHECKING:
     from windrow.job import Step

@@ -19,10 +19,10 @@ import yaml
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
 from windrow.ml.v1.absent import Refusing
-from windrow.ml.v1.column_types import DataType
-from windrow.ml.v1.local_files import copy_files, local_files
-from windrow.ml.v1.named import NamedInput, Output
-from windrow.ml.v1.stores import DataPath, DataReference, Datastore
+from windrow.ml.v1.bindings import NamedInput, Output
+from windrow.ml.v1.datastores import DataPath, DataReference, Datastore
+from windrow.ml.v1.local_data import copy_files, local_files, read_frame
+from windrow.ml.v1.table_options import DataType
 from windrow.ml.v1.versions import find_version
 from windrow.spec.problems import did_you_mean, listed
 
@@ -200,8 +200,6 @@ class TabularDataset(_Dataset):
 
         Raises UsageError for a table with other steps than `take`, `skip`, `keep_columns`, `drop_columns`.
         """
-        from windrow.ml.v1.frames import read_frame
-
         files = [file.path for file in local_files(self.paths)]
         if not files:
             raise UsageError(f"to_pandas_dataframe: there is no local file at {', '.join(self.paths)}.")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.errors import UsageError
-from windrow.ml.dumping import to_yaml
+from windrow.ml.jobs.dumping import to_yaml
 from windrow.ml.places import calling_file, calling_place
-from windrow.ml.v1.absent import Refusing
+from windrow.ml.v1.absent import Refusing, refuse_unknown, tell_no_effect
+from windrow.ml.v1.bindings import Output
 from windrow.ml.v1.graph import Graph
-from windrow.ml.v1.keywords import refuse_unknown, tell_no_effect
-from windrow.ml.v1.named import Output
-from windrow.ml.v1.runs import PipelineRun
+from windrow.ml.v1.runs import PipelineRun, RunWorkspace
 from windrow.ml.v1.steps import PipelineStep
 from windrow.spec.building import from_plain, mapping, scalar
 from windrow.spec.nodes import Mapping as MappingNode
@@ -23,7 +22,7 @@ from windrow.spec.problems import JobFileError, did_you_mean, listed
 from windrow.spec.reading import Context
 
 if TYPE_CHECKING:
-    from windrow.ml.v1.workspace import Workspace
+    from windrow.ml.v1.datastores import Datastore
     from windrow.spec import LoadedJob
     from windrow.spec.assets import OpenLookup
 
@@ -47,6 +46,19 @@ _SUBMIT = (
 )
 
 
+class PipelineWorkspace(RunWorkspace, Protocol):
+    """What pipelines and experiments have to know of their workspace: `windrow.ml.v1.workspace.Workspace`."""
+
+    _experiments: dict[str, Any]
+
+    @property
+    def tables_folder(self) -> str:
+        """Where MLTable files of datasets are written."""
+
+    def datastore_named(self, name: str) -> Datastore:
+        """One by its name."""
+
+
 class StepSequence:
     """Steps one after the other; those in a list of their own side by side."""
 
@@ -64,7 +76,7 @@ class Pipeline(Refusing):
 
     def __init__(
         self,
-        workspace: Workspace,
+        workspace: PipelineWorkspace,
         steps: Any,
         description: str | None = None,
         default_datastore: Any = None,
@@ -261,7 +273,7 @@ class Submission:
 class Experiment:
     """A name that groups runs."""
 
-    def __init__(self, workspace: Workspace, name: str, **more: Any) -> None:
+    def __init__(self, workspace: PipelineWorkspace, name: str, **more: Any) -> None:
         """`name`: of the group."""
         self.workspace = workspace
         self.name = name

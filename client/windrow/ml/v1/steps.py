@@ -11,8 +11,7 @@ import yaml
 
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
-from windrow.ml.v1.environment import Environment, RunConfiguration
-from windrow.ml.v1.named import (
+from windrow.ml.v1.bindings import (
     NamedInput,
     Output,
     OutputFileDatasetConfig,
@@ -20,7 +19,8 @@ from windrow.ml.v1.named import (
     PipelineParameter,
     data_behind,
 )
-from windrow.ml.v1.stores import DataPathComputeBinding
+from windrow.ml.v1.datastores import DataPathComputeBinding
+from windrow.ml.v1.environment import Environment, RunConfiguration
 from windrow.spec.building import from_plain
 from windrow.spec.nodes import Mapping as MappingNode
 from windrow.spec.nodes import Source, source_label, to_plain
@@ -190,8 +190,9 @@ class PipelineStep:
     def before(self) -> list[PipelineStep]:
         """The steps that have to be done before it: those whose outputs it reads, and those of `run_after`."""
         data = map(data_behind, (*self.inputs, *self.side_inputs, *self.arguments))
-        producers = [item.producer for item in data if isinstance(item, Output) and item.producer is not None]
-        return [step for step in dict.fromkeys([*producers, *self.run_after_steps]) if step is not self]
+        producers = [item.producer for item in data if isinstance(item, Output)]
+        steps = dict.fromkeys([*producers, *self.run_after_steps])
+        return [step for step in steps if isinstance(step, PipelineStep) and step is not self]
 
     @property
     def parameters(self) -> list[PipelineParameter]:

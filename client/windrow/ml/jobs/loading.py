@@ -1,0 +1,137 @@
+"""Jobs, components and assets from YAML files. Reference: client.md, sections 1 and 2."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windrow.ml.assets.data import Data, Model
+from windrow.ml.assets.environment import Environment
+from windrow.ml.jobs.pipeline_job import PipelineJob
+from windrow.ml.jobs.pipeline_step import pipeline_from_tree, step_from_tree
+from windrow.ml.jobs.step import Step
+from windrow.spec.building import from_plain
+from windrow.spec.components import FLOW, is_flow
+from windrow.spec.load import is_v1
+from windrow.spec.nodes import Mapping as MappingNode
+from windrow.spec.nodes import Scalar, Source, read_yaml, source_label, to_plain
+from windrow.spec.problems import JobFileError
+from windrow.spec.reading import Context
+from windrow.spec.sets import apply_sets
+
+
+def load_job(
+    source: Any = None, *, params_override: Sequence[Mapping[str, Any]] = (), relative_origin: str | None = None
+) -> PipelineJob:
+    """A pipeline job from a job file (v2 or v1), to look at, change and submit.
+
+    `params_override`: mappings of dotted keys to values, put over the file. Raises windrow.spec.JobFileError.
+    """
+    root, path, context = _read(source, "job")
+    if is_v1(root):
+        from windrow.spec.v1.pipeline import translate
+
+        translated = translate(root, (), context)
+        if context.problems.errors or not isinstance(translated, MappingNode):
+            raise JobFileError(context.problems.errors)
+        root = translated
+    root = _overridden(root, params_override, context)
+    written_type = root.entries.get("type")
+    if not isinstance(written_type, Scalar) or written_type.text.strip().casefold() != "pipeline":
+        context.problems.error(
+            written_type or root, "type", 'is no pipeline; load_job reads files with "type: pipeline" (or v1 ones).'
+        )
+    job = pipeline_from_tree(root, path, context)
+    if context.problems.errors:
+        raise JobFileError(context.problems.errors)
+    return job
+
+
+def load_component(source: Any = None, *, params_override: Sequence[Mapping[str, Any]] = (), **more: Any) -> Step:
+    """A component from its file: call it for each step that it shall be. Raises windrow.spec.JobFileError."""
+    root, path, context = _read(source, "component")
+    root = _with(root, params_override)
+    if is_flow(root):
+        context.problems.error(root, "", f"{FLOW}; load a component of another type.")
+        raise JobFileError(context.problems.errors)
+    made = step_from_tree(root, context, as_component=True, path=path)
+    if context.problems.errors:
+        raise JobFileError(context.problems.errors)
+    return made
+
+
+def load_data(source: Any = None, *, params_override: Sequence[Mapping[str, Any]] = (), **more: Any) -> Data:
+    """A data asset from its file."""
+    return Data(**_plain(source, params_override, paths=("path",)))
+
+
+def load_model(source: Any = None, *, params_override: Sequence[Mapping[str, Any]] = (), **more: Any) -> Model:
+    """A model from its file."""
+    return Model(**_plain(source, params_override, paths=("path",)))
+
+
+def load_environment(
+    source: Any = None, *, params_override: Sequence[Mapping[str, Any]] = (), **more: Any
+) -> Environment:
+    """An environment from its file."""
+    return Environment(**_plain(source, params_override, paths=("conda_file",)))
+
+
+def _read(source: Any, kind: str) -> tuple[MappingNode, str, Context]:
+    if source is None:
+        raise TypeError("name the YAML file: source=PATH")
+    content = None
+    if hasattr(source, "read"):
+        text = source.read()
+        content = text.encode() if isinstance(text, str) else text
+        source = getattr(source, "name", os.path.join(os.getcwd(), "job.yml"))
+    path = os.path.abspath(source)
+    context = Context(Source(kind, source_label(path), os.path.dirname(path)), embedded=True)
+    root = read_yaml(path, kind, context.problems, content)
+    if root is not None and not isinstance(root, MappingNode):
+        context.problems.error(root, "", "is no mapping of settings; is it the right file?")
+    if not isinstance(root, MappingNode) or context.problems.errors:
+        raise JobFileError(context.problems.errors)
+    return root, path, context
+
+
+def _overridden(root: MappingNode, overrides: Sequence[Mapping[str, Any]], context: Context) -> MappingNode:
+    import json
+
+    texts = [f"{key}={json.dumps(value)}" for entries in overrides for key, value in entries.items()]
+    if not texts:
+        return root
+    changed = apply_sets(root, texts, context.problems, context.source)
+    if context.problems.errors or not isinstance(changed, MappingNode):
+        raise JobFileError(context.problems.errors)
+    return changed
+
+
+def _with(root: MappingNode, overrides: Sequence[Mapping[str, Any]]) -> MappingNode:
+    """A mapping with some of its own keys replaced."""
+    entries = dict(root.entries)
+    for changes in overrides:
+        entries |= {key: from_plain(value, root.place) for key, value in changes.items()}
+    return root._replace(entries=entries, key_places={key: node.place for key, node in entries.items()})
+
+
+def _plain(source: Any, overrides: Sequence[Mapping[str, Any]], *, paths: tuple[str, ...]) -> dict[str, Any]:
+    root, _, _ = _read(source, "job")
+    values = {key: node for key, node in root.entries.items() if key != "$schema"}
+    plain: dict[str, Any] = {}
+    for key, node in values.items():
+        plain[key] = _from_here(node) if key in paths and isinstance(node, Scalar) else to_plain(node)
+    for changes in overrides:
+        plain |= changes
+    return plain
+
+
+def _from_here(node: Scalar) -> str:
+    from windrow.spec.locations import absolute, parse_location
+
+    location = parse_location(node.text)
+    if location.kind != "local" or os.path.isabs(location.value):
+        return node.text
+    # Relative stays relative: that says whose machine the data is on.
+    return os.path.relpath(absolute(location.value, node.place.source.folder))
