@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class InteractiveLoginAuthentication:
-    """Nothing asks for it: access to a master is by its context (docs/operations.md)."""
+    """Nothing asks for it: access to a master is by its context (docs/how-to/use-tls-and-tokens.md)."""
 
     def __init__(self, *arguments: object, **more: object) -> None:
         """Anything is accepted."""
