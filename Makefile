@@ -68,6 +68,14 @@ proto: setup ## Generate the gRPC stubs from proto/
 docs: setup ## Draw the pages that are made from the code
 	@$(BIN)/python docs/state_machines.py > docs/state-machines.md
 
+.PHONY: docs-site
+docs-site: setup ## Build the documentation site in build/site
+	@$(BIN)/python -m mkdocs --quiet build
+
+.PHONY: docs-serve
+docs-serve: setup ## Show the documentation site while you write
+	@$(BIN)/python -m mkdocs serve
+
 .PHONY: check-stubs
 check-stubs: setup ## Fail when the committed stubs are not what proto/ generates
 	@rm -rf build/stubs && mkdir -p build/stubs

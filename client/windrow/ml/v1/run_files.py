@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from windrow.client import Client
 
 LOGS = "logs/"
-"""As there; below it a run's files have the names that docs/operations.md has."""
+"""As there; below it a run's files have the names that docs/reference/files.md has."""
 _WHOLE = 1 << 20
 """Bytes of a file up to which `get_details_with_logs` tells all of it; of longer ones the end."""
 

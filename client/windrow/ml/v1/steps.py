@@ -233,7 +233,7 @@ class ParallelRunStep(PipelineStep):
         allow_reuse: bool | None = None,
     ) -> None:
         """`inputs`: what is divided; `arguments` may hold side inputs and pipeline parameters; `allow_reuse`: None is
-        not True, other than in Azure ML (docs/compatibility.md). Raises UsageError."""
+        not True, other than in Azure ML (docs/reference/compatibility.md). Raises UsageError."""
         super().__init__(
             name,
             inputs=inputs,
