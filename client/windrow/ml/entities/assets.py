@@ -1,4 +1,4 @@
-"""Data assets and models. Reference: parallel-job.md, section 1.4."""
+"""Data assets and models. Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs."""
 
 from __future__ import annotations
 
