@@ -18,7 +18,7 @@ Invariants:
 4. A folder belongs to one Step: one that comes back, be it with the same generation, gets another, since the former one
    is removed whenever the master has its last logs.
 5. After 3 x ``workers`` failures to become ready, with no mini-batch finished in between, no worker is started any more
-   (``given_up``): reference 5.4.
+   (``given_up``): docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class Step:
 
     @property
     def log_folder(self) -> Path:
-        """Root of the log tree (reference 7.1)."""
+        """Root of the log tree (docs/reference/azure-ml/parallel-job.md#logs)."""
         return self.folder / "logs"
 
     @property
@@ -275,7 +275,7 @@ class Step:
 
     def log_file(self, kind: rpc.LogKind.ValueType, number: int) -> CapturedFile:
         """The file for one kind of log of one process (of the node: number 0, or the minute), where the tree of
-        reference 7.1 has it."""
+        docs/reference/azure-ml/parallel-job.md#logs has it."""
         place = place_of(kind, self.node_id, number)
         assert place is not None, kind
         path = self.log_folder / place

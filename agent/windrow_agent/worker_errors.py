@@ -1,4 +1,5 @@
-"""What went wrong in a worker, in its logs (reference 7.1): `user/error/` is for people, `sys/error/` for programs."""
+"""What went wrong in a worker, in its logs (docs/reference/azure-ml/parallel-job.md#logs): `user/error/` is for people,
+`sys/error/` for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where each kind of log lies below `logs/<step>` of a job, the master's and its node's alike (reference 7.1)."""
+"""Where each kind of log lies below `logs/<step>` of a job, the master's and its node's alike
+(docs/reference/azure-ml/parallel-job.md#logs)."""
 
 from __future__ import annotations
 

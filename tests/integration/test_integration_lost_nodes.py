@@ -1,6 +1,6 @@
 """Nodes that are lost or leave, and jobs that are cancelled, while mini-batches run: no item pays for it.
 
-Source: parallel-job.md, section 5.4.
+Reference: docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes.
 """
 
 from __future__ import annotations

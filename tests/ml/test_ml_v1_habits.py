@@ -1,6 +1,7 @@
 """What v1 notebooks say by the way, and mean: options, older names, how runs are looked at.
 
-Source: parallel-job.md, section 1.5; signatures of azureml-core 1.61 and azureml-pipeline-core 1.62.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1; signatures of azureml-core 1.61 and azureml-pipeline-core
+1.62.
 """
 
 from __future__ import annotations

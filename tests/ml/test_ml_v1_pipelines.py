@@ -1,6 +1,6 @@
 """Pipelines of v1 notebooks with their imports changed: which steps they have, and what these become.
 
-Source: parallel-job.md, section 1.5.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A command step's one mini-batch: a shell command, in place of a script's ``run()`` (reference 1.4).
+"""A command step's one mini-batch: a shell command, in place of a script's ``run()``
+(docs/reference/azure-ml/parallel-job.md#command-steps).
 
 It runs in the code folder, where ``./outputs`` is there as in Azure ML, and leads into the output ``artifacts``; with
 the environment, stdout and stderr of this process, and in its process group, so that whatever ends the worker ends the

@@ -63,7 +63,7 @@ class MiniBatchDataset:
 
 
 class MiniBatchContext:
-    """``mini_batch_context`` (reference 3.3).
+    """``mini_batch_context`` (docs/reference/azure-ml/parallel-job.md#mini-batch-context).
 
     ``minibatch_index``: identity of the mini-batch in its step, counted from 0, the same in every try.
     ``retry_count``: how many tries of it there were before, whatever they ended by.

@@ -1,4 +1,5 @@
-"""Rows of a DataFrame: what ``DataFrame.to_csv`` writes, piece by piece, the header apart (reference 6.2)."""
+"""Rows of a DataFrame: what ``DataFrame.to_csv`` writes, piece by piece, the header apart
+(docs/reference/azure-ml/parallel-job.md#dataframe-settings)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``azureml_user.parallel_run.EntryScript``, offered where the real package is not installed (reference 3.5)."""
+"""``azureml_user.parallel_run.EntryScript``, offered where the real package is not installed
+(docs/reference/azure-ml/parallel-job.md#workers)."""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ def offer(values: Dict[str, Any]) -> None:
 
 
 def install_root_handler() -> None:
-    """Sends Python's logging to standard output, INFO and up (reference 3.5)."""
+    """Sends Python's logging to standard output, INFO and up (docs/reference/azure-ml/parallel-job.md#workers)."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(logging.Formatter(_LINE))
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""The host: it starts, calls the script for each mini-batch, and leaves (DESIGN section 5).
+"""The host: it starts, calls the script for each mini-batch, and leaves (docs/contracts.md, section 4).
 
 States of the process, and what moves it on (the page shows them, see ``page``):
 

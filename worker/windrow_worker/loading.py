@@ -57,7 +57,8 @@ class FileGroupLoader(FileLoader):
 
 
 class NothingLoader:
-    """Mini-batches without any input (reference 2.2, ``--rank_mini_batch_count``): an empty list."""
+    """Mini-batches without any input (docs/reference/azure-ml/parallel-job.md#program-arguments,
+    ``--rank_mini_batch_count``): an empty list."""
 
     def load(self, recipe: bytes) -> Loaded:
         """An empty list, whatever the recipe."""

@@ -1,4 +1,5 @@
-"""From what ``run()`` returned to the bytes that go into the output (reference 3.4, 6.1, 6.2).
+"""From what ``run()`` returned to the bytes that go into the output
+(docs/reference/azure-ml/parallel-job.md#return-values, #rows, #dataframe-settings).
 
 Rows are made and counted piece by piece: of a result of 1 GB, no second copy ever stands in memory. Small results stay
 in memory and travel in their frame; from ``inline_rows_bytes_max`` on they go to a file in the scratch folder.

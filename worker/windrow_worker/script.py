@@ -1,4 +1,5 @@
-"""The user's entry script: found, imported, and looked at once, before the first mini-batch (reference 3.1)."""
+"""The user's entry script: found, imported, and looked at once, before the first mini-batch
+(docs/reference/azure-ml/parallel-job.md#functions)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Looks at the resources of the node every so many seconds while a step is served: `sys/perf/<node>/` of its logs.
 
-Files and columns as in reference 7.2; the columns of disks and processes are ours, since the vendor's are not public.
-Each look runs in a thread, and a look that fails costs its lines, nothing else.
+Files and columns as in docs/reference/azure-ml/parallel-job.md#resource-logs; the columns of disks and processes are
+ours, since the vendor's are not public. Each look runs in a thread, and a look that fails costs its lines, nothing
+else.
 """
 
 from __future__ import annotations

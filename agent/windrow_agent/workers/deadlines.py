@@ -17,7 +17,7 @@ class Limits:
 
     @property
     def init_s(self) -> float:
-        """Bound for start and ``init()`` together (reference 5.4)."""
+        """Bound for start and ``init()`` together (docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes)."""
         return 3 * self.run_s + 30
 
 

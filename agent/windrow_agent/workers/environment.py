@@ -96,7 +96,7 @@ def worker_environment(
     gpu_count: int,
     gpu_device: str | None,
 ) -> dict[str, str]:
-    """The whole environment of one worker (reference 3.5, 3.7).
+    """The whole environment of one worker (docs/reference/azure-ml/parallel-job.md#workers, #gpus).
 
     ``passed``: further names that the node's owner lets through. ``built``: folder of the virtual environment that was
     built for the step, which nothing of the agent's own Python shines through. ``gpu_device``: value of

@@ -1,4 +1,4 @@
-"""Which worker sees which GPU (reference 3.7)."""
+"""Which worker sees which GPU (docs/reference/azure-ml/parallel-job.md#gpus)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Registered data assets and models in a job file: what a name means is asked of whoever has the registry.
 
-Reference: parallel-job.md, section 1.4 (`azureml:<asset>:<version>`, `@latest`).
+Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs (`azureml:<asset>:<version>`, `@latest`).
 """
 
 from __future__ import annotations

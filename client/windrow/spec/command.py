@@ -2,7 +2,7 @@
 
 It becomes one mini-batch without input, so that leases, deadlines, logs and the loss of a node are those of any other.
 Unlike a mini-batch it is not tried again when it fails: what it has begun to write may lie there.
-Reference: parallel-job.md, section 1.4 (neighbouring command steps).
+Reference: docs/reference/azure-ml/parallel-job.md#command-steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Steps and the components they name, brought together: the step's own keys win.
 
-Reference: parallel-job.md, section 1.2 (component); client.md, rules 3 and 4 (dumped pipelines).
+Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps (component);
+docs/reference/azure-ml/client.md#zero-and-unset, #dumped-jobs.
 """
 
 from __future__ import annotations

@@ -17,10 +17,14 @@ from windrow.spec.locations import is_elsewhere
 
 FORMAT = 1
 DEFAULT_ROWS_FILE = "parallel_run_step.txt"
-"""Name of the file of rows where an output names only a folder. Reference: parallel-job.md, 6.3."""
+"""Name of the file of rows where an output names only a folder.
+
+Reference: docs/reference/azure-ml/parallel-job.md#the-rows-file.
+"""
 
 ROW_FORMATS = ("text", "csv", "jsonl", "parquet")
-"""What a file of rows may be: lines of text (reference 6), or a proper file of a format, whose extension is its name.
+"""What a file of rows may be: lines of text (docs/reference/azure-ml/parallel-job.md#rows), or a proper file of a
+format, whose extension is its name.
 """
 
 _EMPTY: Mapping[str, Any] = {}
@@ -78,7 +82,8 @@ class Rows(NamedTuple):
 
     `dataframe_to_csv` are the user's keyword arguments of `DataFrame.to_csv` (the worker's defaults: a blank as
     separator, no index), with `header` only as a list of other names; `dataframe_header`: column names once on top.
-    Reference: parallel-job.md, 6.2. `format`: one of ROW_FORMATS; the two others are for text alone.
+    Reference: docs/reference/azure-ml/parallel-job.md#dataframe-settings. `format`: one of ROW_FORMATS; the two others
+    are for text alone.
     """
 
     dataframe_to_csv: Mapping[str, Any] = _EMPTY
@@ -90,8 +95,8 @@ class Environment(NamedTuple):
     """What has to be installed for a step's scripts, from a conda or pip list.
 
     `python`: a version to ask for, such as 3.10 or >=3.9,<3.12; None: that of the agent's own Python. `requirements`
-    and `constraints`: lines of pip; `options`: pip's, as `--extra-index-url=https://…`. Reference: parallel-job.md,
-    1.3.
+    and `constraints`: lines of pip; `options`: pip's, as `--extra-index-url=https://…`.
+    Reference: docs/reference/azure-ml/parallel-job.md#tasks.
     """
 
     python: str | None = None
@@ -104,12 +109,14 @@ class EffectiveStep(NamedTuple):
     """One step. Times are whole seconds; None means the master's own default.
 
     `command`: it is a command step: the shell command of its one mini-batch, which has no input; it has no
-    `entry_script` and no `arguments` then. Reference: parallel-job.md, 1.4. None: a parallel step.
+    `entry_script` and no `arguments` then. Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs. None:
+    a parallel step.
     `compute`: the pool of nodes that it runs on; "" any. `instance_count`: at most so many nodes at a time; -1: all.
-    `input_data` names the inputs that are divided, each on its own, in this order (reference 4.3); it is empty exactly
-    where `rank_mini_batch_count` is above 0: so many mini-batches without input.
-    `file_format` "jsonl": the input's files are JSON lines, and `run()` gets lists of dicts, of `mini_batch_rows`
-    records (None: by `mini_batch_size`, in bytes). `exact_row_index`: records are counted while the input is divided.
+    `input_data` names the inputs that are divided, each on its own, in this order
+    (docs/reference/azure-ml/parallel-job.md#several-inputs); it is empty exactly where `rank_mini_batch_count` is above
+    0: so many mini-batches without input. `file_format` "jsonl": the input's files are JSON lines, and `run()` gets
+    lists of dicts, of `mini_batch_rows` records (None: by `mini_batch_size`, in bytes). `exact_row_index`: records are
+    counted while the input is divided.
     `mixed_types`: a column of JSON lines keeps values of several kinds.
     `resource_monitor_interval_s`: 0 switches the monitor off.
     `may_shut_down`: the script may have a `shutdown()`, which has to have ended everywhere before the step is done.
@@ -117,7 +124,8 @@ class EffectiveStep(NamedTuple):
     `resume_from`: the job whose results are taken over, of mini-batches whose items have not changed since.
     `reuse`: it need not run where an earlier job has made the same of the same.
     `environment`: built on each node that serves the step; None: its own Python, whatever that holds.
-    Reference: parallel-job.md, 1.2, 1.3, 2.2 and 2.3.
+    Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #tasks, #program-arguments,
+    #undocumented-arguments.
     """
 
     name: str
@@ -190,9 +198,10 @@ def default_progress_update_timeout_s(step: EffectiveStep) -> int:
     """After how many seconds without progress a step fails that does not say so itself.
 
     The sum of all that a mini-batch may take by the step's own bounds: the start of a worker (3 x the run timeout + 30,
-    reference 5.4), loading, `run()`, writing what it returned, and bringing to a store what it wrote itself. So it
-    strikes only what no other bound has ended.
-    Reference: parallel-job.md, 2.2, where the default is "computed from other settings" and the formula not public.
+    docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes), loading, `run()`, writing what it returned, and
+    bringing to a store what it wrote itself. So it strikes only what no other bound has ended. Reference:
+    docs/reference/azure-ml/parallel-job.md#program-arguments, where the default is "computed from other settings" and
+    the formula not public.
     """
     overheads = 3 if outputs_elsewhere(step) else 2
     start_s = 3 * step.run_invocation_timeout_s + 30
@@ -209,7 +218,8 @@ class PipelineOutput(NamedTuple):
 class EffectiveJob(NamedTuple):
     """One job, ready to be submitted. `steps` are in the order of the job file.
 
-    `continue_on_step_failure`: a step that fails ends those alone that wait for it. Reference: parallel-job.md, 1.1.
+    `continue_on_step_failure`: a step that fails ends those alone that wait for it.
+    Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
     `fetch`: where a client wants outputs that the master keeps for it, by `<step>.<output>`: paths below the folder of
     the job file (`windrow.fetched`).
     """

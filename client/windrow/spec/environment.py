@@ -1,7 +1,8 @@
 """The environment of a step: which version of Python and which packages its scripts need.
 
 A conda or pip list becomes a virtual environment on each node; a name or an image alone means the Python that the
-node has, and is told. Reference: parallel-job.md, sections 1.3 and 1.5; client.md, rule 4.
+node has, and is told. Reference: docs/reference/azure-ml/parallel-job.md#tasks, #version-1;
+docs/reference/azure-ml/client.md#dumped-jobs.
 """
 
 from __future__ import annotations

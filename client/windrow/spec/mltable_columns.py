@@ -1,4 +1,7 @@
-"""Which columns a step of an MLTable file means: names, or a pattern. Source: reference/mltable.md, section 7."""
+"""Which columns a step of an MLTable file means: names, or a pattern.
+
+Reference: docs/reference/azure-ml/mltable.md#columns.
+"""
 
 from __future__ import annotations
 

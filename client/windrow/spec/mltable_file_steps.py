@@ -1,5 +1,7 @@
-"""Steps that stand where they have no meaning: told when the MLTable file is read. Source: reference/mltable.md,
-sections 2 and 5."""
+"""Steps that stand where they have no meaning: told when the MLTable file is read.
+
+Reference: docs/reference/azure-ml/mltable.md#paths, #partitions.
+"""
 
 from __future__ import annotations
 

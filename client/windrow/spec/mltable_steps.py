@@ -1,6 +1,6 @@
 """The steps of an MLTable file beside the one that reads: what each is, and how it is read and checked.
 
-Source: reference/parallel-job.md, section 4.4; reference/mltable.md, sections 2, 5 and 7, rule 10.
+Reference: docs/reference/azure-ml/mltable.md#the-mltable-file, #paths, #partitions, #columns, #samples.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from windrow.spec.nodes import Node, Place, Sequence, is_null, shown
 from windrow.spec.problems import did_you_mean
 
 SEED_DEFAULT = 0
-"""Of a sample without a seed, so that every run takes the same rows. Source: reference/mltable.md, rule 10."""
+"""Of a sample without a seed, so that every run takes the same rows.
+
+Reference: docs/reference/azure-ml/mltable.md#samples.
+"""
 
 
 class Take(NamedTuple):

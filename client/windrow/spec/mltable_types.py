@@ -1,5 +1,7 @@
-"""Column types given in an MLTable file. Source: reference/mltable.md, sections 4 and 7; parallel-job.md, section
-4.4."""
+"""Column types given in an MLTable file.
+
+Reference: docs/reference/azure-ml/mltable.md#types, #conversion, #the-mltable-file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""All steps of a job, those of pipelines that are steps of it among them. Reference: parallel-job.md, section 1.1.
+"""All steps of a job, those of pipelines that are steps of it among them.
+Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
 
 A pipeline that is a step has a component of type pipeline, with inputs, outputs and jobs. What it brings is not
 carried out as one: its steps become the job's, under names that begin with its own.

@@ -193,7 +193,7 @@ def read_texts(node: Node | None, key: str, context: Context) -> list[str]:
 def read_text_map(node: Node | None, key: str, context: Context, resolve: Resolve | None = None) -> dict[str, str]:
     """A mapping of names to text; values that are no text (numbers, true) stand for their YAML text.
 
-    Reference: client.md, rule 1.
+    Reference: docs/reference/azure-ml/client.md#spellings.
     """
     mapping = as_mapping(node, key, context)
     texts: dict[str, str] = {}

@@ -1,7 +1,8 @@
 """pip's requirement lines: what an environment has to hold, and where it is looked for.
 
 What is kept are the lines themselves, checked as far as can be told without an index: whoever builds the environment
-reads them again. Reference: parallel-job.md, section 1.3 (`conda_file`); pip's format of requirements files.
+reads them again. Reference: docs/reference/azure-ml/parallel-job.md#tasks (`conda_file`); pip's format of requirements
+files.
 """
 
 from __future__ import annotations

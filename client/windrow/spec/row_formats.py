@@ -1,7 +1,7 @@
 """What a step's gathered rows become: lines of text as the original writes them, or a file of a format of its own.
 
-`--append_row_format csv|jsonl|parquet` is beyond the original; without it nothing differs from section 6 of the
-reference.
+`--append_row_format csv|jsonl|parquet` is Windrow's own; without it, rows are written as Azure ML
+writes them (docs/reference/azure-ml/parallel-job.md#rows).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The settings file in the root of a code folder: keyword arguments of `DataFrame.to_csv` for the gathered rows.
 
-Reference: parallel-job.md, section 6.2. What no DataFrame could be written with is refused here, before anything runs.
+Reference: docs/reference/azure-ml/parallel-job.md#dataframe-settings. What no DataFrame could be written with is
+refused here, before anything runs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 What is not in a table is unknown; what has an `effect` text is read, checked and reported.
 
-Reference: parallel-job.md, sections 1.1 to 1.4; client.md.
+Reference: docs/reference/azure-ml/parallel-job.md#pipelines, #parallel-steps, #tasks, #inputs-and-outputs;
+docs/reference/azure-ml/client.md.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ RESOURCES: dict[str, Field] = {
     "max_instance_count": _RESOURCE,
     "shm_size": Field("text", effect="workers are no containers; they use the shared memory of their node"),
     "docker_args": Field("node", effect="workers are no containers"),
-    # Step level is the documented place; the seed text makes it look nested here, so both are read.
+    # Step level is the documented place, but the documentation's layout suggests this one: both are read.
     "max_concurrency_per_instance": Field("int", 1, INT_MAX),
 }
 

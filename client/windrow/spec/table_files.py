@@ -1,6 +1,6 @@
 """What a table is made of: an MLTable file, or plain files whose format their names tell; checked before a submission.
 
-Source: reference/mltable.md, rule 9.
+Reference: docs/reference/azure-ml/mltable.md#plain-files.
 """
 
 from __future__ import annotations

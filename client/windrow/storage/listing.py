@@ -1,9 +1,9 @@
 """All objects below a prefix, sorted by path component in byte order, as a stream that can be taken up after any name.
 
 Stores list keys sorted as whole texts, in which `a-1.csv` stands before `a/z.csv`; the order of an input compares path
-components, in which the folder `a` comes first (reference/mltable.md, rule 5). The two differ only behind a character
-that sorts before `/` (a blank, `-`, `.` …). So where a name has one, whatever lies in the folder named by the part
-before it is looked for, and handed over first: by a look at what has been listed already, else by one request.
+components, in which the folder `a` comes first (docs/reference/azure-ml/mltable.md#paths). The two differ only behind a
+character that sorts before `/` (a blank, `-`, `.` …). So where a name has one, whatever lies in the folder named by the
+part before it is looked for, and handed over first: by a look at what has been listed already, else by one request.
 Nothing is kept but a page for each such folder that is open.
 """
 

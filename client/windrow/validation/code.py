@@ -23,7 +23,10 @@ from windrow.spec.reading import StepCode
 LOOK = Path(__file__).with_name("script_look.py")
 LOOK_S = 30.0
 PROVIDED = ("azureml_user", "windrow_entry")
-"""Modules that every worker can import, whatever its Python has. Reference: parallel-job.md, 3.5."""
+"""Modules that every worker can import, whatever its Python has.
+
+Reference: docs/reference/azure-ml/parallel-job.md#workers.
+"""
 
 DISTRIBUTIONS = {
     "attr": "attrs",

@@ -1,4 +1,5 @@
-"""When failures end a step: its thresholds, which all compare with "greater than" (parallel-job.md, section 5.3)."""
+"""When failures end a step: its thresholds, which all compare with "greater than"
+(docs/reference/azure-ml/parallel-job.md#thresholds)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Steps of an MLTable file on its list of files: before it is read, or where it is not read at all.
 
 The list has one column, `Path`, the absolute path as text, and is one partition: what has no meaning for it was refused
-when the MLTable file was read. Source: reference/mltable.md,
-section 2, rule 10.
+when the MLTable file was read. Reference: docs/reference/azure-ml/mltable.md#paths, #samples.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ name.
 Order: `a/z.csv` < `a-1.csv` < `a.csv`: within a folder entries of every kind are sorted by their raw name; what lies
 in a subfolder stands where the subfolder's name does. So names rise strictly, and "after the last one" is all a
 resumed walk has to know.
-Source: reference/mltable.md, rule 5 and section 2.
+Reference: docs/reference/azure-ml/mltable.md#paths.
 """
 
 from __future__ import annotations

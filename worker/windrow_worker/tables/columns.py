@@ -1,7 +1,7 @@
 """Columns of a delimited table: inferring their types from a sample, and turning text into values of the pinned type.
 
-This is the exact rule, in plain Python; the fast reader must agree with it. Source: mltable.md, section 1 (rules 3, 4,
-9) and 4.
+This is the exact rule, in plain Python; the fast reader must agree with it.
+Reference: docs/reference/azure-ml/mltable.md#misfits, #types, #plain-files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Dates in text: which texts are dates, and their time as nanoseconds since 1970-01-01 UTC.
 
 A date column is pinned to the *forms* its sample shows, such as ``yyyy-M-d HH:mm:ss.f`` or ``M/d/yyyy``: a later value
-of another form does not fit. Source: mltable.md, section 4; formats with ``%``: section 7.
+of another form does not fit. Reference: docs/reference/azure-ml/mltable.md#types, #conversion.
 """
 
 from __future__ import annotations

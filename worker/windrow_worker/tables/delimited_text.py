@@ -1,7 +1,7 @@
 """Delimited text cut into records and fields: the exact rule, in plain Python.
 
-Source: mltable.md, section 3: quoting after RFC 4180; text after a closing quote is appended; a quote inside an
-unquoted field is literal, and so is one that nothing closes.
+Reference: docs/reference/azure-ml/mltable.md#delimited-text: quoting after RFC 4180; text after a closing quote is
+appended; a quote inside an unquoted field is literal, and so is one that nothing closes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Text encodings of delimited and JSON lines files: where lines end in the bytes, and how slices become text.
 
-Windrow's names of encodings: ``utf-8``, ``windows-1252``, ``utf-16-le``, ``utf-32-le``. Source: mltable.md, section 3.
+Windrow's names of encodings: ``utf-8``, ``windows-1252``, ``utf-16-le``, ``utf-32-le``.
+Reference: docs/reference/azure-ml/mltable.md#encodings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Mini-batches of JSON lines files, as DataFrames or as lists of dicts.
 
-Source: mltable.md, section 7: columns are the union of keys; a column's first kind of value wins, another kind is
-null; text is never parsed; nested values stay dict and list; text behind the object is ignored.
+Reference: docs/reference/azure-ml/mltable.md#json-lines: columns are the union of keys; a column's first kind of value
+wins, another kind is null; text is never parsed; nested values stay dict and list; text behind the object is ignored.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ class JsonLinesLoader:
 
 
 class RecordsLoader:
-    """Reads slices of JSON lines files as they are: a list of dicts (reference 3.2). ``reader``: ``encoding``."""
+    """Reads slices of JSON lines files as they are: a list of dicts
+    (docs/reference/azure-ml/parallel-job.md#mini-batches). ``reader``: ``encoding``."""
 
     def __init__(self, reader: Dict[str, Any]) -> None:
         self._encoding: str = reader["encoding"]

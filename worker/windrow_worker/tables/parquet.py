@@ -1,4 +1,7 @@
-"""Mini-batches of Parquet files, one a row group, as DataFrames. Source: mltable.md, sections 5 and 7."""
+"""Mini-batches of Parquet files, one a row group, as DataFrames.
+
+Reference: docs/reference/azure-ml/mltable.md#partitions, #parquet.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ it, the planner groups files by it, and the worker fills columns by it. What it 
 * Other text is part of a regular expression, but a dot is a dot.
 
 The end of a format is the end of the path; where it begins in the path is found by searching from the left. Source:
-mltable.md, section 6 and rule 7. Standard library only.
+docs/reference/azure-ml/mltable.md#partition-formats. Standard library only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Environments of scripts. Reference: parallel-job.md, section 1.3; client.md, section 3."""
+"""Environments of scripts.
+
+Reference: docs/reference/azure-ml/parallel-job.md#tasks; docs/reference/azure-ml/client.md#dumped-jobs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Jobs, components and assets from YAML files. Reference: client.md, sections 1 and 2."""
+"""Jobs, components and assets from YAML files.
+
+Reference: docs/reference/azure-ml/client.md#spellings, #refusals, #loading.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Datasets: lists of files, and tables. What a plain path cannot say is written as an MLTable file.
 
-Reference: mltable.md; parallel-job.md, section 1.4.
+Reference: docs/reference/azure-ml/mltable.md; docs/reference/azure-ml/parallel-job.md#inputs-and-outputs.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
 
 
 class ParallelRunConfig:
-    """How a ParallelRunStep runs. Reference: parallel-job.md, section 1.5."""
+    """How a ParallelRunStep runs. Reference: docs/reference/azure-ml/parallel-job.md#version-1."""
 
     def __init__(
         self,
@@ -148,7 +148,10 @@ class ParallelRunConfig:
 
 
 class PipelineStep:
-    """A step: what it reads and writes, and what has to be done before it. Reference: parallel-job.md, section 1.5."""
+    """A step: what it reads and writes, and what has to be done before it.
+
+    Reference: docs/reference/azure-ml/parallel-job.md#version-1.
+    """
 
     def __init__(
         self,
@@ -220,7 +223,7 @@ class PipelineStep:
 
 
 class ParallelRunStep(PipelineStep):
-    """A step that divides its inputs. Reference: parallel-job.md, section 1.5."""
+    """A step that divides its inputs. Reference: docs/reference/azure-ml/parallel-job.md#version-1."""
 
     def __init__(
         self,
@@ -250,7 +253,7 @@ class ParallelRunStep(PipelineStep):
 
 
 class PythonScriptStep(PipelineStep):
-    """A step that runs a script once. Reference: parallel-job.md, section 1.4."""
+    """A step that runs a script once. Reference: docs/reference/azure-ml/parallel-job.md#command-steps."""
 
     def __init__(
         self,

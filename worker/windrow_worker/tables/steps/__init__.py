@@ -11,7 +11,7 @@ A step is a small JSON document of the reader, in which the planner has resolved
 
 What takes counting all rows is in the recipe: ``ranges`` holds, for each take and skip in turn, which of the rows that
 come to it pass ([first, behind the last]; absent: all do); ``salt`` stands for the file in samples.
-Source: mltable.md, sections 2 and 7, rules 6 and 10.
+Reference: docs/reference/azure-ml/mltable.md#paths, #columns, #filters, #samples.
 """
 
 from __future__ import annotations

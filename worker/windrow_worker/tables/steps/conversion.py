@@ -1,4 +1,7 @@
-"""Columns of any type to a type that convert_column_types gives. Source: mltable.md, section 7."""
+"""Columns of any type to a type that convert_column_types gives.
+
+Reference: docs/reference/azure-ml/mltable.md#conversion.
+"""
 
 from __future__ import annotations
 
