@@ -79,7 +79,7 @@ def test_a_store_that_refuses_fails_the_mini_batches_in_its_words(job: StorageJo
 def test_saving_is_bounded(job: StorageJob, proxy: Proxy) -> None:
     proxy.fault = puts(10**6, lambda exchange: exchange.server.owner.released.wait(120))  # type: ignore[attr-defined]
     job.endpoint = proxy.url
-    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "600"
+    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "100"
     write(job, WRITE, files=1, settings=ONE_TRY + "\n    mini_batch_error_threshold: 0")
     text = (job.folder / "job.yml").read_text().replace("--out $", "--task_overhead_timeout 2 --out $")
     (job.folder / "job.yml").write_text(text)
