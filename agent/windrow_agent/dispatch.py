@@ -45,6 +45,9 @@ _SLOWER_NS = 1_000_000_000
 _LOG_NS = 2_000_000_000
 _SHORT_RUN_S = 0.005
 """Workers that take mini-batches this short run dry between two ticks."""
+_MANY_STEPS = 50
+_REST_S = 0.0001
+"""With many steps, each adds this much to the pause before all are gone through: some ten times what that costs."""
 _LAST_LOOKS = 3
 """At the end: the kernel's list of children may miss one while others die."""
 
@@ -81,6 +84,7 @@ class Dispatcher:
         self._outfitter = Outfitter(make_environments)
         self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched)
         self.teller = Teller(self.ledger, self.steps, pool, upward, self._fetcher)
+        self._allotting: asyncio.TimerHandle | None = None
         self.at_work = asyncio.Event()
         """Set while there are steps, or logs of steps, on this node; cleared when the logs are pushed."""
         self.stirred: Callable[[], None] = lambda: None
@@ -350,7 +354,19 @@ class Dispatcher:
         self.allot()
 
     def allot(self) -> None:
-        """Gives every step its number of workers: starts what is missing, sends away what is too many."""
+        """Gives every step its number of workers: starts what is missing, sends away what is too many.
+
+        Goes through all steps, so with many of them changes are gathered for a moment.
+        """
+        if len(self.steps) <= _MANY_STEPS:
+            self._allot_now()
+        elif self._allotting is None:
+            self._allotting = asyncio.get_running_loop().call_later(len(self.steps) * _REST_S, self._allot_now)
+
+    def _allot_now(self) -> None:
+        if self._allotting is not None:
+            self._allotting.cancel()
+            self._allotting = None
         if self._upward.draining:
             return
         exclusive = self.ledger.exclusive_waiting

@@ -47,7 +47,7 @@ class PackageIndex:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 index.asked.append(self.path)
-                index.gate.wait(60)
+                index.gate.wait(600)
                 status, content = index.answer(self.path)
                 self.send_response(status)
                 self.send_header("Content-Type", "text/html" if self.path.endswith("/") else "application/zip")

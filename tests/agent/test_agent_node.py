@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from agent_rig import eventually
@@ -197,6 +198,7 @@ def test_steps_are_looked_at_apart(tmp_path: Path) -> None:
         spec = work.StepSpec(step_id=step_id, resource_monitor_interval=1)
         steps.append(Step.open(spec, tmp_path, "node-1", 1, 0, Lineage()))
         steps[-1].state = StepState.SERVING
+        steps[-1].workers[1] = SimpleNamespace(pid=0, process_number=0)  # type: ignore[assignment]
     files = [step.log_file(rpc.LOG_KIND_PROCESS_RESOURCES, 0).path for step in steps]
 
     def told(file: Path) -> list[float]:

@@ -23,7 +23,7 @@ def as_owner(folder: Path, secrets: Path, *command: str) -> subprocess.Completed
         env={**os.environ, **files},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 

@@ -31,7 +31,7 @@ jobs:
     input_data: ${{inputs.data}}
     task: {type: run_function, code: ./code, entry_script: score.py, append_row_to: "${{outputs.rows}}"}
 """
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 def holds_a_nameless_file(pid: int, folder: Path) -> bool:

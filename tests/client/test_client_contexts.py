@@ -43,7 +43,7 @@ def command(workspace: Workspace, *arguments: str, stdin: str = "", **extra: str
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 

@@ -210,5 +210,5 @@ def test_an_asked_process_that_takes_long_to_clean_up_is_not_killed(workspace: W
         wait_until((place / "asked to end").exists, "it was asked to end")
         (place / "may end").touch()
         wait_until(lambda: not (place / "made").exists(), "it has removed what it had made")
-        _, errors = asker.communicate(timeout=60)
+        _, errors = asker.communicate(timeout=240)
         assert b"KeyboardInterrupt" in errors

@@ -35,7 +35,9 @@ except PermissionError:
 
 
 def become(user: str) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, "-c", BECOME, user], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", BECOME, user], capture_output=True, text=True, timeout=240, check=False
+    )
     return done.returncode, done.stdout
 
 

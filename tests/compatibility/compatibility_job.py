@@ -13,7 +13,7 @@ import textwrap
 from pathlib import Path
 
 WINDROW = str(Path(sys.executable).with_name("windrow"))
-DEADLINE_S = 100
+DEADLINE_S = 180
 
 
 class CompatibilityJob:

@@ -127,7 +127,7 @@ def test_a_job_begun_by_the_version_before_is_finished_by_this_one(cluster: Clus
         work = Work(cluster, "upgraded", items=1500)
         work.job_id = before.submit("upgraded/job.yml")
         with Client(before.address) as client:
-            for job in client.progress(work.job_id, timeout_s=60):
+            for job in client.progress(work.job_id, timeout_s=240):
                 if job.items.ended >= 150:
                     break
             assert not job.state.ended

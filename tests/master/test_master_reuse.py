@@ -23,7 +23,7 @@ from windrow_master.reuse.made import KEPT, Made, MadeFolder
 from windrow_master.roots import Roots
 
 OLD_S = 100
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -34,7 +34,7 @@ from windrow_master.rpc.tls import server_credentials
 from windrow_master.setup.__main__ import set_up
 from windrow_master.setup.authority import Authority
 
-CALL_S = 20.0
+CALL_S = 90.0
 HEALTH = [sys.executable, "-c", "from windrow.cli import main; main()", "health"]
 
 
@@ -326,7 +326,7 @@ def told_by_client(address: str, ca: str) -> str:
 def told_by_health(address: str, ca_file: Path) -> str:
     environment = {**os.environ, "WINDROW_CA_FILE": str(ca_file)}
     done = subprocess.run(
-        [*HEALTH, "--master", address], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [*HEALTH, "--master", address], env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 5, done.stderr
     return done.stderr

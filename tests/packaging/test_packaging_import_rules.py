@@ -21,7 +21,7 @@ def lint_imports(checkout: Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(checkout / root) for root in SOURCE_ROOTS)}
     environment["COLUMNS"] = "200"  # no line breaks inside the names of rules
     return subprocess.run(
-        command, check=False, cwd=checkout, env=environment, capture_output=True, text=True, timeout=100
+        command, check=False, cwd=checkout, env=environment, capture_output=True, text=True, timeout=240
     )
 
 

@@ -37,7 +37,7 @@ OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) 
 Start: TypeAlias = "Callable[..., Worker]"
 """The fixture `start`. A text: Python 3.8 has no `Callable[...]`."""
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 """For conditions that must come true; nothing waits that long where all is well."""
 
 

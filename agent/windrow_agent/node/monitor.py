@@ -1,4 +1,4 @@
-"""Looks at the resources of the node every so many seconds while a step is served: `sys/perf/<node>/` of its logs.
+"""Looks at the resources of the node every so many seconds while a step has workers: `sys/perf/<node>/` of its logs.
 
 Files and columns as in docs/reference/azure-ml/parallel-job.md#resource-logs; the columns of disks and processes are
 ours, since the vendor's are not public. Each look runs in a thread, and a look that fails costs its lines, nothing
@@ -26,7 +26,7 @@ from windrow_agent.workers.process_log import utc_now
 
 CHECK_S = 1.0
 FIRST_S = 10.0
-"""The first look comes so long after a step has begun at the most: not while its first workers start."""
+"""Longest time between a step's first worker and its first look. Not at once: workers are just starting then."""
 
 _MB = 1 << 20
 
@@ -123,7 +123,8 @@ class Monitor:
                 del self._before[gone]
             for step in steps:
                 interval = step.spec.resource_monitor_interval
-                if not interval or step.state is not StepState.SERVING:
+                # A job of hundreds of steps has workers of a few on each node.
+                if not interval or step.state is not StepState.SERVING or not step.workers:
                     continue
                 if step.monitor_at is None:
                     step.monitor_at = now + min(interval, FIRST_S) - CHECK_S
