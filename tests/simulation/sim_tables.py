@@ -18,6 +18,7 @@ from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.records import (
     AttemptRow,
     Dirty,
+    EarlierAttempt,
     EventRow,
     ItemOutcomeRow,
     JobRow,
@@ -264,14 +265,14 @@ class MemoryTables:
             )
         return snapshot
 
-    def _open_attempts(self) -> dict[int, list[tuple[int, LeaseId, int, int, str]]]:
+    def _open_attempts(self) -> dict[int, list[EarlierAttempt]]:
         """Attempts of QUEUED mini-batches, by step, by lease id: in any order as far as incarnations go."""
-        found: dict[int, list[tuple[int, LeaseId, int, int, str]]] = {}
+        found: dict[int, list[EarlierAttempt]] = {}
         for _, attempt in sorted(self.attempts.items()):
             row = self.mini_batches[attempt.step_id][attempt.mini_batch]
             if row.state == MiniBatchState.QUEUED and attempt.generation >= row.tries_since:
                 found.setdefault(attempt.step_id, []).append(
-                    (attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id)
+                    EarlierAttempt(attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id)
                 )
         return found
 

@@ -85,18 +85,18 @@ def _node(row: NodeRow) -> Node:
 
 def _job(row: JobRow) -> Job:
     return Job(
-        row.job_key,
-        row.job_id,
-        row.request_id,
-        row.run_digest,
-        row.document,
-        [],
-        JobState(row.state),
-        row.generation,
-        row.seq,
-        row.queue,
-        row.priority,
-        row.weight,
+        job_key=row.job_key,
+        job_id=row.job_id,
+        request_id=row.request_id,
+        run_digest=row.run_digest,
+        document=row.document,
+        steps=[],
+        state=JobState(row.state),
+        generation=row.generation,
+        seq=row.seq,
+        queue=row.queue,
+        priority=row.priority,
+        weight=row.weight,
         message=row.message,
         warnings=list(json.loads(row.warnings or b"[]")),
         create_time=row.create_time,
@@ -118,13 +118,13 @@ def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
     if step.state not in ENDED_STEPS:
         step.started_s = step.progress_s = now.monotonic_s
         step.mini_batches = MiniBatches(
-            loaded.states,
-            loaded.item_firsts,
-            loaded.item_counts,
-            loaded.recipe_offsets,
-            loaded.recipe_lengths,
-            loaded.recipe_crcs,
-            loaded.lease_ids,
+            states=loaded.states,
+            item_firsts=loaded.item_firsts,
+            item_counts=loaded.item_counts,
+            recipe_offsets=loaded.recipe_offsets,
+            recipe_lengths=loaded.recipe_lengths,
+            recipe_crcs=loaded.recipe_crcs,
+            lease_ids=loaded.lease_ids,
         )
         step.planned_before = len(step.mini_batches)
     return step
