@@ -12,7 +12,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from windrow_agent import completions
+from windrow_agent.outgoing import completions
 from windrow_agent.workers import frames
 from windrow_agent.workers.frames import BadFrame, FrameReader
 from windrow_agent.workers.page import NOTHING, Page, Phase

@@ -48,6 +48,8 @@ def test_the_code_keeps_the_rules(checkout: Path) -> None:
         ("client/windrow/planted.py", "import windrow_master.core", "The client imports no other role"),
         ("agent/windrow_agent/planted.py", "import windrow_master", "The agent imports neither master nor worker"),
         ("agent/windrow_agent/planted.py", "import windrow_worker", "The agent imports neither master nor worker"),
+        ("agent/windrow_agent/leases/planted.py", "import windrow_agent.steps", "The agent's imports run one way"),
+        ("agent/windrow_agent/planted.py", "import os", "The agent's imports run one way"),
         ("master/windrow_master/shell/planted.py", "import windrow_agent", "The master imports no agent"),
         (
             "master/windrow_master/files/planted.py",
