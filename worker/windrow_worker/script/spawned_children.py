@@ -11,17 +11,17 @@ from __future__ import annotations
 import json
 import os
 
-from windrow_worker import checked_imports, entry_script, script
+from windrow_worker.script import checked_imports, entry_point, entry_script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from windrow_worker.configuration import Configuration
+    from windrow_worker.protocol.configuration import Configuration
 
 VARIABLE = "WINDROW_ENTRY"
 """Environment variable that carries it: children inherit their environment, and the configuration file may be gone."""
 
 
-def announce(configuration: Configuration, entry: script.EntryPoint) -> None:
+def announce(configuration: Configuration, entry: entry_point.EntryPoint) -> None:
     """Leaves for spawned children what they need."""
     os.environ[VARIABLE] = json.dumps(
         {
@@ -46,5 +46,5 @@ def serve_spawned_child() -> None:
     if told["code_sums"]:
         sums = told["code_sums"], told["code_sums_crc32"]
         checked_imports.begin(told["code_folder"], *sums, told["host_pid"])
-    script.make_importable(told["code_folder"], script.EntryPoint(told["module_name"], told["path"]))
+    entry_point.make_importable(told["code_folder"], entry_point.EntryPoint(told["module_name"], told["path"]))
     entry_script.offer(told["entry_script"])

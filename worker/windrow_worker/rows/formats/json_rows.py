@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 
 from windrow_worker import failures
-from windrow_worker.returned import BadReturn, is_dataframe
-from windrow_worker.row_formats import Written
-from windrow_worker.row_formats.mappings import check_rows, frame_names, is_missing
+from windrow_worker.rows.formats import Written
+from windrow_worker.rows.formats.mappings import check_rows, frame_names, is_missing
+from windrow_worker.rows.return_values import BadReturn, is_dataframe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

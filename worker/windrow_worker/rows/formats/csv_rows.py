@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 
-from windrow_worker.returned import BadReturn, encode_text, is_dataframe
-from windrow_worker.row_formats import Written
-from windrow_worker.row_formats.mappings import check_rows, column_names, frame_names, is_missing
+from windrow_worker.rows.formats import Written
+from windrow_worker.rows.formats.mappings import check_rows, column_names, frame_names, is_missing
+from windrow_worker.rows.return_values import BadReturn, encode_text, is_dataframe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
-    from windrow_worker.dataframe_rows import DataFrameWriter
+    from windrow_worker.rows.dataframe import DataFrameWriter
 
 _ROWS = 1024
 _SPECIAL = re.compile('[,"\r\n]')
@@ -52,7 +52,7 @@ class CsvWriter:
                 "blank lines. The index is not written: make it columns by reset_index()"
             )
         if self._frames is None:
-            from windrow_worker.dataframe_rows import DataFrameWriter
+            from windrow_worker.rows.dataframe import DataFrameWriter
 
             self._frames = DataFrameWriter(self._arguments, True, quotes_returns=True)
         return self._frames.write(frame, write)

@@ -13,9 +13,9 @@ import json
 import pyarrow
 import pyarrow.parquet
 
-from windrow_worker.returned import CLEANING, BadReturn, is_dataframe, unwritable_letter
-from windrow_worker.row_formats import Written
-from windrow_worker.row_formats.mappings import check_rows, column_names, frame_names, is_missing
+from windrow_worker.rows.formats import Written
+from windrow_worker.rows.formats.mappings import check_rows, column_names, frame_names, is_missing
+from windrow_worker.rows.return_values import CLEANING, BadReturn, is_dataframe, unwritable_letter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ import re
 import sys
 
 from windrow_worker import failures
-from windrow_worker.returned import CLEANING, BadReturn, is_surrogate, unwritable_letter
+from windrow_worker.rows.return_values import CLEANING, BadReturn, is_surrogate, unwritable_letter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
-    from windrow_worker.arrow_csv import FastCsv
+    from windrow_worker.rows.arrow_csv import FastCsv
 
 _CHUNK_CELLS = 100000
 """pandas writes this many cells at a time, and chooses the form of dates by such chunks: ours must be the same."""
@@ -146,7 +146,7 @@ class DataFrameWriter:
             self._tried_fast = True
             if self._encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
                 try:
-                    from windrow_worker.arrow_csv import FastCsv
+                    from windrow_worker.rows.arrow_csv import FastCsv
 
                     self._fast = FastCsv.for_arguments(self._arguments)
                 except Exception:

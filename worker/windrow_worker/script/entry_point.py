@@ -7,7 +7,7 @@ import os
 import sys
 from types import FunctionType
 
-from windrow_worker import checked_imports
+from windrow_worker.script import checked_imports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _CO_VARARGS = 0x04
 PACKAGE = "windrow_entry"
 """The package of the script's private name, see there."""
-CHILDREN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "children")
+CHILDREN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "children")
 """The last folder on ``sys.path``, also of processes that the script starts."""
 _CO_COROUTINE = 0x80
 _CO_ASYNC_GENERATOR = 0x200

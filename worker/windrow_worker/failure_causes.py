@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import sys
 
-from windrow_worker import failures, script
+from windrow_worker import failures
 from windrow_worker.loaded import InputChanged, InputMisread, MissingLibrary
-from windrow_worker.returned import BadReturn
-from windrow_worker.rows import ScratchFailed
+from windrow_worker.rows.return_values import BadReturn
+from windrow_worker.rows.writer import ScratchFailed
+from windrow_worker.script import entry_point
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Tuple
 
-    from windrow_worker.configuration import Configuration
+    from windrow_worker.protocol.configuration import Configuration
 
 # What was being done when a start failed.
 ROWS = "The settings for returned rows cannot be used: "
@@ -29,7 +30,7 @@ class BadPacket(Exception):
 
 def start_failure(configuration: Configuration, error: BaseException, stage: str) -> bytes:
     """The side document of an INIT_FAILED frame. ``stage``: one of the above."""
-    if isinstance(error, (script.BadScript, MissingLibrary)):
+    if isinstance(error, (entry_point.BadScript, MissingLibrary)):
         return failures.encode_failure(failures.INIT_FAILED, str(error), str(error))
     message = stage.format(script=configuration.entry_script, python=sys.executable) + failures.describe(error)
     if isinstance(error, ModuleNotFoundError):

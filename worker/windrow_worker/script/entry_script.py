@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
-    from windrow_worker.configuration import Configuration
+    from windrow_worker.protocol.configuration import Configuration
 
 _LINE = "%(asctime)s|%(levelname)s|%(process)d|%(thread)d|%(message)s"
 

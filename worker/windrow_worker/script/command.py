@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from windrow_worker.script import Script
+from windrow_worker.script.entry_point import Script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

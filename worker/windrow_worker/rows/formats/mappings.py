@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from numbers import Number
 
-from windrow_worker.returned import BadReturn
+from windrow_worker.rows.return_values import BadReturn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _LOOK_AGAIN_US = 10000
 
 
-class Figures:
+class Usage:
     """CPU time since the last attempt's end, and the largest resident set of the process so far.
 
     The kernel hands its own peak (``ru_maxrss``) on through fork and exec, so that a small worker of a big agent shows

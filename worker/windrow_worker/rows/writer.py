@@ -13,14 +13,14 @@ from itertools import islice
 from zlib import crc32
 
 from windrow_worker import failures
-from windrow_worker.returned import BadReturn, encode_text, is_dataframe
+from windrow_worker.rows.return_values import BadReturn, encode_text, is_dataframe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
-    from windrow_worker.dataframe_rows import DataFrameWriter
-    from windrow_worker.row_formats import FormatWriter
+    from windrow_worker.rows.dataframe import DataFrameWriter
+    from windrow_worker.rows.formats import FormatWriter
 
 _ELEMENTS = 1024
 _PIECE_CHARACTERS = 1 << 20
@@ -171,13 +171,13 @@ class RowWriter:
         self._format: Optional[FormatWriter] = None
         row_format = settings.get("format", "text")
         if row_format != "text" and self._keeps_rows:
-            from windrow_worker.row_formats import make_format_writer
+            from windrow_worker.rows.formats import make_format_writer
 
             self._format = make_format_writer(row_format, self._settings)
         if self._settings:
-            from windrow_worker import dataframe_rows
+            from windrow_worker.rows import dataframe
 
-            dataframe_rows.check_settings(self._settings)
+            dataframe.check_settings(self._settings)
 
     def count(self, value: Any) -> int:
         """Results in a returned value. Raises BadReturn for what is no list, DataFrame or other sized sequence."""
@@ -215,7 +215,7 @@ class RowWriter:
                 return sink.finish(self._checked(written.header), written.rows)
             if type(value) is not list and is_dataframe(value):
                 if self._frames is None:
-                    from windrow_worker.dataframe_rows import DataFrameWriter
+                    from windrow_worker.rows.dataframe import DataFrameWriter
 
                     self._frames = DataFrameWriter(self._settings, self._header)
                 return sink.finish(self._checked(self._frames.write(value, sink.write)), len(value))

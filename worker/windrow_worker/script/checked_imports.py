@@ -17,7 +17,8 @@ import signal
 import sys
 from zlib import crc32
 
-from windrow_worker import exits, process
+from windrow_worker import process
+from windrow_worker.protocol import exits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

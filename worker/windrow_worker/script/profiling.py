@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from windrow_worker.configuration import Configuration
+    from windrow_worker.protocol.configuration import Configuration
 
 WRITTEN_EVERY_NS = 2_000_000_000
 WRITTEN_FIRST = 20

@@ -31,18 +31,18 @@ def make_format_writer(name: str, to_csv: Dict[str, Any]) -> FormatWriter:
     Raises MissingLibrary where Parquet is wanted and pyarrow is not installed, ValueError for another name.
     """
     if name == "csv":
-        from windrow_worker.row_formats.csv_rows import CsvWriter
+        from windrow_worker.rows.formats.csv_rows import CsvWriter
 
         return CsvWriter(to_csv)
     if name == "jsonl":
-        from windrow_worker.row_formats.json_rows import JsonLinesWriter
+        from windrow_worker.rows.formats.json_rows import JsonLinesWriter
 
         return JsonLinesWriter()
     if name == "parquet":
         from windrow_worker.loaded import MissingLibrary
 
         try:
-            from windrow_worker.row_formats.parquet_rows import ParquetRowsWriter
+            from windrow_worker.rows.formats.parquet_rows import ParquetRowsWriter
         except ModuleNotFoundError as error:
             raise MissingLibrary("Output of format parquet", "pyarrow", error) from error
         return ParquetRowsWriter()
