@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from windrow import code_archive
-from windrow_agent.code_cache import CodeCache, CodeUnavailable
+from windrow_agent.steps.code_cache import CodeCache, CodeUnavailable
 
 
 class Downloads:

@@ -144,7 +144,7 @@ import os
 import sys
 
 def init():
-    channel = sys.modules["windrow_worker.channels"].ResultChannel
+    channel = sys.modules["windrow_worker.protocol.channels"].ResultChannel
     send = channel.send
     results = []
 

@@ -45,6 +45,6 @@ if __name__ == "__main__":
         main(sys.argv)
 elif __name__ == "__mp_main__":
     _enter_package()
-    from windrow_worker.spawned import serve_spawned_child
+    from windrow_worker.script.spawned_children import serve_spawned_child
 
     serve_spawned_child()

@@ -22,32 +22,23 @@ import sys
 from time import monotonic_ns, time_ns
 from zlib import crc32
 
-from windrow_worker import (
-    checked_imports,
-    entry_script,
-    exits,
-    failures,
-    frames,
-    page,
-    process,
-    script,
-    spawned,
-    verdicts,
-)
-from windrow_worker.channels import AgentGone, ChannelClosed, ResultChannel, WaitInterrupted, WorkChannel
-from windrow_worker.configuration import BadConfiguration, read_configuration
-from windrow_worker.context import MiniBatch, MiniBatchContext
-from windrow_worker.figures import Figures
+from windrow_worker import failure_causes, failures, process
 from windrow_worker.loading import is_row_index_exact, make_loader
-from windrow_worker.rows import NO_ROWS, RowWriter
+from windrow_worker.protocol import exits, frames, page
+from windrow_worker.protocol.channels import AgentGone, ChannelClosed, ResultChannel, WaitInterrupted, WorkChannel
+from windrow_worker.protocol.configuration import BadConfiguration, read_configuration
+from windrow_worker.rows.writer import NO_ROWS, RowWriter
+from windrow_worker.script import checked_imports, entry_point, entry_script, spawned_children
+from windrow_worker.script.context import MiniBatch, MiniBatchContext
+from windrow_worker.usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, List, NoReturn, Sequence, Tuple
 
-    from windrow_worker.configuration import Configuration
     from windrow_worker.loaded import Loader
-    from windrow_worker.rows import Rows
+    from windrow_worker.protocol.configuration import Configuration
+    from windrow_worker.rows.writer import Rows
 
 # Bound early: a script may replace what these modules hold.
 _getpid = os.getpid
@@ -93,16 +84,16 @@ class Host:
         os.register_at_fork(after_in_child=self._close_in_child)
         self._page = page.Page(configuration.page_path)
         self._page.enter(page.STARTING)
-        self._figures = Figures()
+        self._usage = Usage()
         self._report = frames.Report()
         self._loader: Loader
         self._row_index_exact = False
         self._rows: RowWriter
-        self._script: script.Script
+        self._script: entry_point.Script
         self._name = configuration.entry_script
         self._profile: Any = None
         if configuration.profiling_module:
-            from windrow_worker.profiling import make_profile
+            from windrow_worker.script.profiling import make_profile
 
             self._profile = make_profile(configuration)
 
@@ -119,21 +110,21 @@ class Host:
         if not configuration.command:
             # Where a command is, its shell knows alone.
             process.tell_of_crashes()
-        self._figures.begin()
+        self._usage.begin()
         started = monotonic_ns()
         self._report.start_unix_us = time_ns() // 1000
-        stage = verdicts.ROWS
+        stage = failure_causes.ROWS
         try:
             self._rows = RowWriter(
                 configuration.rows, configuration.scratch_folder, configuration.inline_rows_bytes_max
             )
-            stage = verdicts.INPUT
+            stage = failure_causes.INPUT
             self._loader = make_loader(configuration.reader)
             self._row_index_exact = is_row_index_exact(configuration.reader)
-            stage = verdicts.SCRIPT
+            stage = failure_causes.SCRIPT
             self._page.enter(page.INIT)
             self._profiled(self._load_script)
-            stage = verdicts.INIT
+            stage = failure_causes.INIT
             if self._script.init is not None:
                 self._call(self._script.init)
         except BaseException as error:
@@ -160,7 +151,7 @@ class Host:
             sums = configuration.code_sums, configuration.code_sums_crc32
             code = checked_imports.begin(configuration.code_folder, *sums, self._pid)
         if configuration.command:
-            from windrow_worker.command import as_script
+            from windrow_worker.script.command import as_script
 
             if code is not None:
                 # Whatever the command imports, it does by itself.
@@ -168,19 +159,19 @@ class Host:
             self._script = as_script(configuration.command, configuration.output_files, configuration.artifacts)
             return
         entry_script.install_root_handler()
-        entry = script.locate(configuration.code_folder, configuration.entry_script)
+        entry = entry_point.locate(configuration.code_folder, configuration.entry_script)
         sys.argv = [entry.path or configuration.entry_script, *configuration.arguments]
-        script.make_importable(configuration.code_folder, entry)
+        entry_point.make_importable(configuration.code_folder, entry)
         entry_script.offer(entry_script.values_of(configuration))
-        spawned.announce(configuration, entry)
-        module, path = script.load(entry)
+        spawned_children.announce(configuration, entry)
+        module, path = entry_point.load(entry)
         self._leave_if_forked(None)
         sys.argv[:1] = [path]
-        self._script = script.examine(module, self._name)
+        self._script = entry_point.examine(module, self._name)
 
     def _start_failure(self, error: BaseException, stage: str) -> bytes:
         """The side document of an INIT_FAILED frame."""
-        return verdicts.start_failure(self._configuration, error, stage)
+        return failure_causes.start_failure(self._configuration, error, stage)
 
     # Work ------------------------------------------------------------------------------------------------------------
 
@@ -225,7 +216,7 @@ class Host:
             loaded = self._loader.load(recipe)
         except BaseException as error:
             self._leave_if_forked(error)
-            self._send_failure(started, *verdicts.load_failure(error, index))
+            self._send_failure(started, *failure_causes.load_failure(error, index))
             return
         items = loaded.item_count
         report.item_count = items
@@ -251,7 +242,7 @@ class Host:
             self._leave_if_forked(error)
             report.run_us = (run_ended - run_started) // 1000
             enter(page.RETURNING, lease_id, index, items)
-            self._send_failure(started, failures.EXCEPTION, *verdicts.run_failure(self._configuration, error))
+            self._send_failure(started, failures.EXCEPTION, *failure_causes.run_failure(self._configuration, error))
             return
         if _getpid() != self._pid:
             self._leave_if_forked(None)
@@ -262,7 +253,7 @@ class Host:
             rows = self._rows.write(result, lease_id)
         except BaseException as error:
             self._leave_if_forked(error)
-            self._send_failure(started, *verdicts.return_failure(error))
+            self._send_failure(started, *failure_causes.return_failure(error))
             return
         result = None
         self._send_done(started, rows, misfits)
@@ -282,7 +273,7 @@ class Host:
     def _recipe(self, flags: int, length: int) -> bytes:
         """What the packet says must be read. Raises OSError for a recipe in a file that cannot be read."""
         if length > frames.PACKET_BYTES_MAX:
-            raise verdicts.BadPacket(
+            raise failure_causes.BadPacket(
                 f"its description of {length} bytes should have been in a file, from {frames.PACKET_BYTES_MAX} on"
             )
         recipe = bytes(self._work.view[frames.PACKET.size : length])
@@ -294,9 +285,11 @@ class Host:
                 content = file.read()
             _unlink(path)
         except OSError as error:
-            raise verdicts.BadPacket(f"its description cannot be read: {error}") from error
+            raise failure_causes.BadPacket(f"its description cannot be read: {error}") from error
         if crc32(content) != checksum:
-            raise verdicts.BadPacket("its description was damaged in the file in which it came: check this node's disk")
+            raise failure_causes.BadPacket(
+                "its description was damaged in the file in which it came: check this node's disk"
+            )
         return content
 
     def _send_failure(self, started: int, cause: str, message: str, detail: str) -> None:
@@ -309,7 +302,7 @@ class Host:
     def _finish_report(self, started: int) -> None:
         report = self._report
         report.elapsed_us = (monotonic_ns() - started) // 1000
-        report.cpu_us, report.peak_rss_kib = self._figures.end(report.elapsed_us)
+        report.cpu_us, report.peak_rss_kib = self._usage.end(report.elapsed_us)
 
     # End -------------------------------------------------------------------------------------------------------------
 

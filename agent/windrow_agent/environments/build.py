@@ -12,11 +12,11 @@ from typing import NamedTuple
 from windrow.interpreter import LOOK, LOOK_S
 from windrow.signal_names import signal_name
 
+from windrow_agent.environments.failures import EnvironmentFailed, failure_of
 from windrow_agent.environments.process import Abandoned, Process
 from windrow_agent.environments.recipe import Recipe
-from windrow_agent.environments.verdict import EnvironmentFailed, failure_of
 from windrow_agent.workers.capture import CapturedFile
-from windrow_agent.workers.environment import passed_variables
+from windrow_agent.workers.variables import passed_variables
 
 _WORDS_BYTES = 64 << 10
 _UNWRITTEN = 120

@@ -27,9 +27,9 @@ from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.environments.build import Build, DoesNotRun, Stated, stated_version
 from windrow_agent.environments.cache import Cache, Lock
+from windrow_agent.environments.failures import EnvironmentFailed
 from windrow_agent.environments.process import POLL_S, Abandoned
 from windrow_agent.environments.recipe import Recipe, build_variables, recipe_of
-from windrow_agent.environments.verdict import EnvironmentFailed
 from windrow_agent.workers.capture import CapturedFile
 
 TRIES = 2

@@ -32,11 +32,11 @@ from typing import Any
 from windrow.journal import say
 from windrow.rpc.v1 import work_pb2 as work
 
-from windrow_agent import completions
-from windrow_agent.fetching.process import FetchProcess, NotRunning
+from windrow_agent.fetch_process.client import FetchProcess, NotRunning
 from windrow_agent.fetching.recipes import Fetch, read_recipe
 from windrow_agent.leases.lease import Lease
-from windrow_agent.steps import Step
+from windrow_agent.outgoing import completions
+from windrow_agent.steps.step import Step
 
 DISK_RESERVE_BYTES = 64 << 20
 """What fetching leaves of the disk to others."""

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from windrow.storage.urls import StorageUrl, is_remote, parse_url
 
-from windrow_agent.fetching.messages import Part
+from windrow_agent.fetch_process.messages import Part
 
 
 class Fetch(NamedTuple):
@@ -27,24 +27,6 @@ class Fetch(NamedTuple):
     def size(self) -> int:
         """Bytes to be fetched."""
         return sum(part.wanted for part in self.parts)
-
-
-def needs_fetching(reader: Any) -> bool:
-    """Whether (some of) the step's input lies in remote storage, or workers get copies of it."""
-    return isinstance(reader, dict) and bool(reader.get("remote") or reader.get("copy"))
-
-
-def local_reader(reader: dict[str, Any]) -> dict[str, Any]:
-    """The reader document for workers: they know nothing of stores."""
-    made = {key: value for key, value in reader.items() if key not in ("remote", "copy")}
-    if made.get("kind") == "inputs":
-        return {**made, "inputs": [local_reader(one) for one in made["inputs"]]}
-    if made.get("kind") != "files":
-        return made
-    made["root"] = ""
-    if "partition" in made:
-        made["partition"] = {**made["partition"], "listed": True}
-    return made
 
 
 def read_recipe(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:

@@ -16,9 +16,17 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from windrow_agent.workers.environment import MARK
+MARK = "WINDROW_WORKER"
+"""Tells the agent, or a later incarnation of it, which worker a process descends from."""
 
 _PATIENCE_S = 5.0
+
+
+def mark_of(node_incarnation: str, worker: int) -> str:
+    """Value of the mark for one worker (its key); the incarnation alone, with the point, is the prefix of all its
+    workers.
+    """
+    return f"{node_incarnation}.{worker}"
 
 
 def start_time(pid: int) -> int | None:

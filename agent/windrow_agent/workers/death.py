@@ -10,7 +10,6 @@ from pathlib import Path
 from windrow.rpc.v1 import work_pb2 as work
 from windrow.signal_names import signal_name
 
-from windrow_agent.code_cache import sums_of
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.page import BUSY, Phase
 
@@ -48,12 +47,14 @@ class Death:
     message: str
 
 
-def changed_code(exit_: Exit, code: Path) -> str:
-    """The file below ``code`` that a worker found changed and has ended for; "" for any other end."""
+def changed_code(exit_: Exit, sums: Path) -> str:
+    """The file that a worker found changed and has ended for; "" for any other end. ``sums``: the checksums of the code
+    that it ran; the worker leaves the name of the file beside them.
+    """
     if exit_.code != CODE_CHANGED and exit_.signal != signal.SIGKILL:
         return ""
     try:
-        return os.fsdecode(sums_of(code).with_suffix(".changed").read_bytes())
+        return os.fsdecode(sums.with_suffix(".changed").read_bytes())
     except FileNotFoundError:
         # The end of one whose child has found it tells nothing by itself.
         return "a file" if exit_.code == CODE_CHANGED else ""

@@ -12,18 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from windrow_agent.outputs.folder import OutputFolder
+from windrow_agent.node.oom import make_likely_victim
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.death import Exit
 from windrow_agent.workers.frames import BadFrame, FrameReader, Result, shutdown_packet
-from windrow_agent.workers.oom import make_likely_victim
+from windrow_agent.workers.output_folder import OutputFolder
 from windrow_agent.workers.page import NOTHING, Look, Page
 from windrow_agent.workers.process_log import ProcessLog
-from windrow_agent.workers.whereabouts import WHERE_SIGNAL
+from windrow_agent.workers.stack_dump import WHERE_SIGNAL
 
 _READ_BYTES = 1 << 18
 _PACKET_BYTES = 1 << 17
+
+LAUNCH = Path(__file__).with_name("launch.py")
+"""The first code of every worker."""
 
 PACKET_RECIPE_MAX = 60_000
 """Recipes beyond this many bytes travel in a file; a packet must fit the socket's buffer at any setting."""

@@ -20,5 +20,5 @@ def _enter():
     exec(code, {"__name__": "__mp_main__", "__file__": boot})
 
 
-if "windrow_worker.spawned" not in sys.modules:
+if "windrow_worker.script.spawned_children" not in sys.modules:
     _enter()
