@@ -36,8 +36,8 @@ def main(arguments: list[str]) -> int:
 
 def _serve(config: AgentConfig) -> int:
     # Imported when the configuration is known to be good.
-    from windrow.journal import log, open_journal
-    from windrow.open_files import TooFewOpenFiles, need_open_files, raise_open_files
+    from windrow.common.journal import log, open_journal
+    from windrow.common.open_files import TooFewOpenFiles, need_open_files, raise_open_files
 
     from windrow_agent.agent import Agent
     from windrow_agent.node import kernel, resources

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from windrow.journal import Repeated, say
+from windrow.common.journal import Repeated, say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions, worker_errors

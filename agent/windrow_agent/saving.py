@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from windrow.journal import Repeated, say
+from windrow.common.journal import Repeated, say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent import completions

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from windrow.health_file import TOLD_EVERY_S, HealthFile
-from windrow.journal import say
+from windrow.common.health_file import TOLD_EVERY_S, HealthFile
+from windrow.common.journal import say
 from windrow.rpc.v1 import (
     agent_service_pb2_grpc,
     artifact_service_pb2_grpc,

@@ -211,7 +211,7 @@ class EffectiveJob(NamedTuple):
 
     `continue_on_step_failure`: a step that fails ends those alone that wait for it. Reference: parallel-job.md, 1.1.
     `fetch`: where a client wants outputs that the master keeps for it, by `<step>.<output>`: paths below the folder of
-    the job file (`windrow.fetched`).
+    the job file (`windrow.transfer.fetch_places`).
     """
 
     job_file: str

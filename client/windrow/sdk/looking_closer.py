@@ -7,18 +7,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import grpc
-
 from windrow.errors import UsageError
-from windrow.rpc.connection import Connection, Patience
+from windrow.rpc.connection import Connection
 
 if TYPE_CHECKING:
-    from windrow.mini_batch import MiniBatch, MiniBatchDetails
     from windrow.rpc.v1 import job_service_pb2, job_service_pb2_grpc
+    from windrow.sdk.mini_batch import MiniBatch, MiniBatchDetails
 
 REPORT_TIMEOUT_S = 300.0
 """A million mini-batches are read from the master's disk."""
-DOWNLOAD_TIMEOUT_S = 3600.0
 
 
 class LookingCloser:
@@ -44,9 +41,9 @@ class LookingCloser:
         items). `newest_first`: the last begun first, without those never begun. Raises NotFound (of job or step), and
         UsageError for a state or a cause that there is not.
         """
-        from windrow.job import CAUSES
-        from windrow.mini_batch import NO_RESULT, STATES, mini_batch_from_message
         from windrow.rpc.v1 import job_service_pb2 as pb
+        from windrow.sdk.job import CAUSES
+        from windrow.sdk.mini_batch import NO_RESULT, STATES, mini_batch_from_message
 
         states = [state] if isinstance(state, str) else list(state)
         for one in states:
@@ -68,8 +65,8 @@ class LookingCloser:
 
     def mini_batch(self, job_id: str, index: int, *, step: str | None = None) -> MiniBatchDetails:
         """One mini-batch with all its attempts. `step` may be left out where the job has only one. Raises NotFound."""
-        from windrow.mini_batch import details_from_message
         from windrow.rpc.v1 import job_service_pb2 as pb
+        from windrow.sdk.mini_batch import details_from_message
 
         request = pb.GetMiniBatchRequest(job_id=job_id, step_name=step or "", mini_batch_index=_index(index))
         return details_from_message(self.connection.call(self._stub.GetMiniBatch, request))
@@ -93,22 +90,9 @@ class LookingCloser:
 
     def download_code(self, digest: str, target: Path) -> None:
         """Bring a code archive into a file; goes on where it broke off. Raises NotFound, OSError."""
-        from windrow.rpc.v1 import artifact_service_pb2, artifact_service_pb2_grpc
+        from windrow.transfer.download import download_artifact
 
-        stub = artifact_service_pb2_grpc.ArtifactServiceStub(self.connection.channel)
-        patience = Patience(self.connection)
-        with target.open("wb") as file:
-            while True:
-                request = artifact_service_pb2.DownloadArtifactRequest(digest=digest, offset=file.tell())
-                call = stub.DownloadArtifact(request, timeout=DOWNLOAD_TIMEOUT_S)
-                try:
-                    with self.connection.stream(call) as pieces:
-                        for piece in pieces:
-                            patience.answered()
-                            file.write(piece.chunk)
-                    return
-                except grpc.RpcError as error:
-                    patience.wait_or_raise(error)
+        download_artifact(self.connection, digest, target)
 
 
 def _index(index: int) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from windrow.node import Node, node_from_message
 from windrow.rpc.connection import Connection
 from windrow.rpc.v1 import job_service_pb2 as pb
+from windrow.sdk.node import Node, node_from_message
 
 if TYPE_CHECKING:
     from windrow.rpc.v1 import job_service_pb2_grpc

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.errors import NotFound, UsageError
-from windrow.job import Job
 from windrow.rpc.errors import OUTPUT_UNKNOWN
+from windrow.sdk.job import Job
 from windrow.spec import DEFAULT_ROWS_FILE
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windrow.job import CAUSES
+from windrow.sdk.job import CAUSES
 
 if TYPE_CHECKING:
     from windrow.rpc.v1 import job_service_pb2, mini_batch_pb2

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from windrow.asset import Asset, Registry
-    from windrow.master import Master
     from windrow.rpc.connection import Connection
+    from windrow.sdk.asset import Asset, Registry
+    from windrow.sdk.master import Master
     from windrow.spec.assets import AssetLookup
-    from windrow.upload import OnUpload
+    from windrow.transfer.local_data import OnUpload
 
 
 class AssetCalls:
@@ -27,7 +27,7 @@ class AssetCalls:
     @property
     def registry(self) -> Registry:
         """The assets of the master."""
-        from windrow.asset import Registry
+        from windrow.sdk.asset import Registry
 
         return Registry(self.connection)
 
@@ -52,7 +52,7 @@ class AssetCalls:
         master; an absolute one is the master's. What is registered never changes; the same again is harmless. Raises
         UsageError, RequestRefused (ASSET_EXISTS, ASSET_INVALID).
         """
-        from windrow.asset import Asset
+        from windrow.sdk.asset import Asset
 
         wanted = Asset("data", name, _text(version), type, os.fspath(path), False, description, dict(tags or {}))
         return self.create_asset(wanted, on_upload=on_upload)
@@ -70,7 +70,7 @@ class AssetCalls:
     ) -> Asset:
         """Register a model, a file or a folder, as `create_data` does data. `type`: custom_model, mlflow_model or
         triton_model."""
-        from windrow.asset import Asset
+        from windrow.sdk.asset import Asset
 
         wanted = Asset("model", name, _text(version), type, os.fspath(path), False, description, dict(tags or {}))
         return self.create_asset(wanted, on_upload=on_upload)
@@ -79,7 +79,7 @@ class AssetCalls:
         self, asset: Asset, *, folder: str | os.PathLike[str] | None = None, on_upload: OnUpload = lambda moment: None
     ) -> Asset:
         """Register an asset; `folder`: where relative paths begin, by default the current one. See `create_data`."""
-        from windrow.asset import place_asset
+        from windrow.sdk.asset import place_asset
 
         master = self.master()
         datastores = None if master.embedded else master.datastores

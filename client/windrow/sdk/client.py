@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import grpc
 
-from windrow.asset_calls import AssetCalls
-from windrow.contexts import Access, find_access
 from windrow.errors import DeadlinePassed, UsageError, WindrowError
-from windrow.job import Job, StepReason, job_from_message, moment_of
-from windrow.looking_closer import LookingCloser
-from windrow.master import Master
-from windrow.node_calls import NodeCalls
-from windrow.output_calls import OutputCalls
 from windrow.rpc.connection import Connection, Patience
+from windrow.rpc.contexts import Access, find_access
 from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow.rpc.v1 import job_service_pb2_grpc
+from windrow.sdk.asset_calls import AssetCalls
+from windrow.sdk.job import Job, StepReason, job_from_message, moment_of
+from windrow.sdk.looking_closer import LookingCloser
+from windrow.sdk.master import Master
+from windrow.sdk.node_calls import NodeCalls
+from windrow.sdk.output_calls import OutputCalls
 
 if TYPE_CHECKING:
     from windrow.embedded.session import Session
     from windrow.spec import EffectiveJob, LoadedJob
-    from windrow.upload import OnUpload
+    from windrow.transfer.local_data import OnUpload
 
 WATCH_TIMEOUT_S = 60.0
 """A stream is opened anew so often: a connection that died without a word is noticed by then."""
@@ -149,9 +149,16 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
     def _need_runner(self, job_id: str, was_attached: bool) -> None:
         """Raises OwnerGone where the process that ran an unfinished job has ended: to follow it would never end."""
         if was_attached and self.runs_nothing:
-            from windrow.embedded.session import need_runner
+            from windrow.embedded.session import OwnerGone
 
-            need_runner(self.get(job_id))
+            job = self.get(job_id)
+            # A master alone ends what is to be cancelled.
+            if not job.state.ended and job.state != "cancelling":
+                raise OwnerGone(
+                    f"The windrow process that ran job {job_id} has ended, and the job is unfinished "
+                    f"({job.items.done:,} of {job.items.total:,} items done). Continue it with the `windrow run` "
+                    "command that began it."
+                )
 
     def master(self) -> Master:
         """What the master is."""
@@ -187,7 +194,7 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         """
         effective = self._prepared(job, sets, name, priority, weight, on_upload)
         if since:
-            from windrow.since import taking_over
+            from windrow.sdk.earlier_jobs import taking_over
 
             effective = taking_over(self, effective, since)
         return self.submit_effective(effective)
@@ -221,7 +228,7 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
             raise UsageError("`sets` change a job file while it is loaded; give them to load_job.")
         data_paths = kept_outputs = None
         if not master.embedded:
-            from windrow.upload import outputs_kept, upload_data
+            from windrow.transfer.local_data import outputs_kept, upload_data
 
             kept_outputs = outputs_kept(self.connection, job, master.datastores)
             data_paths = upload_data(self.connection, job, master.datastores, on_upload)
@@ -246,10 +253,10 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         """
         import tempfile
 
-        from windrow.archives import ArchiveError
-        from windrow.code_archive import pack
+        from windrow.common.archives import ArchiveError
         from windrow.spec import build_effective
-        from windrow.transfer import FileSource, upload_artifact
+        from windrow.transfer.code_archive import pack
+        from windrow.transfer.upload import FileSource, upload_artifact
 
         digests: dict[str, str] = {}
         for code in sorted(set(loaded.code_folders.values())):
@@ -298,7 +305,7 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         generation = self.get(job_id).generation
         document = b""
         if job is not None:
-            from windrow.since import as_before
+            from windrow.spec.earlier_results import as_before
 
             effective = as_before(self._prepared(job, sets, None, 0, 1, on_upload), self.document(job_id))
             document = effective._replace(name=job_id).to_json().encode()

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import JobFailed, NotFound
-from windrow.job import Job
-from windrow.results import RowsFile, output_names, read_frame, rows_file, rows_of, single_name
 from windrow.rpc.connection import Connection
 from windrow.rpc.errors import OUTPUT_UNKNOWN
+from windrow.sdk.job import Job
+from windrow.sdk.results import RowsFile, output_names, read_frame, rows_file, rows_of, single_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,8 +62,8 @@ class OutputCalls:
         that is on this machine, and replaces what the path held; all others go into a folder of the job's name. A
         download that was broken off goes on where it stopped. Raises JobFailed, NotFound, TransferFailed.
         """
-        from windrow.fetched import fetch_places, is_one_file
-        from windrow.transfer import Download
+        from windrow.transfer.download import Download
+        from windrow.transfer.fetch_places import fetch_places, is_one_file
 
         job = self.get(job_id)
         self._check_succeeded(job)
@@ -91,7 +91,7 @@ class OutputCalls:
         return rows_file(job, self.document(job_id), output)
 
     def _read(self, job_id: str, place: RowsFile) -> Iterator[bytes]:
-        from windrow.transfer import read_output_file
+        from windrow.transfer.download import read_output_file
 
         return read_output_file(self.connection, job_id, place.output, place.path)
 
