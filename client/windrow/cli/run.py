@@ -158,7 +158,7 @@ class _Run:
             pass  # it ended by itself; what was seen last is told
 
     def _load(self) -> LoadedJob:
-        from windrow.sdk.local_client import SessionAssets
+        from windrow.sdk.private_master import SessionAssets
         from windrow.spec import load_job
 
         datastores = self._session.datastores if self._session is not None else ()
@@ -215,7 +215,7 @@ class _Run:
     def _follow(self, session: Session, loaded: LoadedJob | None) -> tuple[Job, dict[str, Any]]:
         """Begin or continue the run and follow it to its end, whatever happens to the master or its owner."""
         from windrow.embedded.session import OwnerGone
-        from windrow.sdk.local_client import connect
+        from windrow.sdk.private_master import connect
 
         seq = 0
         while True:

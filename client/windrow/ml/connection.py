@@ -103,7 +103,7 @@ class MasterConnection:
             self._closer = weakref.finalize(self, self._client.close)
             return
         from windrow.embedded.session import open_session
-        from windrow.sdk.local_client import connect
+        from windrow.sdk.private_master import connect
 
         session = open_session(
             self.state,

@@ -13,7 +13,7 @@ from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.embedded.session import OwnerGone, Session, open_session
 from windrow.errors import JobFailed
 from windrow.sdk.job import Job
-from windrow.sdk.local_client import SessionAssets, connect
+from windrow.sdk.private_master import SessionAssets, connect
 from windrow.sdk.results import RowsFile, read_frame, rows_file, rows_files, rows_of
 from windrow.sdk.run_choice import begin
 
