@@ -36,6 +36,7 @@ def main(arguments: list[str]) -> int:
 
 def _serve(config: AgentConfig) -> int:
     # Imported when the configuration is known to be good.
+    from windrow.common import garbage_collector
     from windrow.common.journal import log, open_journal
     from windrow.common.open_files import TooFewOpenFiles, need_open_files, raise_open_files
 
@@ -60,6 +61,8 @@ def _serve(config: AgentConfig) -> int:
         return 1
     if identity.strays_killed:
         log.log(logging.WARNING, "killed %d processes that an earlier agent had left behind", identity.strays_killed)
+
+    garbage_collector.resume()
 
     async def run() -> int:
         return await Agent(config, identity, slots, open_files).run()

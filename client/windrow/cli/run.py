@@ -11,6 +11,7 @@ from windrow.cli import exit_codes
 from windrow.cli.interrupts import Interrupts
 from windrow.cli.messages import YELLOW, coloured, is_colourful, leave_closed_terminal, report, say
 from windrow.cli.run_options import RunOptions
+from windrow.common import garbage_collector
 from windrow.storage.secrecy import hide_credentials
 
 if TYPE_CHECKING:
@@ -264,6 +265,7 @@ class _Run:
     def _watch(self, client: Any, session: Session, job_id: str, seq: int) -> tuple[Job, dict[str, Any]]:
         from windrow.cli.follow import Follower
 
+        garbage_collector.resume()
         assert self._display is not None
         live = self._options.output != "json" and not self._options.no_progress and is_colourful(sys.stderr)
         follower = Follower(client, job_id, after_seq=seq, with_nodes=live, warned=self._warned)
