@@ -24,10 +24,10 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any, NoReturn
 
-from windrow.interpreter import NoInterpreter, check_interpreter, find_interpreter
-from windrow.recipe_files import local_files
+from windrow.common.interpreter import NoInterpreter, check_interpreter, find_interpreter
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
+from windrow.storage.recipe_files import local_files
 from windrow.storage.urls import is_remote
 
 from windrow_agent.config import default_node_id

@@ -12,11 +12,11 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from windrow import code_archive
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import agent_service_pb2_grpc, artifact_service_pb2, artifact_service_pb2_grpc
 from windrow.rpc.v1 import work_pb2 as work
+from windrow.transfer import code_archive
 
 DEADLINE_S = 180.0
 STEP = 7

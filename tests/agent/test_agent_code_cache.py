@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from windrow import code_archive
+from windrow.transfer import code_archive
 from windrow_agent.steps.code_cache import CodeCache, CodeUnavailable
 
 

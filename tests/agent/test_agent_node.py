@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 from agent_rig import eventually
-from windrow.interpreter import NoInterpreter, find_interpreter
+from windrow.common.interpreter import NoInterpreter, find_interpreter
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 from windrow_agent.config import AgentConfig, BadConfig

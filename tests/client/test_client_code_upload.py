@@ -11,7 +11,7 @@ from pathlib import Path
 
 SUBMIT = """
 import sys
-from windrow.client import Client
+from windrow.sdk.client import Client
 from windrow.spec import load_job
 
 with Client(sys.argv[2], patience_s=300) as client:

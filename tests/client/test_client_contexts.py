@@ -16,8 +16,8 @@ import pytest
 import windrow
 from client_workspace import Workspace, served_master
 from windrow.cli.place import place_options
-from windrow.contexts import Access, Contexts, access_from_json, find_access
 from windrow.errors import UsageError
+from windrow.rpc.contexts import Access, Contexts, access_from_json, find_access
 from windrow_master.setup.authority import Authority
 
 TOKEN = "5ec2e7" * 10

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 from client_workspace import Workspace, wait_until
+from windrow.common.interpreter import find_interpreter
 from windrow.doctor import state
 from windrow.doctor.findings import FAIL, OK, WARN
-from windrow.interpreter import find_interpreter
 
 SECRET = "do-not-show-me"
 

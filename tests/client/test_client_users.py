@@ -20,7 +20,7 @@ BECOME = """\
 import os, sys
 from windrow.errors import UsageError
 from windrow_master.setup.authority import Authority
-from windrow.users import become_user
+from windrow.common.users import become_user
 try:
     become_user(sys.argv[1])
 except UsageError as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from container_engine import REPOSITORY, compose_command, docker
 from windrow import Client, Job, Node
-from windrow.contexts import Access, access_from_json
+from windrow.rpc.contexts import Access, access_from_json
 
 DEADLINE_S = 180.0
 LOGS = Path(os.environ.get("WINDROW_TEST_LOGS", "build/container-logs")).absolute()

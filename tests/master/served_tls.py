@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from windrow.contexts import Access
+from windrow.rpc.contexts import Access
 from windrow_master.setup.__main__ import set_up
 
 DEADLINE_S = 180.0

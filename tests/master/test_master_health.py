@@ -14,7 +14,7 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from served_tls import DEADLINE_S, SecureMaster, joining, wait_until
-from windrow.health_file import FRESH_S, NAME, HealthFile, is_serving
+from windrow.common.health_file import FRESH_S, NAME, HealthFile, is_serving
 from windrow.rpc.v1 import (
     agent_service_pb2,
     agent_service_pb2_grpc,
@@ -164,7 +164,7 @@ def test_a_look_of_a_container_engine_imports_next_to_nothing(tmp_path: Path) ->
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     ours = sorted(name for name in modules if name.startswith("windrow"))
-    assert ours == ["windrow", "windrow.cli", "windrow.cli.local_health", "windrow.health_file"]
+    assert ours == ["windrow", "windrow.cli", "windrow.cli.local_health", "windrow.common.health_file"]
     dear = {"typer", "click", "grpc", "ssl", "socket", "asyncio", "json", "pathlib", "typing", "re"}
     assert not modules & dear - _of_bare_interpreter()
 

@@ -18,10 +18,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from served_tls import DEADLINE_S, SecureMaster, joining
 from windrow import Client
-from windrow.contexts import Access
+from windrow.common.journal import REPEATED_TIMES
 from windrow.errors import MasterUnreachable, MasterUntrusted
-from windrow.journal import REPEATED_TIMES
 from windrow.rpc import errors
+from windrow.rpc.contexts import Access
 from windrow.rpc.v1 import (
     agent_service_pb2,
     agent_service_pb2_grpc,
@@ -356,7 +356,7 @@ def test_why_a_handshake_failed(tmp_path: Path, fault: str, words: str) -> None:
 MANY_CLOSED = """\
 import sys
 from windrow import Client
-from windrow.contexts import Access
+from windrow.rpc.contexts import Access
 from windrow.errors import MasterUnreachable, MasterUntrusted
 
 address, ca = sys.argv[1:]

@@ -11,7 +11,7 @@ import pytest
 import windrow
 from s3_server import Exchange, Proxy
 from storage_job import WITH_OUT, StorageJob, wait_until
-from windrow.job import JobState
+from windrow.sdk.job import JobState
 
 WRITE = (
     WITH_OUT

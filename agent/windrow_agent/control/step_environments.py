@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from windrow.journal import Condition, Repeated, say
+from windrow.common.journal import Condition, Repeated, say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 

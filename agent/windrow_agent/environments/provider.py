@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from windrow.interpreter import NoInterpreter, find_interpreter
-from windrow.journal import say
+from windrow.common.interpreter import NoInterpreter, find_interpreter
+from windrow.common.journal import say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.environments.build import Build, DoesNotRun, Stated, stated_version

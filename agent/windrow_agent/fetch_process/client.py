@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from windrow.journal import say
+from windrow.common.journal import say
 
 from windrow_agent.fetch_process.messages import Decoder, encode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from windrow.state_mark import STATE_MARK
+from windrow.common.state_mark import STATE_MARK
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.listing import walk_objects
 from windrow.storage.objects import stat_object

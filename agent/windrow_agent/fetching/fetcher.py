@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windrow.journal import say
+from windrow.common.journal import say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.fetch_process.client import FetchProcess, NotRunning

@@ -9,8 +9,8 @@ import secrets
 import time
 from pathlib import Path
 
-from windrow.journal import say
-from windrow.notes import NoteDamaged, read_note, write_note
+from windrow.common.journal import say
+from windrow.common.notes import NoteDamaged, read_note, write_note
 
 from windrow_agent.node.strays import kill_strays
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic_ns
 
-from windrow.journal import Repeated, say
+from windrow.common.journal import Repeated, say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.leases.lease import Lease

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import grpc
-from windrow.journal import Condition, say
+from windrow.common.journal import Condition, say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work

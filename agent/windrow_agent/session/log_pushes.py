@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 import grpc
-from windrow.journal import Condition
+from windrow.common.journal import Condition
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 

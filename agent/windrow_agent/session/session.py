@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-from windrow.health_file import HealthFile
-from windrow.journal import Condition, say
+from windrow.common.health_file import HealthFile
+from windrow.common.journal import Condition, say
 from windrow.rpc import errors
 from windrow.rpc.tls import tls_fault
 from windrow.rpc.v1 import agent_service_pb2 as rpc

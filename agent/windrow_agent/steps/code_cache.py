@@ -88,12 +88,12 @@ class CodeCache:
         )
 
     def _unpack(self, archive: Path, target: Path) -> CodeSums:
-        from windrow import code_archive
+        from windrow.common import archives
 
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
         try:
-            sums = json.dumps(code_archive.unpack(archive, target)).encode()
+            sums = json.dumps(archives.unpack_code(archive, target)).encode()
         except OSError:
             raise
         except Exception as error:

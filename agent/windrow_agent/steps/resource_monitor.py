@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from windrow.journal import Condition
+from windrow.common.journal import Condition
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.steps.step import Step, StepState

@@ -32,7 +32,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windrow.log_places import WORKER_LOGS, place_of
+from windrow.rpc.log_paths import WORKER_LOGS, place_of
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 

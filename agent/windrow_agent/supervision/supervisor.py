@@ -13,8 +13,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from windrow.interpreter import NoInterpreter
-from windrow.journal import Repeated, say
+from windrow.common.interpreter import NoInterpreter
+from windrow.common.journal import Repeated, say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.leases.lease import Lease

@@ -8,9 +8,9 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from windrow.interpreter import find_interpreter
-from windrow.journal import say
-from windrow.log_places import worker_place
+from windrow.common.interpreter import find_interpreter
+from windrow.common.journal import say
+from windrow.rpc.log_paths import worker_place
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.config import AgentConfig

@@ -7,8 +7,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from windrow.common.signal_names import signal_name
 from windrow.rpc.v1 import work_pb2 as work
-from windrow.signal_names import signal_name
 
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.page import BUSY, Phase

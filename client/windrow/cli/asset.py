@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from windrow.asset import Asset
 from windrow.cli import exit_codes
 from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.messages import YELLOW, coloured, say
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
 from windrow.errors import UsageError
+from windrow.sdk.asset import Asset
 
 WORDS = {"data": "data asset", "model": "model"}
 TYPES_HELP = (

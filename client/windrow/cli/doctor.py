@@ -12,8 +12,8 @@ from windrow.cli import completion, exit_codes
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured
 from windrow.cli.options import Output, OutputForm, guarded
 from windrow.cli.tables import out, print_json
+from windrow.common.quantities import counted
 from windrow.doctor.findings import FAIL, OK, WARN, Finding
-from windrow.quantities import counted
 
 COLOURS = {OK: GREEN, WARN: YELLOW, FAIL: RED}
 WIDTH = 24

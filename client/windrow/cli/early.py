@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from windrow.common import garbage_collector
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from windrow.cli.run_options import RunOptions
@@ -23,6 +25,14 @@ def run(options: RunOptions) -> int:
             return dry_run(options)
         except KeyboardInterrupt:
             return 130
+    garbage_collector.pause()  # resumed when the job is submitted
+    try:
+        return _run(options)
+    finally:
+        garbage_collector.resume()
+
+
+def _run(options: RunOptions) -> int:
     session: Session | None = None
     error: Exception | None = None
     # For a job file that is not there, nothing is started.

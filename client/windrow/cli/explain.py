@@ -10,8 +10,8 @@ from windrow.cli.display.summary import retry_command
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.place import place_options
 from windrow.cli.tables import out, print_json
-from windrow.job import Job, JobState, Step, StepReason
-from windrow.quantities import counted
+from windrow.common.quantities import counted
+from windrow.sdk.job import Job, JobState, Step, StepReason
 
 
 @guarded

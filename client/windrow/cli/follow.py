@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from windrow.cli.display import Display
 from windrow.cli.messages import YELLOW, coloured
 from windrow.errors import WindrowError
-from windrow.job import Job, JobState
-from windrow.node import Node
+from windrow.sdk.job import Job, JobState
+from windrow.sdk.node import Node
 
 if TYPE_CHECKING:
-    from windrow.client import Client
+    from windrow.sdk.client import Client
 
 TICK_S = 0.2
 FLEET_INTERVAL_S = 1.0

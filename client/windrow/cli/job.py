@@ -30,8 +30,8 @@ from windrow.cli.tables import ago, local_time, out, print_fields, print_json, p
 from windrow.cli.validate import validate
 from windrow.cli.watching import stream_job
 from windrow.errors import UsageError
-from windrow.fetched import shown_places
-from windrow.job import Job, JobState
+from windrow.sdk.job import Job, JobState
+from windrow.transfer.fetch_places import shown_places
 
 app = typer.Typer(
     help="The jobs of a master: submit, look at, follow, cancel, fetch.",

@@ -17,7 +17,7 @@ from windrow.cli.watching import stands_still, tell_stands_still
 from windrow.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
-    from windrow.client import Client, LogFile
+    from windrow.sdk.client import Client, LogFile
 
 FOLLOW_S = 0.5
 SETTLE_S = 1.5

@@ -13,12 +13,12 @@ from windrow.cli import completion, exit_codes
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.place import place_options
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
+from windrow.common.quantities import counted, precise_duration, size
 from windrow.errors import UsageError
-from windrow.mini_batch import Attempt, MiniBatch, MiniBatchDetails
-from windrow.quantities import counted, precise_duration, size
+from windrow.sdk.mini_batch import Attempt, MiniBatch, MiniBatchDetails
 
 if TYPE_CHECKING:
-    from windrow.client import Client
+    from windrow.sdk.client import Client
 
 app = typer.Typer(
     help="The mini-batches of a job: look at them, run one again here.",
@@ -32,7 +32,7 @@ MiniBatchName = Annotated[
 
 
 class MiniBatchState(StrEnum):
-    """What `--only` takes: `windrow.mini_batch.STATES`."""
+    """What `--only` takes: `windrow.sdk.mini_batch.STATES`."""
 
     QUEUED = "queued"
     LEASED = "leased"

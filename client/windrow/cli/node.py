@@ -14,12 +14,12 @@ from windrow.cli import completion, exit_codes
 from windrow.cli.messages import YELLOW, coloured, say
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import out, print_json, print_table
-from windrow.node import Node
-from windrow.quantities import counted, duration, size
+from windrow.common.quantities import counted, duration, size
+from windrow.sdk.node import Node
 
 if TYPE_CHECKING:
-    from windrow.client import Client
-    from windrow.master import Master as FoundMaster
+    from windrow.sdk.client import Client
+    from windrow.sdk.master import Master as FoundMaster
 
 POLL_S = 0.25
 

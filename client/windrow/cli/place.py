@@ -38,7 +38,7 @@ def place_options(master: str | None, state: Path | None) -> str:
 
 def _elsewhere() -> bool:
     """A command without options goes to some master, not to the runs in this folder."""
-    from windrow.contexts import find_access
+    from windrow.rpc.contexts import find_access
 
     try:
         return find_access(None, os.environ) is not None

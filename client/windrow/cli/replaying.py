@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from windrow.cli.messages import say
+from windrow.common.quantities import counted
+from windrow.common.signal_names import signal_name
 from windrow.errors import UsageError
-from windrow.quantities import counted
-from windrow.signal_names import signal_name
 
 if TYPE_CHECKING:
-    from windrow.client import Client
     from windrow.rpc.v1 import job_service_pb2
+    from windrow.sdk.client import Client
 
 ITEMS_SHOWN = 5
 

@@ -88,9 +88,9 @@ def _here(
 ) -> int:
     """A run of this machine: with a master and an agent of its own, as `windrow run`."""
     from windrow.cli import early
-    from windrow.embedded import told
+    from windrow.embedded import remembered_options
 
-    before = told.recall(str(folder), job)
+    before = remembered_options.recall(str(folder), job)
     options = RunOptions("" if file is None else str(file))
     options.retried, options.sets = job, sets or []
     options.state, options.python, options.slots = str(folder), python or before.python, slots

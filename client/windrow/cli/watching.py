@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from windrow.cli import exit_codes
 from windrow.cli.messages import is_colourful, say
-from windrow.job import Job
+from windrow.sdk.job import Job
 
 if TYPE_CHECKING:
-    from windrow.client import Client
+    from windrow.sdk.client import Client
 
 
 def stands_still(client: Client, job: Job) -> bool:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from windrow.contexts import Contexts
 from windrow.doctor.findings import FAIL, OK, WARN, Finding
 from windrow.errors import UsageError
+from windrow.rpc.contexts import Contexts
 
 AREA = "Access"
 

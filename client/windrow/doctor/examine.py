@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
-from windrow.contexts import Access, find_access
 from windrow.doctor import access, installation, machine, scripts, state
 from windrow.doctor.findings import FAIL, WARN, Finding
 from windrow.errors import UsageError
+from windrow.rpc.contexts import Access, find_access
 
 
 def examine(

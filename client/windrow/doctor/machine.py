@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from windrow.common.open_files import BASE, EACH_WORKER
+from windrow.common.quantities import counted, size
 from windrow.doctor.findings import FAIL, OK, WARN, Finding, Unanswered, ask
-from windrow.open_files import BASE, EACH_WORKER
-from windrow.quantities import counted, size
 
 AREA = "Machine"
 SHARED_MEMORY = Path("/dev/shm")

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import windrow
-from windrow.client import Client
-from windrow.contexts import Access
+from windrow.common.quantities import counted, size
 from windrow.doctor.findings import FAIL, OK, WARN, Finding
 from windrow.errors import MasterUnreachable, RequestRefused, WindrowError
-from windrow.node import Node
-from windrow.quantities import counted, size
 from windrow.rpc.certificates import NEW_AUTHORITY, RENEW, WARN_DAYS, days_left
+from windrow.rpc.contexts import Access
 from windrow.rpc.tls import tls_fault
+from windrow.sdk.client import Client
+from windrow.sdk.node import Node
 
 AREA = "Master"
 PATIENCE_S = 5.0

@@ -8,9 +8,9 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 
+from windrow.common.interpreter import OLDEST, PROBE_S, find_interpreter
 from windrow.doctor.findings import FAIL, OK, WARN, Finding
 from windrow.errors import UsageError
-from windrow.interpreter import LOOK_S, OLDEST, find_interpreter
 
 AREA = "Scripts"
 PACKAGES = {
@@ -45,7 +45,7 @@ def look(python: str | None) -> Iterator[Finding]:
             [interpreter, "-c", _LOOK, *PACKAGES],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=LOOK_S,
+            timeout=PROBE_S,
             check=False,
         )
         lines = [line for line in done.stdout.decode(errors="replace").splitlines() if line.startswith("windrow: ")]

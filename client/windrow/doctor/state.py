@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from windrow.common.quantities import size
+from windrow.common.state_mark import STATE_MARK
 from windrow.doctor.findings import FAIL, OK, WARN, Finding, Unanswered, ask
 from windrow.embedded.state_folder import read_endpoint
 from windrow.errors import StateFolderError
-from windrow.quantities import size
-from windrow.state_mark import STATE_MARK
 
 AREA = "State folder"
 ROOM_BYTES = 1 << 30

@@ -35,7 +35,7 @@ def ask(
 
     `state`: the state folder (absolute, there or not) of a run on this machine; None: the job is for another machine's
     master, whose default place of outputs is `outputs`. `divided`: names of the steps whose inputs are divided now.
-    `since`: as of `windrow.since`, of a run on this machine. Raises MasterFailed.
+    `since`: as of `windrow.spec.earlier_results`, of a run on this machine. Raises MasterFailed.
     """
     question = {
         "document": job.to_json(),

@@ -221,7 +221,7 @@ class EffectiveJob(NamedTuple):
     `continue_on_step_failure`: a step that fails ends those alone that wait for it.
     Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
     `fetch`: where a client wants outputs that the master keeps for it, by `<step>.<output>`: paths below the folder of
-    the job file (`windrow.fetched`).
+    the job file (`windrow.transfer.fetch_places`).
     """
 
     job_file: str

@@ -14,11 +14,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from windrow.archives import ArchiveError
-from windrow.code_archive import measure
+from windrow.common.archives import ArchiveError
 from windrow.spec.nodes import Place, source_label
 from windrow.spec.problems import Problem
 from windrow.spec.reading import StepCode
+from windrow.transfer.code_archive import measure
 
 LOOK = Path(__file__).with_name("script_look.py")
 LOOK_S = 30.0

@@ -11,7 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult

@@ -28,7 +28,7 @@ import json
 import math
 from itertools import chain
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.budgets import known_cause, uncount_failure
 from windrow_master.core.commands import Moment, ReportWorkerFailure

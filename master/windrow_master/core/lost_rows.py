@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.budgets import count_failure
 from windrow_master.core.commands import LostRows, Moment, RequeueLostRows

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.commands import Moment
 from windrow_master.core.pools import is_in_pool

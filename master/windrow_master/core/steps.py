@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core import effects as fx
 from windrow_master.core.agreement import disagreement, misread

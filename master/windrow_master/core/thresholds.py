@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import Step

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from windrow.since import LAST, NO_LAST, with_results_of
+from windrow.spec.earlier_results import LAST, NO_LAST, with_results_of
 from windrow.spec.effective import (
     DataInput,
     EffectiveJob,

@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from windrow.state_mark import STATE_MARK
+from windrow.common.state_mark import STATE_MARK
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.roots import Roots

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from datetime import UTC, datetime
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import StepRow

@@ -13,7 +13,7 @@ from windrow.ml.operations.logs import fetch_log
 from windrow.spec.problems import did_you_mean
 
 if TYPE_CHECKING:
-    from windrow.client import Client
+    from windrow.sdk.client import Client
 
 LOGS = "logs/"
 """As there; below it a run's files have the names that docs/reference/files.md has."""

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from windrow.state_mark import STATE_MARK
+from windrow.common.state_mark import STATE_MARK
 
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.files.errors import StateDamaged

@@ -1,4 +1,4 @@
-"""Run a command as the owner of a folder: `python -m windrow.as_owner FOLDER COMMAND [ARGUMENT...]`.
+"""Run a command as the owner of a folder: `python -m windrow.common.as_owner FOLDER COMMAND [ARGUMENT...]`.
 
 For the client's container. What it fetches into a folder of the host must belong to that folder's owner, who may be the
 only one allowed to write there. The client token belongs to another user, so it is read before.

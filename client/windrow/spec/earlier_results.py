@@ -1,30 +1,16 @@
-"""`--since`: a job that takes over the results of an earlier one, of all items that have not changed since."""
+"""Taking over the results of an earlier job (`--since`, `resume_from`), of all items that have not changed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windrow.errors import UsageError
-from windrow.job_files import JobCalls, with_job_files
-from windrow.spec.effective import DataInput, EffectiveStep
-
-if TYPE_CHECKING:
-    from windrow.spec import EffectiveJob
+from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep
 
 NO_LAST = "--since last: no job of this job file has ended with a result yet, so all of it would run."
 LAST = "last"
 """The newest job of the same job file that has ended, and has a result to take over."""
-
-
-def taking_over(client: JobCalls, job: EffectiveJob, wanted: str) -> EffectiveJob:
-    """The job as it takes over results; as it is, where `wanted` is `last` and there is no earlier one.
-
-    Raises NotFound, UsageError.
-    """
-    refuse_nothing_divided(job, wanted)
-    earlier = last_of(client, job.job_file) if wanted == LAST else client.get(wanted).job_id
-    return job if earlier is None else with_results_of(job, earlier)
 
 
 def refuse_nothing_divided(job: EffectiveJob, wanted: str) -> None:
@@ -56,13 +42,6 @@ def as_before(job: EffectiveJob, document: Mapping[str, Any]) -> EffectiveJob:
             for step in job.steps
         )
     )
-
-
-def last_of(client: JobCalls, job_file: str) -> str | None:
-    """What `last` means; None: there is none."""
-    # One that failed before it had any result would hide those of the job before it.
-    ended = (job for job in client.list_jobs() if job.state.ended and job.parallel.mini_batches.succeeded)
-    return next((job.job_id for job, written in with_job_files(client, ended) if written == job_file), None)
 
 
 def _reads_data(step: EffectiveStep) -> bool:

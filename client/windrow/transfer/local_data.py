@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import grpc
 
-from windrow.archives import ArchiveError
-from windrow.data_archive import DataArchive
+from windrow.common.archives import ArchiveError
 from windrow.errors import RequestRefused, TransferFailed, UsageError
-from windrow.fetched import path_below
 from windrow.rpc import errors
-from windrow.rpc.connection import Connection, Patience
+from windrow.rpc.connection import STREAM_TIMEOUT_S, Connection, Patience
 from windrow.rpc.v1 import artifact_service_pb2 as pb
 from windrow.rpc.v1 import artifact_service_pb2_grpc
 from windrow.spec import DataInput
 from windrow.spec.locations import is_elsewhere
-from windrow.transfer import STREAM_TIMEOUT_S, UPLOAD_TRIES, upload_artifact
+from windrow.transfer.data_archive import DataArchive
+from windrow.transfer.fetch_places import path_below
+from windrow.transfer.upload import UPLOAD_TRIES, upload_artifact
 
 if TYPE_CHECKING:
     from windrow.spec import LoadedJob

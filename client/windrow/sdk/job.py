@@ -216,7 +216,7 @@ class Step(NamedTuple):
 
         `Client.read_log(job_id, f"{step.name}/failed_items.csv")` reads it from any machine.
         """
-        from windrow.failure_list import place_in
+        from windrow.common.failure_list import place_in
 
         return place_in(self.message) or ""
 

@@ -8,15 +8,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windrow.embedded import state_folder, untold
-from windrow.embedded.asset_lookup import SessionAssets
-from windrow.embedded.connect import connect
+from windrow.embedded import state_folder, unreported_run
+from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.embedded.session import OwnerGone, Session, open_session
-from windrow.embedded.submission import begin
 from windrow.errors import JobFailed
-from windrow.interpreter import check_interpreter
-from windrow.job import Job
-from windrow.results import RowsFile, read_frame, rows_file, rows_files, rows_of
+from windrow.sdk.job import Job
+from windrow.sdk.private_master import SessionAssets, connect
+from windrow.sdk.results import RowsFile, read_frame, rows_file, rows_files, rows_of
+from windrow.sdk.run_choice import begin
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +101,7 @@ def run(
         finally:
             assets.close()
         if session.interpreter:
-            check_interpreter(session.interpreter, loaded, builds=session.builds_environments)
+            check_job_interpreter(session.interpreter, loaded, builds=session.builds_environments)
         return _follow(session, loaded, restart, keep_rows, on_progress)
     finally:
         session.close()
@@ -122,7 +121,7 @@ def _follow(
                 on_progress(job)
             job = client.get(job_id)
             document = client.document(job_id)
-            untold.forget(session.folder, job_id)
+            unreported_run.forget(session.folder, job_id)
             return Run(job, tuple(rows_files(job, document)), document)
         except OwnerGone:
             session.take_over()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windrow.job import moment_of
+from windrow.sdk.job import moment_of
 
 if TYPE_CHECKING:
     from datetime import datetime

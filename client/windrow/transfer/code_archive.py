@@ -13,15 +13,13 @@ import io
 import os
 import stat
 import tarfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from windrow import archives
-from windrow.archives import ArchiveError, ArchiveLimits
-from windrow.state_mark import STATE_MARK
+from windrow.common.archives import CODE_LIMITS, ArchiveError, ArchiveLimits
+from windrow.common.state_mark import STATE_MARK
 
 ALWAYS_LEFT_OUT = frozenset(
     {".git", "__pycache__", ".windrow", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
@@ -42,17 +40,12 @@ class CodeArchive:
     content_bytes: int
 
 
-_IMPORTED = (b".py", b".so")
-
-DEFAULT_LIMITS = ArchiveLimits(files_max=50_000, bytes_max=2 * 1024**3)
-
-
 def pack(
     folder: str | os.PathLike[str],
     archive: BinaryIO,
     *,
     required: Sequence[str] = (),
-    limits: ArchiveLimits = DEFAULT_LIMITS,
+    limits: ArchiveLimits = CODE_LIMITS,
 ) -> CodeArchive:
     """Packs a code folder into `archive`, a file that is open for writing and empty, and returns its digest.
 
@@ -77,7 +70,7 @@ def pack(
 
 
 def measure(
-    folder: str | os.PathLike[str], *, required: Sequence[str] = (), limits: ArchiveLimits = DEFAULT_LIMITS
+    folder: str | os.PathLike[str], *, required: Sequence[str] = (), limits: ArchiveLimits = CODE_LIMITS
 ) -> tuple[int, int]:
     """How many files `pack` would take of a code folder, and how many bytes they hold. Reads none of them.
 
@@ -90,23 +83,6 @@ def measure(
     if content_bytes > limits.bytes_max:
         raise ArchiveError(_too_large(root, limits))
     return len(files), content_bytes
-
-
-def unpack(
-    archive: str | os.PathLike[str], folder: str | os.PathLike[str], limits: ArchiveLimits = DEFAULT_LIMITS
-) -> dict[str, int]:
-    """Unpacks an archive into `folder`, which must not exist yet or be empty: see `archives.unpack`.
-
-    Returns the crc32 of each file that Python could import, by its name. Raises ArchiveError, OSError.
-    """
-    sums = {}
-
-    def note(name: bytes, digest: bytes, _: os.stat_result) -> None:
-        if name.endswith(_IMPORTED):
-            sums[os.fsdecode(name)] = int.from_bytes(digest)
-
-    archives.unpack(archive, folder, limits, what="code archive", on_file=note, make_hash=_Crc32)
-    return sums
 
 
 def _need(required: Sequence[str], files: Sequence[tuple[str, Path]], root: Path) -> None:
@@ -216,19 +192,6 @@ def _too_large(root: Path, limits: ArchiveLimits) -> str:
         f"the code folder {root} holds more than {limits.bytes_max // 1024**2} MiB; give data as "
         f"inputs, and leave it out with a {IGNORE_FILES[0]} file or by a narrower `code`."
     )
-
-
-class _Crc32:
-    """What `archives.Hash` asks for."""
-
-    def __init__(self) -> None:
-        self._crc = 0
-
-    def update(self, data: bytes, /) -> None:
-        self._crc = zlib.crc32(data, self._crc)
-
-    def digest(self) -> bytes:
-        return self._crc.to_bytes(4)
 
 
 class _Hashing(io.RawIOBase):

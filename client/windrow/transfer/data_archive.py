@@ -17,8 +17,8 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 
-from windrow.archives import BLOCK_BYTES, DATA_LIMITS, ArchiveError, ArchiveLimits, data_preamble
-from windrow.state_mark import STATE_MARK
+from windrow.common.archives import BLOCK_BYTES, DATA_LIMITS, ArchiveError, ArchiveLimits, data_preamble
+from windrow.common.state_mark import STATE_MARK
 
 READ_BYTES = 1 << 20
 _END = 2 * BLOCK_BYTES

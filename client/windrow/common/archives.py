@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import stat
+import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -44,6 +45,12 @@ class ArchiveLimits(NamedTuple):
 
 DATA_LIMITS = ArchiveLimits(files_max=1_000_000, bytes_max=16 << 30)
 """Of a client's data for one input; the archive as a whole, headers included, is no longer than `bytes_max` either."""
+
+
+CODE_LIMITS = ArchiveLimits(files_max=50_000, bytes_max=2 * 1024**3)
+"""Of a code folder."""
+
+_IMPORTED = (b".py", b".so")
 
 
 class Hash(Protocol):
@@ -122,6 +129,23 @@ def unpack(
             )
         except ValueError as error:
             raise ArchiveError(f"the {what} {archive} is damaged or no archive of Windrow's: {error}") from error
+
+
+def unpack_code(
+    archive: str | os.PathLike[str], folder: str | os.PathLike[str], limits: ArchiveLimits = CODE_LIMITS
+) -> dict[str, int]:
+    """Unpacks an archive of code into `folder`, which must not exist yet or be empty: see `unpack`.
+
+    Returns the crc32 of each file that Python could import, by its name. Raises ArchiveError, OSError.
+    """
+    sums = {}
+
+    def note(name: bytes, digest: bytes, _: os.stat_result) -> None:
+        if name.endswith(_IMPORTED):
+            sums[os.fsdecode(name)] = int.from_bytes(digest)
+
+    unpack(archive, folder, limits, what="code archive", on_file=note, make_hash=_Crc32)
+    return sums
 
 
 def _unpack_members(
@@ -271,3 +295,16 @@ def _decimal(text: bytes) -> int:
     if not text.isdigit() or len(text) > 20:
         raise ValueError("a header holds no number where one must be")
     return int(text)
+
+
+class _Crc32:
+    """What `Hash` asks for."""
+
+    def __init__(self) -> None:
+        self._crc = 0
+
+    def update(self, data: bytes, /) -> None:
+        self._crc = zlib.crc32(data, self._crc)
+
+    def digest(self) -> bytes:
+        return self._crc.to_bytes(4)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from windrow.notes import NoteDamaged, read_note, write_note
+from windrow.common.notes import NoteDamaged, read_note, write_note
 
 FILE = "untold"
 

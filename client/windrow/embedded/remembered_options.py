@@ -9,11 +9,11 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from windrow.common.notes import NoteDamaged, read_note, write_note
 from windrow.errors import StateFolderError
-from windrow.notes import NoteDamaged, read_note, write_note
 
 
-class Told(NamedTuple):
+class RememberedOptions(NamedTuple):
     """`python`: interpreter for the scripts, absolute, or None; `datastores`: NAME=PLACE, with absolute paths."""
 
     python: str | None = None
@@ -23,19 +23,23 @@ class Told(NamedTuple):
 
 def remember(folder: str, job_id: str, python: str | None, environments: str, datastores: Sequence[str]) -> None:
     """Keep it. Raises OSError."""
-    told = Told(python, environments, tuple(_absolute(one) for one in datastores))
+    told = RememberedOptions(python, environments, tuple(_absolute(one) for one in datastores))
     path = _path(folder, job_id)
-    if told == Told():
+    if told == RememberedOptions():
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
     write_note(path, told._asdict())
 
 
-def recall(folder: str, job_id: str) -> Told:
+def recall(folder: str, job_id: str) -> RememberedOptions:
     """What was kept of a run; where nothing was, that it was told nothing. Raises StateFolderError: it is damaged."""
     try:
         found = read_note(_path(folder, job_id))
-        return Told() if found is None else Told(found["python"], found["environments"], tuple(found["datastores"]))
+        return (
+            RememberedOptions()
+            if found is None
+            else RememberedOptions(found["python"], found["environments"], tuple(found["datastores"]))
+        )
     except (NoteDamaged, LookupError, TypeError) as error:
         raise StateFolderError(
             f"{error}. It says in which Python, and with which datastores, {job_id} ran, so the job is not retried. "

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windrow.errors import NotFound, UsageError
-from windrow.job import Job
+from windrow.errors import JobFailed, NotFound, UsageError
 from windrow.rpc.errors import OUTPUT_UNKNOWN
+from windrow.sdk.job import Job
 from windrow.spec import DEFAULT_ROWS_FILE
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from windrow.rpc.connection import Connection
 
 
 class RowsFile(NamedTuple):
@@ -101,6 +103,53 @@ def rows_file(job: Job, document: Mapping[str, Any], output: str | None) -> Rows
     if len(found) > 1:
         raise UsageError(f"Job {job.job_id} has several outputs that hold rows: {names}. Name one.")
     return found[0]
+
+
+def need_succeeded(job: Job) -> None:
+    """Raises JobFailed for a job without whole outputs."""
+    if not job.state.ended:
+        raise JobFailed(
+            f"Job {job.job_id} has not ended yet (it is {job.state.value}). Wait for it: windrow job stream "
+            f"{job.job_id}"
+        )
+    if not job.state.succeeded:
+        why = f": {job.message}" if job.message else ""
+        raise JobFailed(f"Job {job.job_id} is {job.state.value}{why}. It has no whole outputs.")
+
+
+def download_outputs(
+    connection: Connection,
+    job: Job,
+    document: Mapping[str, Any],
+    folder: str | os.PathLike[str] | None,
+    outputs: Sequence[str] | None,
+    on_bytes: Callable[[int], None],
+) -> list[Path]:
+    """Download outputs of a job that has succeeded, each into a folder of its name; return the files received.
+
+    `folder` None: each goes where the job file places it on this machine, else into a folder of the job's name.
+    Raises NotFound, TransferFailed.
+    """
+    from windrow.transfer.download import Download
+    from windrow.transfer.fetch_places import fetch_places, is_one_file
+
+    job_id = job.job_id
+    names = list(outputs) if outputs else output_names(job, document)
+    if not names:
+        raise NotFound(f"Job {job_id} has no outputs.", reason=OUTPUT_UNKNOWN)
+    places = fetch_places(document, job_id) if folder is None else {}
+    received: list[Path] = []
+    for name in names:
+        if "/" in name or name.startswith("."):
+            raise NotFound(f"Job {job_id} has no output {name!r}.", reason=OUTPUT_UNKNOWN)
+        single = single_name(job, document, name)
+        target = places.get(name) or Path(job_id if folder is None else folder) / name
+        if name in places and is_one_file(document, name):
+            target, single = target.parent, target.name
+        received += Download(
+            connection, job_id, job.generation, name, target, single_name=single, on_bytes=on_bytes
+        ).run()
+    return received
 
 
 def rows_of(chunks: Iterable[bytes], place: RowsFile) -> Iterator[str]:

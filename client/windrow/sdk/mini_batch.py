@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windrow.job import CAUSES
+from windrow.errors import UsageError
+from windrow.sdk.job import CAUSES
 
 if TYPE_CHECKING:
     from windrow.rpc.v1 import job_service_pb2, mini_batch_pb2
@@ -119,6 +121,29 @@ class MiniBatchDetails(NamedTuple):
             "partition": json.loads(self.partition) if self.partition else None,
             "recipe": json.loads(self.recipe),
         }
+
+
+def list_request(
+    job_id: str, step: str | None, state: str | Sequence[str], cause: str | None, newest_first: bool, page_size: int
+) -> job_service_pb2.ListMiniBatchesRequest:
+    """What `Client.mini_batches` asks. Raises UsageError for a state or a cause that there is not."""
+    from windrow.rpc.v1 import job_service_pb2 as pb
+
+    states = [state] if isinstance(state, str) else list(state)
+    for one in states:
+        if one not in STATES[1:]:
+            raise UsageError(f"There is no state {one!r} of mini-batches. The states: {', '.join(STATES[1:])}.")
+    if cause is not None and cause not in CAUSES[1:] and cause != NO_RESULT:
+        raise UsageError(f"There is no cause {cause!r}. The causes: {', '.join((*CAUSES[1:], NO_RESULT))}.")
+    return pb.ListMiniBatchesRequest(
+        job_id=job_id,
+        step_name=step or "",
+        states=[STATES.index(one) for one in states],  # type: ignore[misc]
+        cause=CAUSES.index(cause) if cause in CAUSES[1:] else 0,  # type: ignore[arg-type]
+        short_of_results=cause == NO_RESULT,
+        newest_first=newest_first,
+        page_size=page_size,
+    )
 
 
 def mini_batch_from_message(message: mini_batch_pb2.MiniBatch) -> MiniBatch:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from windrow.rpc.connection import Connection
     from windrow.rpc.v1 import asset_service_pb2 as pb
     from windrow.spec.assets import AssetLookup, FoundAsset
-    from windrow.upload import OnUpload
+    from windrow.transfer.local_data import OnUpload
 
 KINDS = ("", "data", "model")
 """By the numbers of windrow.rpc.v1.AssetKind."""
@@ -149,7 +149,7 @@ def place_asset(
     if not os.path.exists(path):  # noqa: PTH110
         raise UsageError(f"path: {asset.path} {why_missing(path)} ({path}).")
     if datastores is not None:
-        from windrow.upload import upload_path
+        from windrow.transfer.local_data import upload_path
 
         kind = asset.type if asset.type == "mltable" else "uri_folder"
         path = upload_path(connection, "path", DataInput(kind, "ro_mount", path), datastores, on_upload)

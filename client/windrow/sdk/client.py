@@ -12,31 +12,36 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import grpc
 
-from windrow.asset_calls import AssetCalls
-from windrow.contexts import Access, find_access
 from windrow.errors import DeadlinePassed, UsageError, WindrowError
-from windrow.job import Job, StepReason, job_from_message, moment_of
-from windrow.looking_closer import LookingCloser
-from windrow.master import Master
-from windrow.node_calls import NodeCalls
-from windrow.output_calls import OutputCalls
 from windrow.rpc.connection import Connection, Patience
+from windrow.rpc.contexts import Access, find_access
 from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow.rpc.v1 import job_service_pb2_grpc
+from windrow.sdk.job import Job, StepReason, job_from_message, moment_of
+from windrow.sdk.master import Master
+from windrow.sdk.node import Node, node_from_message
+from windrow.sdk.results import RowsFile, download_outputs, need_succeeded, read_frame, rows_file, rows_of
 
 if TYPE_CHECKING:
-    from windrow.embedded.session import Session
-    from windrow.spec import EffectiveJob, LoadedJob
-    from windrow.upload import OnUpload
+    import pandas as pd
 
+    from windrow.sdk.asset import Asset, Registry
+    from windrow.sdk.mini_batch import MiniBatch, MiniBatchDetails
+    from windrow.sdk.private_master import PrivateMaster
+    from windrow.spec import EffectiveJob, LoadedJob
+    from windrow.spec.assets import AssetLookup
+    from windrow.transfer.local_data import OnUpload
+
+REPORT_TIMEOUT_S = 300.0
+"""A million mini-batches are read from the master's disk."""
 WATCH_TIMEOUT_S = 60.0
 """A stream is opened anew so often: a connection that died without a word is noticed by then."""
 
@@ -48,7 +53,7 @@ class LogFile(NamedTuple):
     length: int
 
 
-class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
+class Client:
     """A connection to a master. Safe for use by several threads; close it, or use it as a context manager.
 
     Calls outlive a restart of the master: they are repeated (harmlessly) until `patience_s` seconds have passed
@@ -72,21 +77,14 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         ran one ends meanwhile; it answers questions but runs nothing; `new`: the folder need not be there yet. Raises
         UsageError, StateFolderError, MasterFailed.
         """
-        self.stands_in = True
-        """Of a state folder: start a private master where another process's ends. False: calls raise MasterFailed."""
-        self._session: Session | None = None
-        self._changing_session = threading.Lock()
         if sum(given is not None for given in (address, state, access)) > 1:
             raise UsageError("Give one of address, state and access.")
+        self._private: PrivateMaster | None = None
         if state is not None:
-            from windrow.embedded.session import open_session
+            from windrow.sdk.private_master import PrivateMaster
 
-            self._session = open_session(os.fspath(state), with_agent=False, must_exist=not new)
-            try:
-                access = Access(self._session.wait_ready())
-            except BaseException:
-                self._session.close(now=True)
-                raise
+            self._private = PrivateMaster(os.fspath(state), new=new)
+            access = self._private.access
         access = access or find_access(address, os.environ)
         if access is None:
             raise UsageError(
@@ -94,8 +92,9 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
                 "(windrow context use NAME), or name a state folder."
             )
         self.connection = Connection(access.address, patience_s=patience_s, access=access)
-        if self._session is not None:
-            self.connection.why_gone = self._why_gone
+        if self._private is not None:
+            private = self._private
+            self.connection.why_gone = lambda: private.why_gone(self.connection)
         self._stub = job_service_pb2_grpc.JobServiceStub(self.connection.channel)
 
     def __enter__(self) -> Self:
@@ -116,42 +115,42 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
     @property
     def is_here(self) -> bool:
         """The master works on a state folder of this machine."""
-        return self._session is not None
+        return self._private is not None
 
     @property
     def runs_nothing(self) -> bool:
         """The master is a private one of this client's own, without an agent: unfinished jobs stand still."""
-        return self._session is not None and not self._session.attached
+        return self._private is not None and self._private.runs_nothing
+
+    @property
+    def stands_in(self) -> bool:
+        """Of a state folder: start a private master when another process's ends. False: calls raise MasterFailed."""
+        return self._private is not None and self._private.stands_in
+
+    @stands_in.setter
+    def stands_in(self, wanted: bool) -> None:
+        if self._private is not None:
+            self._private.stands_in = wanted
 
     def close(self) -> None:
         """End the connection, and the private master if there is one. Repeatable."""
         self.connection.close()
-        # A thread of the caller's may be about to start a private master.
-        with self._changing_session:
-            if self._session is not None:
-                self._session.close()
-                self._session = None
-
-    def _why_gone(self) -> WindrowError | None:
-        """Why the master of the state folder will not come back; takes the place of one whose process has ended."""
-        from windrow.embedded.session import OwnerGone
-
-        with self._changing_session:
-            if self._session is None:
-                return None
-            gone = self._session.failure()
-            if not isinstance(gone, OwnerGone) or not self.stands_in or self.connection.closed:
-                return gone
-            self._session.take_over()
-            self.connection.move(self._session.address)
-            return None
+        if self._private is not None:
+            self._private.close()
 
     def _need_runner(self, job_id: str, was_attached: bool) -> None:
         """Raises OwnerGone where the process that ran an unfinished job has ended: to follow it would never end."""
         if was_attached and self.runs_nothing:
-            from windrow.embedded.session import need_runner
+            from windrow.embedded.session import OwnerGone
 
-            need_runner(self.get(job_id))
+            job = self.get(job_id)
+            # A master alone ends what is to be cancelled.
+            if not job.state.ended and job.state != "cancelling":
+                raise OwnerGone(
+                    f"The windrow process that ran job {job_id} has ended, and the job is unfinished "
+                    f"({job.items.done:,} of {job.items.total:,} items done). Continue it with the `windrow run` "
+                    "command that began it."
+                )
 
     def master(self) -> Master:
         """What the master is."""
@@ -187,7 +186,7 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         """
         effective = self._prepared(job, sets, name, priority, weight, on_upload)
         if since:
-            from windrow.since import taking_over
+            from windrow.sdk.earlier_jobs import taking_over
 
             effective = taking_over(self, effective, since)
         return self.submit_effective(effective)
@@ -221,7 +220,7 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
             raise UsageError("`sets` change a job file while it is loaded; give them to load_job.")
         data_paths = kept_outputs = None
         if not master.embedded:
-            from windrow.upload import outputs_kept, upload_data
+            from windrow.transfer.local_data import outputs_kept, upload_data
 
             kept_outputs = outputs_kept(self.connection, job, master.datastores)
             data_paths = upload_data(self.connection, job, master.datastores, on_upload)
@@ -244,31 +243,11 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         `data_paths`: where the data of inputs is, by step and name, if not where the job file says; `kept_outputs`: as
         of `windrow.spec.build_effective`.
         """
-        import tempfile
+        from windrow.sdk.submission import upload_code
 
-        from windrow.archives import ArchiveError
-        from windrow.code_archive import pack
-        from windrow.spec import build_effective
-        from windrow.transfer import FileSource, upload_artifact
-
-        digests: dict[str, str] = {}
-        for code in sorted(set(loaded.code_folders.values())):
-            scripts = {step.entry_script for step in loaded.job.steps if loaded.code_folders[step.name] == code}
-            # Without a name: nothing is left behind, however this process ends.
-            with tempfile.TemporaryFile() as archive:
-                try:
-                    packed = pack(code, archive, required=sorted(name for name in scripts if name.endswith(".py")))
-                except ArchiveError as error:
-                    raise UsageError(str(error)) from error
-                except OSError as error:
-                    raise UsageError(
-                        f"The code folder {code} cannot be packed: {error.filename or code}: {error.strerror}."
-                    ) from error
-                digests[code] = packed.digest
-                upload_artifact(self.connection, packed.digest, FileSource(archive))
-        return build_effective(
+        return upload_code(
+            self.connection,
             loaded,
-            digests,
             data_paths=data_paths,
             kept_outputs=kept_outputs,
             name=name,
@@ -298,7 +277,7 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
         generation = self.get(job_id).generation
         document = b""
         if job is not None:
-            from windrow.since import as_before
+            from windrow.spec.earlier_results import as_before
 
             effective = as_before(self._prepared(job, sets, None, 0, 1, on_upload), self.document(job_id))
             document = effective._replace(name=job_id).to_json().encode()
@@ -406,6 +385,217 @@ class Client(LookingCloser, OutputCalls, NodeCalls, AssetCalls):
             except grpc.RpcError as error:
                 if getattr(error, "code", lambda: None)() != grpc.StatusCode.DEADLINE_EXCEEDED:
                     patience.wait_or_raise(error)
+
+    def mini_batches(
+        self,
+        job_id: str,
+        *,
+        step: str | None = None,
+        state: str | Sequence[str] = (),
+        cause: str | None = None,
+        newest_first: bool = False,
+        page_size: int = 1000,
+    ) -> Iterator[MiniBatch]:
+        """Mini-batches of a job as they are now, by step and index, fetched a page at a time.
+
+        `state`: only those `queued`, `leased`, `succeeded`, `failed` or `cancelled`. `cause`: only those of which an
+        attempt ended by it (`exception`, `timeout`, …; `no_result`: those whose `run()` returned fewer results than
+        items). `newest_first`: the last begun first, without those never begun. Raises NotFound (of job or step), and
+        UsageError for a state or a cause that there is not.
+        """
+        from windrow.sdk.mini_batch import list_request, mini_batch_from_message
+
+        request = list_request(job_id, step, state, cause, newest_first, page_size)
+        for page in self.connection.pages(self._stub.ListMiniBatches, request):
+            yield from map(mini_batch_from_message, page.mini_batches)
+
+    def mini_batch(self, job_id: str, index: int, *, step: str | None = None) -> MiniBatchDetails:
+        """One mini-batch with all its attempts. `step` may be left out where the job has only one. Raises NotFound."""
+        from windrow.sdk.mini_batch import details_from_message
+
+        request = pb.GetMiniBatchRequest(job_id=job_id, step_name=step or "", mini_batch_index=_index(index))
+        return details_from_message(self.connection.call(self._stub.GetMiniBatch, request))
+
+    def replay(self, job_id: str, index: int, *, step: str | None = None) -> pb.GetReplayResponse:
+        """What it takes to run a mini-batch again beside the job, as the protocol has it. Raises NotFound,
+        RequestRefused (REPLAY_IMPOSSIBLE)."""
+        request = pb.GetReplayRequest(job_id=job_id, step_name=step or "", mini_batch_index=_index(index))
+        return self.connection.call(self._stub.GetReplay, request)
+
+    def report(self, job_id: str) -> dict[str, Any]:
+        """The figures of a job as of now (docs/contracts.md, section 6). Raises NotFound."""
+        request = pb.GetJobReportRequest(job_id=job_id)
+        answer = self.connection.call(self._stub.GetJobReport, request, timeout_s=REPORT_TIMEOUT_S)
+        document: dict[str, Any] = json.loads(answer.document)
+        return document
+
+    def download_code(self, digest: str, target: Path) -> None:
+        """Bring a code archive into a file; goes on where it broke off. Raises NotFound, OSError."""
+        from windrow.transfer.download import download_artifact
+
+        download_artifact(self.connection, digest, target)
+
+    def results(self, job_id: str, output: str | None = None) -> Iterator[str]:
+        """The rows of a finished job, in order, without line ends.
+
+        `output`: a pipeline output or `step.output`; by default the only one that holds rows. Bytes that are no UTF-8
+        come as `os.fsdecode` gives them.
+        Rows of Parquet come as JSON objects. Raises JobFailed where the job did not end well, NotFound.
+        """
+        place, chunks = self._read_rows(job_id, output)
+        return rows_of(chunks, place)
+
+    def to_dataframe(self, job_id: str, output: str | None = None, **read_csv: Any) -> pd.DataFrame:
+        """The rows of a finished job as a DataFrame, read with the separator that the job wrote them with.
+
+        `read_csv`: keyword arguments of `pandas.read_csv` that win. Raises as `results` does.
+        """
+        place, chunks = self._read_rows(job_id, output)
+        return read_frame(chunks, place, read_csv)
+
+    def download(
+        self,
+        job_id: str,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        on_bytes: Callable[[int], None] = lambda count: None,
+    ) -> list[Path]:
+        """Bring outputs into a folder, each into a subfolder of its name; return the files received.
+
+        Without a folder, an output for which the job file gives a relative path goes there, beside the job file, where
+        that is on this machine, and replaces what the path held; all others go into a folder of the job's name. A
+        download that was broken off goes on where it stopped. Raises JobFailed, NotFound, TransferFailed.
+        """
+        job = self.get(job_id)
+        need_succeeded(job)
+        return download_outputs(self.connection, job, self.document(job_id), folder, outputs, on_bytes)
+
+    def _read_rows(self, job_id: str, output: str | None) -> tuple[RowsFile, Iterator[bytes]]:
+        from windrow.transfer.download import read_output_file
+
+        job = self.get(job_id)
+        need_succeeded(job)
+        place = rows_file(job, self.document(job_id), output)
+        return place, read_output_file(self.connection, job_id, place.output, place.path)
+
+    def list_nodes(self) -> Iterator[Node]:
+        """All nodes, by name; also those that are gone (`lost`) while their names are cordoned."""
+        for page in self.connection.pages(self._stub.ListNodes, pb.ListNodesRequest()):
+            yield from map(node_from_message, page.nodes)
+
+    def drain_node(self, node_id: str) -> Node:
+        """Ask a node to leave; its name stays cordoned. It has left when it is gone from the list, or `lost` in it.
+
+        Raises RequestRefused (NODE_UNKNOWN).
+        """
+        return node_from_message(self.connection.call(self._stub.DrainNode, pb.DrainNodeRequest(node_id=node_id)).node)
+
+    def cordon_node(self, node_id: str, cordoned: bool = True) -> Node:
+        """Hand a node nothing new, or (`cordoned=False`) work again; it finishes what it has begun.
+
+        Holds for the name, over restarts of agent and master. Raises RequestRefused (NODE_UNKNOWN).
+        """
+        request = pb.CordonNodeRequest(node_id=node_id, cordoned=cordoned)
+        return node_from_message(self.connection.call(self._stub.CordonNode, request).node)
+
+    def remove_node(self, node_id: str) -> None:
+        """Forget a node that is gone, with its cordon. Raises RequestRefused (NODE_UNKNOWN, NODE_CONNECTED)."""
+        self.connection.call(self._stub.RemoveNode, pb.RemoveNodeRequest(node_id=node_id))
+
+    @property
+    def registry(self) -> Registry:
+        """The assets of the master."""
+        from windrow.sdk.asset import Registry
+
+        return Registry(self.connection)
+
+    def asset_lookup(self) -> AssetLookup:
+        """What `windrow.spec.load_job` takes as `assets`."""
+        return self.registry.lookup()
+
+    def create_data(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        type: str = "uri_folder",
+        version: str | int | None = None,
+        description: str = "",
+        tags: Mapping[str, str] | None = None,
+        on_upload: OnUpload = lambda moment: None,
+    ) -> Asset:
+        """Register data as `azureml:<name>:<version>`; without a version as the next number.
+
+        `type`: uri_folder, uri_file or mltable. A relative path is data of this machine, and goes along to a served
+        master; an absolute one is the master's. What is registered never changes; the same again is harmless. Raises
+        UsageError, RequestRefused (ASSET_EXISTS, ASSET_INVALID).
+        """
+        from windrow.sdk.asset import Asset
+
+        wanted = Asset(
+            "data", name, _version_text(version), type, os.fspath(path), False, description, dict(tags or {})
+        )
+        return self.create_asset(wanted, on_upload=on_upload)
+
+    def create_model(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        type: str = "custom_model",
+        version: str | int | None = None,
+        description: str = "",
+        tags: Mapping[str, str] | None = None,
+        on_upload: OnUpload = lambda moment: None,
+    ) -> Asset:
+        """Register a model, a file or a folder, as `create_data` does data. `type`: custom_model, mlflow_model or
+        triton_model."""
+        from windrow.sdk.asset import Asset
+
+        wanted = Asset(
+            "model", name, _version_text(version), type, os.fspath(path), False, description, dict(tags or {})
+        )
+        return self.create_asset(wanted, on_upload=on_upload)
+
+    def create_asset(
+        self, asset: Asset, *, folder: str | os.PathLike[str] | None = None, on_upload: OnUpload = lambda moment: None
+    ) -> Asset:
+        """Register an asset; `folder`: where relative paths begin, by default the current one. See `create_data`."""
+        from windrow.sdk.asset import place_asset
+
+        master = self.master()
+        datastores = None if master.embedded else master.datastores
+        start = str(Path(folder or ".").absolute())
+        return self.registry.create(
+            place_asset(self.connection, asset, start, datastores=datastores, on_upload=on_upload)
+        )
+
+    def data(self, name: str, version: str | int | None = None) -> Asset:
+        """One version of a data asset; by default the latest. Raises NotFound."""
+        return self.registry.get("data", name, _version_text(version))
+
+    def model(self, name: str, version: str | int | None = None) -> Asset:
+        """One version of a model; by default the latest. Raises NotFound."""
+        return self.registry.get("model", name, _version_text(version))
+
+    def list_data(self, name: str = "") -> Iterator[Asset]:
+        """All versions of a data asset, newest first; without a name the latest version of each."""
+        return self.registry.list("data", name)
+
+    def list_models(self, name: str = "") -> Iterator[Asset]:
+        """All versions of a model, newest first; without a name the latest version of each."""
+        return self.registry.list("model", name)
+
+
+def _index(index: int) -> int:
+    if index < 0:
+        raise UsageError(f"{index} is no mini-batch: they are counted from 0.")
+    return min(index, (1 << 63) - 1)
+
+
+def _version_text(version: str | int | None) -> str:
+    return "" if version is None else str(version)
 
 
 __all__ = ["Client", "LogFile", "Master", "WindrowError"]

@@ -1,5 +1,5 @@
 # ruff: noqa: I002, RUF005
-"""Run by another interpreter, as ``python interpreter_look.py CODE_FOLDER LIBRARY...``: prints its version and which
+"""Run by another interpreter, as `python interpreter_probe.py CODE_FOLDER LIBRARY...`: prints its version and which
 of the libraries it lacks.
 
 Written so that even Python 2 can read it, to tell an interpreter that is too old from one that is broken.

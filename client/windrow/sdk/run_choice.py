@@ -12,16 +12,16 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from windrow.embedded import untold
+from windrow.embedded import unreported_run
 from windrow.errors import NotFound, RequestRefused, RunChanged, UsageError
-from windrow.job import Job, JobState
-from windrow.job_files import with_job_files
-from windrow.results import rows_files
 from windrow.rpc.errors import JOB_EXISTS
+from windrow.sdk.earlier_jobs import with_job_files
+from windrow.sdk.job import Job, JobState
+from windrow.sdk.results import rows_files
 from windrow.storage.urls import is_remote
 
 if TYPE_CHECKING:
-    from windrow.client import Client
+    from windrow.sdk.client import Client
     from windrow.spec import EffectiveJob, LoadedJob
 
 CANCEL_TIMEOUT_S = 60.0
@@ -49,12 +49,12 @@ def begin(
 ) -> Begun:
     """Continue the unfinished run of this job file in a state folder, or submit a new one.
 
-    Until `untold.forget` it counts as one whose end nobody knows. `restart`: cancel what is unfinished and begin anew.
+    Until `unreported_run.forget`, its end counts as unreported. `restart`: cancel what is unfinished and begin anew.
     `keep_rows`: continue the unfinished run as it was begun, although the job file or its code have changed since.
-    `since`: see `windrow.since`. Raises RunChanged, and what `Client.submit` raises.
+    `since`: see `windrow.spec.earlier_results`. Raises RunChanged, and what `Client.submit` raises.
     """
     begun = _choose(client, loaded, folder, since, restart=restart, keep_rows=keep_rows)
-    untold.remember(folder, begun.job.job_id)
+    unreported_run.remember(folder, begun.job.job_id)
     return begun
 
 
@@ -67,14 +67,14 @@ def retry(client: Client, job_id: str, loaded: LoadedJob | None, folder: str) ->
     if job.state.ended:
         job = client.retry(job_id, loaded)
     others = [other for other in client.list_jobs() if not other.state.ended and other.job_id != job_id]
-    untold.remember(folder, job_id)
+    unreported_run.remember(folder, job_id)
     return Begun(job, True, tuple(others))
 
 
 def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, restart: bool, keep_rows: bool) -> Begun:
     effective = client.upload_code(loaded)
     if since:
-        from windrow.since import taking_over
+        from windrow.sdk.earlier_jobs import taking_over
 
         effective = taking_over(client, effective, since)
     unfinished = [job for job in client.list_jobs() if not job.state.ended]
@@ -91,7 +91,7 @@ def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, resta
             return Begun(chosen, True, tuple(job for job in unfinished if job.job_id != chosen.job_id))
         if going:
             raise _changed(going[0], effective.job_file)
-        ended = _ended_untold(client, effective, folder)
+        ended = _ended_unreported(client, effective, folder)
         if ended is not None:
             return Begun(ended, True, tuple(others))
         if keep_rows:
@@ -102,9 +102,9 @@ def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, resta
     return Begun(_submit_new(client, effective), False, tuple(others))
 
 
-def _ended_untold(client: Client, effective: EffectiveJob, folder: str) -> Job | None:
+def _ended_unreported(client: Client, effective: EffectiveJob, folder: str) -> Job | None:
     """The equal run that has succeeded while nobody followed it any more, and whose outputs are still there."""
-    job_id = untold.remembered(folder)
+    job_id = unreported_run.remembered(folder)
     if not job_id:
         return None
     try:

@@ -12,13 +12,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from windrow.spec import EffectiveStep, LoadedJob
-
 
 OLDEST = (3, 8)
-LOOK_S = 30.0
+PROBE_S = 30.0
 """One that has not answered by then (a slow disk) is left to the agent, which will tell."""
-LOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "interpreter_look.py")
+PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "interpreter_probe.py")
 
 
 class NoInterpreter(UsageError):
@@ -39,54 +37,33 @@ def find_interpreter(configured: str | None, environment: Mapping[str, str], own
     return own
 
 
-def check_interpreter(python: str, loaded: LoadedJob | None = None, *, builds: bool = False) -> None:
-    """Run it for a moment: is it a Python, new enough, and with the libraries that the tables of a job need?
+def check_interpreter(python: str) -> None:
+    """Run it for a moment: is it a Python, and new enough? Raises NoInterpreter."""
+    if python != sys.executable:
+        missing_libraries(python)
 
-    `builds`: steps that ask for an environment get one, and do not run in this Python. Raises NoInterpreter.
+
+def missing_libraries(
+    python: str, libraries: Sequence[str] = (), *, folder: str = "", variables: Mapping[str, str] | None = None
+) -> list[str]:
+    """Which of the libraries an interpreter lacks, with a step's code folder and environment variables.
+
+    One that does not answer in time lacks none. Raises NoInterpreter for one that cannot run scripts.
     """
-    steps = [] if loaded is None else [step for step in loaded.job.steps if loaded.libraries.get(step.name)]
-    steps = [step for step in steps if not builds or step.environment is None]
-    for step in steps:
-        assert loaded is not None
-        version, missing = _look(python, step, loaded.code_folders[step.name], loaded.libraries[step.name])
-        _check_version(python, version)
-        if missing:
-            import shlex
-
-            raise NoInterpreter(
-                f"Step {step.name} {_what_for(step, missing)}, which needs {' and '.join(missing)} in the Python "
-                f"that runs the script, {python}: not installed there. Install what is missing "
-                f"({shlex.quote(python)} -m pip install {' '.join(missing)}), or let scripts run in another Python "
-                "(--python PATH)"
-            )
-    if not steps and python != sys.executable:
-        _check_version(python, _look(python)[0])
-
-
-def _what_for(step: EffectiveStep, missing: Sequence[str]) -> str:
-    divided = [step.inputs[name] for name in step.input_data]
-    reads = "pandas" in missing or any(getattr(given, "type", "") == "mltable" for given in divided)
-    return "writes Parquet" if step.rows.format == "parquet" and not reads else "reads a table"
-
-
-def _look(
-    python: str, step: EffectiveStep | None = None, folder: str = "", libraries: tuple[str, ...] = ()
-) -> tuple[str, list[str]]:
-    """Its version, "" if it does not answer in time, and which of the libraries it lacks. Raises NoInterpreter."""
     import subprocess
 
     try:
         done = subprocess.run(
-            [python, LOOK, folder, *libraries],
+            [python, PROBE, folder, *libraries],
             cwd=folder or None,
-            env={**os.environ, **step.environment_variables} if step is not None else None,
+            env={**os.environ, **variables} if variables is not None else None,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=LOOK_S,
+            timeout=PROBE_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return "", []
+        return []
     except OSError as error:
         raise NoInterpreter(f"{python!r} cannot be executed: {error.strerror}. {_OTHER}") from error
     words = done.stdout.decode(errors="replace").split()
@@ -98,11 +75,12 @@ def _look(
         raise NoInterpreter(
             f"{python!r} does not run as a Python interpreter (exit code {done.returncode}){why}. {_OTHER}"
         )
-    return words[begin + 1], words[begin + 2 :]
+    _check_version(python, words[begin + 1])
+    return words[begin + 2 :]
 
 
 def _check_version(python: str, version: str) -> None:
-    if version and tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
         raise NoInterpreter(
             f"The Python interpreter {python!r} is Python {version}, too old; Python 3.8 or newer is needed. {_OTHER}"
         )
