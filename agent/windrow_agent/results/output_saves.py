@@ -27,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from windrow.journal import Repeated, say
+from windrow.common.journal import Repeated, say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.fetch_process.client import FetchProcess, NotRunning
