@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from windrow.asset import Asset, Registry
     from windrow.master import Master
     from windrow.rpc.connection import Connection
-    from windrow.spec.assets import AssetLookup
+    from windrow.spec.naming.assets import AssetLookup
     from windrow.upload import OnUpload
 
 

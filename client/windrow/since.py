@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.errors import UsageError
 from windrow.job_files import JobCalls, with_job_files
-from windrow.spec.effective import DataInput, EffectiveStep
+from windrow.spec.effective.job import DataInput, EffectiveStep
 
 if TYPE_CHECKING:
     from windrow.spec import EffectiveJob

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from windrow.spec.mltable import ReadDelimited, ReadJsonLines, ReadParquet, read_mltable
-from windrow.spec.mltable_types import ColumnType
-from windrow.spec.problems import Problems
+from windrow.spec.reading.problems import Problems
+from windrow.spec.tables.columns import ColumnType
+from windrow.spec.tables.mltable import ReadDelimited, ReadJsonLines, ReadParquet, read_mltable
 
 PATHS = "paths:\n  - file: ./a.csv\n"
 

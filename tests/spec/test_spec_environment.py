@@ -7,7 +7,7 @@ import json
 import pytest
 from spec_workspace import Workspace
 from windrow.spec import EffectiveJob, Environment
-from windrow.spec.effective_json import DocumentError, from_json
+from windrow.spec.effective.document import DocumentError, from_json
 
 TASK = """
 task:

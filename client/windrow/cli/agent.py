@@ -15,7 +15,7 @@ from windrow.cli.options import APP_SETTINGS, Environments, EnvironmentsChoice, 
 from windrow.contexts import check_certificates, read_text
 from windrow.errors import UsageError
 from windrow.interpreter import check_interpreter, find_interpreter
-from windrow.spec.names import NAME
+from windrow.spec.naming.names import NAME
 from windrow.users import become_user, look_as, unreadable
 
 READABLE = (

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from windrow.client import Client
     from windrow.embedded.session import Session
-    from windrow.spec.assets import AssetLookup
+    from windrow.spec.naming.assets import AssetLookup
 
 
 class SessionAssets:

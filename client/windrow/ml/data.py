@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.ml.attributes import Attributes, to_node
 from windrow.ml.places import calling_place
-from windrow.spec.building import mapping, scalar
-from windrow.spec.nodes import Mapping, Node, Place, Scalar, is_null
-from windrow.spec.problems import did_you_mean, listed
-from windrow.spec.schema import DATA_TYPES, MODEL_TYPES
+from windrow.spec.reading.from_python import mapping, scalar
+from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, is_null
+from windrow.spec.reading.problems import did_you_mean, listed
+from windrow.spec.settings.schema import DATA_TYPES, MODEL_TYPES
 
 if TYPE_CHECKING:
     from windrow.ml.steps import Step

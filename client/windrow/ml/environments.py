@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Node, Scalar
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Node, Scalar
 
 if TYPE_CHECKING:
     from windrow.ml.entities.environment import Environment

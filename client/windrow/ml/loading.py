@@ -11,14 +11,15 @@ from windrow.ml.entities import Data, Environment, Model
 from windrow.ml.pipeline_job import PipelineJob
 from windrow.ml.pipeline_step import PipelineStep
 from windrow.ml.steps import Step, begin_pipeline, end_pipeline
-from windrow.spec.building import from_plain
-from windrow.spec.components import FLOW, is_flow
+from windrow.spec.job.components import FLOW, is_flow
+from windrow.spec.job.sets import apply_sets
 from windrow.spec.load import is_v1
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Node, Scalar, Source, read_yaml, source_label, to_plain
-from windrow.spec.problems import JobFileError
-from windrow.spec.reading import Context
-from windrow.spec.sets import apply_sets
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import from_plain
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Node, Scalar, Source, source_label, to_plain
+from windrow.spec.reading.problems import JobFileError
+from windrow.spec.reading.yaml_files import read_yaml
 
 
 def load_job(
@@ -181,7 +182,7 @@ _APART = ("type", "component", "inputs", "outputs")
 
 
 def _local_file(written: Scalar) -> str | None:
-    from windrow.spec.locations import absolute, parse_location
+    from windrow.spec.naming.locations import absolute, parse_location
 
     location = parse_location(written.text)
     path = absolute(location.value, written.place.source.folder) if location.kind == "local" else ""
@@ -224,7 +225,7 @@ def _plain(source: Any, overrides: Sequence[Mapping[str, Any]], *, paths: tuple[
 
 
 def _from_here(node: Scalar) -> str:
-    from windrow.spec.locations import absolute, parse_location
+    from windrow.spec.naming.locations import absolute, parse_location
 
     location = parse_location(node.text)
     if location.kind != "local" or os.path.isabs(location.value):

@@ -13,15 +13,15 @@ from windrow.ml.entities.job import Job
 from windrow.ml.environments import resolve_environments
 from windrow.ml.places import calling_file
 from windrow.ml.steps import Step
-from windrow.spec.building import mapping, scalar
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Node, Scalar, Source, is_null
-from windrow.spec.reading import Context
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import mapping, scalar
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Node, Scalar, Source, is_null
 
 if TYPE_CHECKING:
     from windrow.ml.entities.environment import Environment
     from windrow.spec import LoadedJob
-    from windrow.spec.assets import OpenLookup
+    from windrow.spec.naming.assets import OpenLookup
 
 _APART = ("type", "inputs", "outputs", "jobs")
 
@@ -124,8 +124,8 @@ class PipelineJob(Attributes, Job):
         `environments`: those that were made known, by `name:version`; others are noted as those of a file.
         `assets`: opens the registry of data assets and models.
         """
-        from windrow.spec.pipeline import read_pipeline
-        from windrow.spec.problems import JobFileError
+        from windrow.spec.job.pipeline import read_pipeline
+        from windrow.spec.reading.problems import JobFileError
 
         place = self._place.source
         context = Context(

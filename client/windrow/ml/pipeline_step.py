@@ -7,8 +7,8 @@ from typing import Any
 
 from windrow.ml.pipeline_job import PipelineJob
 from windrow.ml.steps import Step
-from windrow.spec.building import mapping
-from windrow.spec.nodes import Mapping as MappingNode
+from windrow.spec.reading.from_python import mapping
+from windrow.spec.reading.nodes import Mapping as MappingNode
 
 
 class PipelineStep(Step):

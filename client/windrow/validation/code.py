@@ -16,9 +16,8 @@ from typing import Any
 
 from windrow.archives import ArchiveError
 from windrow.code_archive import measure
-from windrow.spec.nodes import Place, source_label
-from windrow.spec.problems import Problem
-from windrow.spec.reading import StepCode
+from windrow.spec.reading.nodes import Place, source_label
+from windrow.spec.reading.problems import Problem, StepCode
 
 LOOK = Path(__file__).with_name("script_look.py")
 LOOK_S = 30.0

@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.since import LAST, NO_LAST, with_results_of
-from windrow.spec.effective import (
-    DataInput,
-    EffectiveJob,
-    EffectiveStep,
-    OutputInput,
-    resolve_arguments,
-)
+from windrow.spec.effective.job import DataInput, EffectiveJob, EffectiveStep, OutputInput, resolve_arguments
 from windrow.storage.errors import StorageError
 from windrow.storage.urls import is_remote
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.ml.attributes import Attributes
-from windrow.spec.building import mapping
-from windrow.spec.nodes import Mapping as MappingNode
+from windrow.spec.reading.from_python import mapping
+from windrow.spec.reading.nodes import Mapping as MappingNode
 
 
 class BuildContext(Attributes):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from windrow.ml.entities import Environment
     from windrow.ml.operations.kept import EnvironmentOperations
     from windrow.spec import LoadedJob
-    from windrow.spec.assets import OpenLookup
+    from windrow.spec.naming.assets import OpenLookup
 
 
 class JobWarning(UserWarning):

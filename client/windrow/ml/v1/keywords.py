@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from windrow.errors import UsageError
-from windrow.spec.problems import did_you_mean, listed
+from windrow.spec.reading.problems import did_you_mean, listed
 
 
 def refuse_unknown(call: str, given: Mapping[str, Any], known: Collection[str]) -> None:
