@@ -7,6 +7,7 @@ is told. Reference: parallel-job.md, section 1.3; client.md, rule 4 (`conda_file
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from windrow.spec.effective.job import Environment
 from windrow.spec.environments.requirement_lines import Requirements, read_requirement
@@ -17,6 +18,8 @@ from windrow.spec.reading.problems import did_you_mean, listed
 
 OLDEST_PYTHON = (3, 8)
 """The oldest that the worker host runs on."""
+
+_PYTHON_VERSION = re.compile(r"[1-9](?:\.\d+){0,2}(?:(?:a|b|rc)\d+)?t?(?:\.?\*)?", re.ASCII)
 
 _KEYS = ("name", "channels", "dependencies", "prefix", "variables", "platforms", "category")
 _USUAL_CHANNELS = frozenset(
@@ -106,11 +109,12 @@ def read_conda(node: Mapping, key: str, context: Context) -> Environment | None:
     reader = _Reader(key, context)
     for item in dependencies.items:
         reader.read(item)
+    python = reader.python()
     reader.tell(node.place)
     if len(context.problems.errors) > before:
         return None
     lines = reader.found
-    return Environment(reader.python, tuple(lines.requirements), tuple(lines.constraints), tuple(lines.options))
+    return Environment(python, tuple(lines.requirements), tuple(lines.constraints), tuple(lines.options))
 
 
 def _check_channels(node: Node | None, key: str, context: Context) -> None:
@@ -131,12 +135,12 @@ class _Reader:
     """Reads dependencies one after the other."""
 
     def __init__(self, key: str, context: Context) -> None:
-        self.python: str | None = None
         self.found = Requirements.none()
         self._key = key
         self._context = context
         self._renamed: list[str] = []
         self._left_out: list[str] = []
+        self._pythons: list[_PythonClause] = []
 
     def read(self, item: Node) -> None:
         problems = self._context.problems
@@ -203,15 +207,53 @@ class _Reader:
         self.found.requirements.append(found + ",".join(_pep440(*version) for version in versions))
 
     def _python(self, text: str, versions: list[tuple[str, str]], place: Place) -> None:
-        asked, too_old = _python_request(versions)
-        if too_old:
+        for operator, version in versions:
+            if not _PYTHON_VERSION.fullmatch(version):
+                self._context.problems.error(
+                    place,
+                    self._key,
+                    f'"{text}" asks for "{version}", which is no version of Python; write it as in python=3.10 or '
+                    '"python>=3.9,<3.12".',
+                )
+                return
+            stem = version.rstrip("*").rstrip(".")
+            self._pythons.append(_PythonClause(operator, stem, version.endswith("*"), text, place))
+
+    def python(self) -> str | None:
+        """The version of Python that all entries together ask for; None: any."""
+        for clause in self._pythons:
+            other = next((other for other in self._pythons if _excludes(other, clause)), None)
+            if other is not None:
+                texts = dict.fromkeys(f'"{one.text}"' for one in (other, clause))
+                why = f"{' and '.join(texts)}: no version of Python is both; keep one of the two."
+                self._context.problems.error(
+                    max(other.place, clause.place, key=lambda place: (place.line, place.column)), self._key, why
+                )
+                return None
+        asked, too_old = _python_request(self._pythons)
+        if too_old is not None:
             self._context.problems.warn(
-                place,
+                too_old.place,
                 self._key,
-                f'"{text}" asks for a Python that is too old: scripts need {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} or '
-                "newer. The version that the agents have is used instead.",
+                f'"{too_old.text}" asks for a Python that is too old: scripts need '
+                f"{'.'.join(map(str, OLDEST_PYTHON))} or newer. The version that the agents have is used instead.",
             )
-        self.python = asked
+        return asked
+
+
+class _PythonClause(NamedTuple):
+    """A bound of the version of Python: `version` without the star that it ends in (`starred`)."""
+
+    operator: str
+    version: str
+    starred: bool
+    text: str
+    place: Place
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it asks for one version, or for all that begin with one."""
+        return self.operator in ("=", "==", "===")
 
 
 def _versions(version: str, inner: str | None) -> list[tuple[str, str]] | None:
@@ -249,29 +291,64 @@ def _pep440(operator: str, version: str) -> str:
     return f"{operator}{stem}" if starred else f"{operator}{version}"
 
 
-def _python_request(versions: list[tuple[str, str]]) -> tuple[str | None, bool]:
-    """The version of Python to ask for (None: any), and whether the one that the file asks for is too old."""
-    exact = [version.rstrip("*").rstrip(".") for operator, version in versions if operator in ("=", "==", "===")]
-    if exact:
-        numbers = _numbers(exact[0])
-        if len(numbers) < 2:
-            return None, bool(numbers) and numbers < OLDEST_PYTHON[:1]
-        return (None, True) if numbers[:2] < OLDEST_PYTHON else (exact[0], False)
+def _excludes(clause: _PythonClause, exact: _PythonClause) -> bool:
+    """Whether no version that `exact` asks for fulfils `clause`."""
+    if not exact.is_exact:
+        return False
+    bound, wanted = _numbers(clause.version), _numbers(exact.version)
+    common = min(len(bound), len(wanted))
+    is_same, is_whole = bound[:common] == wanted[:common], len(wanted) >= len(bound)
+    match clause.operator:
+        case "=" | "==" | "===":
+            return not is_same
+        case "!=":
+            return is_same and is_whole and (clause.starred or len(bound) == 3)
+        case "<":
+            return wanted[:common] > bound[:common] or (is_same and is_whole)
+        case "<=":
+            return wanted[:common] > bound[:common]
+    return wanted[:common] < bound[:common]
+
+
+def _python_request(clauses: list[_PythonClause]) -> tuple[str | None, _PythonClause | None]:
+    """The version of Python to ask for (None: any), and the clause that asks for one that is too old."""
+    exact = [clause for clause in clauses if clause.is_exact]
+    too_old = next((clause for clause in clauses if _is_too_old(clause)), None)
+    if too_old is not None:
+        return None, too_old
+    narrowest = max(exact, key=lambda clause: len(_numbers(clause.version)), default=None)
+    if narrowest is not None and all(clause.is_exact for clause in clauses):
+        return (narrowest.version if len(_numbers(narrowest.version)) > 1 else None), None
     bounds = []
-    lowest = False
-    for operator, version in versions:
-        stem = version.rstrip("*").rstrip(".")
-        numbers = _numbers(stem)
-        if (numbers < OLDEST_PYTHON and operator == "<=") or (numbers <= OLDEST_PYTHON and operator == "<"):
-            return None, True
-        if operator in (">", ">=", "~=") and numbers[:2] < OLDEST_PYTHON:
-            lowest = True
+    is_older = False
+    for clause in clauses:
+        if clause.operator in (">", ">=", "~=") and _numbers(clause.version)[:2] < OLDEST_PYTHON:
+            is_older = True
+        elif clause.is_exact and clause is not narrowest:
             continue
-        bounds.append(f"{operator}{stem}" + (".*" if operator == "!=" and version.endswith("*") else ""))
-    if not bounds:
-        return None, False
-    oldest = ".".join(map(str, OLDEST_PYTHON))
-    return ",".join([f">={oldest}"] * lowest + bounds), False
+        elif clause.is_exact:
+            bounds.append(f"=={clause.version}" + (".*" if len(_numbers(clause.version)) < 3 else ""))
+        else:
+            is_prefix = clause.operator == "!=" and clause.starred
+            bounds.append(f"{clause.operator}{clause.version}" + (".*" if is_prefix else ""))
+    if bounds and is_older:
+        bounds.insert(0, f">={'.'.join(map(str, OLDEST_PYTHON))}")
+    return ",".join(bounds) or None, None
+
+
+def _is_too_old(clause: _PythonClause) -> bool:
+    """Whether every version that fulfils a clause is older than those that the worker host runs on."""
+    numbers = _numbers(clause.version)
+    match clause.operator:
+        case "=" | "==" | "===":
+            return numbers < OLDEST_PYTHON[: len(numbers)]
+        case "<":
+            return numbers <= OLDEST_PYTHON
+        case "<=":
+            return numbers < OLDEST_PYTHON
+        case "~=":
+            return len(numbers) == 3 and numbers[:2] < OLDEST_PYTHON
+    return False
 
 
 def _numbers(version: str) -> tuple[int, ...]:

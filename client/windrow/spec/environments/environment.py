@@ -11,7 +11,7 @@ import os
 from windrow.spec.effective.job import Environment
 from windrow.spec.environments.conda import read_conda
 from windrow.spec.environments.requirement_lines import Requirements, read_requirements_file
-from windrow.spec.naming.locations import absolute, parse_location
+from windrow.spec.naming.locations import absolute, parse_location, why_unreachable
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.reading.problems import did_you_mean
@@ -65,6 +65,9 @@ def read_environment(node: Node | None, key: str, context: Context) -> Environme
         )
         return None
     location = parse_location(node.text)
+    if location.kind == "other_host":
+        context.problems.error(node, key, why_unreachable(location, node.text))
+        return None
     if location.kind != "local" or not is_path(location.value, node.place.source.folder):
         context.problems.warn(
             node,
@@ -157,6 +160,9 @@ def _conda(node: Node, key: str, context: Context) -> Environment | None:
         return read_conda(node, key, context)
     if isinstance(node, Scalar):
         location = parse_location(node.text)
+        if location.kind == "other_host":
+            context.problems.error(node, key, why_unreachable(location, node.text))
+            return None
         if location.kind == "local" and location.value:
             return _file(location.value, node, key, context, is_conda=True)
     context.problems.error(

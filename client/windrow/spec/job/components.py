@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from windrow.spec.naming.locations import absolute, parse_location
+from windrow.spec.naming.locations import absolute, parse_location, why_unreachable
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import as_mapping, check_keys
 from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
@@ -192,6 +192,9 @@ class Components:
             )
             return None
         location = parse_location(node.text)
+        if location.kind == "other_host":
+            self._context.problems.error(node, key, why_unreachable(location, node.text))
+            return None
         if location.kind != "local":
             self._context.problems.error(
                 node,

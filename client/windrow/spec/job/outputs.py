@@ -13,7 +13,7 @@ from windrow.spec.effective.job import DEFAULT_ROWS_FILE, StepOutput
 from windrow.spec.naming.assets import ASSET_NAME, is_asset_version
 from windrow.spec.naming.datastores import DEFAULT_DATASTORES
 from windrow.spec.naming.expressions import Reference, substitute, whole_reference
-from windrow.spec.naming.locations import absolute, datastore_path, elsewhere, parse_location
+from windrow.spec.naming.locations import absolute, datastore_path, elsewhere, parse_location, why_unreachable
 from windrow.spec.naming.names import is_file_name
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import check_keys, read_scalar, read_text
@@ -155,6 +155,9 @@ def _output_path(node: Scalar, kind: str, key: str, context: Context) -> tuple[s
         return _datastore_output(location.value, node, kind, key, context)
     if location.kind == "remote":
         return _remote_output(text, node, kind, key, context), None
+    if location.kind == "other_host":
+        context.problems.error(node, key, why_unreachable(location, text))
+        return None, None
     if location.kind != "local":
         what = "a registered asset" if location.kind == "asset" else "an address where Windrow cannot write"
         context.problems.error(

@@ -20,7 +20,8 @@ class Location(NamedTuple):
     """A location.
 
     `kind` is `local` (`value` is a path as written), `datastore` (`value` is what follows `azureml://`), `asset`,
-    `remote`, or `unknown`: an address of storage that cannot be reached.
+    `remote`, `other_host` (a `file:` address that names another machine), or `unknown`: an address of storage that
+    cannot be reached.
     """
 
     kind: str
@@ -36,13 +37,22 @@ def parse_location(text: str) -> Location:
         rest = rest.removeprefix("azureml:")
         if _ASSET.fullmatch(rest):
             return Location("asset", rest)
-    if rest.startswith("file:"):
-        return Location("local", _file_path(rest.removeprefix("file:")))
+    if rest[:5].lower() == "file:":
+        return Location("other_host", rest) if host_of_file_url(rest) else Location("local", _file_path(rest[5:]))
     if is_remote(rest):
         return Location("remote", rest)
     if _SCHEME.match(rest):
         return Location("unknown", rest)
     return Location("local", rest)
+
+
+def host_of_file_url(text: str) -> str:
+    """The machine that a `file:` address names, where that is another one: `file://host/path`; else ""."""
+    found = _FILE_HOST.match(text)
+    return "" if found is None or found[1].lower() == "localhost" else found[1]
+
+
+_FILE_HOST = re.compile("file://([^/]+)", re.IGNORECASE)
 
 
 def why_missing(path: str) -> str:
@@ -126,6 +136,12 @@ _OF_A_WORKSPACE = re.compile(
 
 def why_unreachable(location: Location, text: str) -> str:
     """Why a location cannot be used, and what to do instead."""
+    if location.kind == "other_host":
+        host = host_of_file_url(location.value)
+        return (
+            f'"{text}" names the host "{host}", and a file: address can only name this machine; write file:///PATH '
+            "(three slashes), or the path alone."
+        )
     what = {
         "asset": f'"{text}" names a registered asset, and this has to be a local folder',
         "datastore": f'"{text}" lies in a datastore, and this has to be a local folder',
@@ -148,7 +164,7 @@ def absolute(value: str, folder: str) -> str:
 def _file_path(rest: str) -> str:
     if not rest.startswith("//"):
         return rest
-    # A URI: percent-encoded, with an optional host that can only be this one.
+    # A URI: percent-encoded, its host absent or `localhost`.
     from urllib.parse import unquote
 
-    return unquote("/" + rest.removeprefix("//").removeprefix("localhost").lstrip("/"))
+    return unquote("/" + rest[2:].partition("/")[2].lstrip("/"))

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from windrow.spec.naming.locations import datastore_path
+from windrow.spec.naming.locations import Location, datastore_path, host_of_file_url, why_unreachable
 from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, Sequence, is_null, shown
 from windrow.spec.reading.problems import Problems, listed
 from windrow.spec.reading.yaml_files import read_yaml
@@ -170,8 +170,11 @@ def _read_path(checks: ValueChecks, node: Node, key: str) -> PathEntry | None:
     text = checks.text(value, key)
     if text is None:
         return None
-    if text.startswith("file://"):
-        text = text.removeprefix("file://")
+    if text[:7].lower() == "file://":
+        if host_of_file_url(text):
+            checks.error(value, key, why_unreachable(Location("other_host", text), text))
+            return None
+        text = "/" + text[7:].partition("/")[2]
     if is_remote(text) or text.startswith("azureml://"):
         return _path_elsewhere(checks, value, kind, text, key)
     scheme, colon, _ = text.partition(":")
