@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from windrow.spec.datastores import DEFAULT, BadDatastore, read_datastores
+from windrow.spec.naming.datastores import DEFAULT, BadDatastore, read_datastores
 from windrow.storage.urls import is_remote
 
 from windrow_master.datastores import Datastores

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from windrow.spec.locations import datastore_name, datastore_path
+from windrow.spec.naming.locations import datastore_name, datastore_path
 from windrow.storage.urls import parse_url
 
 

@@ -17,7 +17,7 @@ from windrow.cli import app, run_options
 from windrow.cli.display.figures import Figures, progress_line
 from windrow.common.quantities import counted, duration, rate, size
 from windrow.sdk.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
-from windrow.spec.datastores import read_datastores
+from windrow.spec.naming.datastores import read_datastores
 
 
 def typer_options() -> dict[str, str]:

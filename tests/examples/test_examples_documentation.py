@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from windrow.cli import exit_codes
-from windrow.spec import schema
-from windrow.spec.arguments import ALL_ARGUMENTS
-from windrow.spec.fields import Field
+from windrow.spec.settings import schema
+from windrow.spec.settings.arguments import ALL_ARGUMENTS
+from windrow.spec.settings.fields import Field
 from windrow_master.core.states import Cause
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from windrow.spec.effective import DataInput, EffectiveStep, LiteralInput, Rows, StepOutput
+from windrow.spec.effective.job import DataInput, EffectiveStep, LiteralInput, Rows, StepOutput
 from windrow_master.datastores import Datastores
 from windrow_master.reuse import digests as digests_module
 from windrow_master.reuse.digests import Digests, NoDigest, Place

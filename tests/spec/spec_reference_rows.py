@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from windrow.spec import Environment
-from windrow.spec.arguments import RUNTIME_ARGUMENTS
-from windrow.spec.schema import INPUT, OUTPUT, RESOURCES, RETRY_SETTINGS, STEP, TASK
+from windrow.spec.settings.arguments import RUNTIME_ARGUMENTS
+from windrow.spec.settings.schema import INPUT, OUTPUT, RESOURCES, RETRY_SETTINGS, STEP, TASK
 
 
 class Sets(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from spec_workspace import Workspace
 from windrow.spec import JobFileError
-from windrow.spec.schema import PIPELINE, PIPELINE_SETTINGS
+from windrow.spec.settings.schema import PIPELINE, PIPELINE_SETTINGS
 
 TAKEN = ""
 Rows = dict[str, list[tuple[str, str]]]

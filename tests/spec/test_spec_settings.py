@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from spec_workspace import Workspace
-from windrow.spec.effective import Rows
+from windrow.spec.effective.job import Rows
 
 TASK = """
 task:

@@ -9,7 +9,7 @@ import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from windrow.spec.mltable_filter import parse_filter
+from windrow.spec.tables.filter_expression import parse_filter
 from windrow_worker.tables.steps.filtering import FilterFailed, passing
 
 ROWS = pandas.DataFrame(

@@ -160,7 +160,7 @@ def _named(word: str, text: str, version: str | None) -> tuple[str, str | None]:
 
     Raises UsageError for what names none, and for two versions.
     """
-    from windrow.spec.names import split_asset_reference
+    from windrow.spec.naming.assets import split_asset_reference
 
     try:
         found = split_asset_reference(text.removeprefix("azureml:"))
@@ -178,7 +178,7 @@ def _wanted(kind: str, file: Path | None) -> tuple[Asset, Path]:
     """What a file says of the asset, and where its relative paths begin."""
     if file is None:
         return Asset(kind, "", "", "", ""), Path.cwd()
-    from windrow.spec.asset_file import load_asset_file
+    from windrow.spec.assets.asset_file import load_asset_file
 
     read = load_asset_file(file, kind)
     for warning in read.warnings:

@@ -22,7 +22,7 @@ def read(items: Sequence[str]) -> dict[str, str]:
     """Names, and where each is. `items`: `NAME=PLACE`. Raises UsageError."""
     if not items:
         return {}
-    from windrow.spec.datastores import BadDatastore, read_datastores
+    from windrow.spec.naming.datastores import BadDatastore, read_datastores
 
     try:
         return read_datastores(items)

@@ -13,7 +13,7 @@ from windrow.errors import NotFound, UsageError
 if TYPE_CHECKING:
     from windrow.rpc.connection import Connection
     from windrow.rpc.v1 import asset_service_pb2 as pb
-    from windrow.spec.assets import AssetLookup, FoundAsset
+    from windrow.spec.assets.lookup import AssetLookup, FoundAsset
     from windrow.transfer.local_data import OnUpload
 
 KINDS = ("", "data", "model")
@@ -95,12 +95,12 @@ class Registry:
 
     def lookup(self) -> AssetLookup:
         """For `windrow.spec.load_job`."""
-        from windrow.spec.assets import AssetLookup
+        from windrow.spec.naming.assets import AssetLookup
 
         return AssetLookup(self._find, self._names, self._versions)
 
     def _find(self, kind: str, name: str, version: str | None) -> FoundAsset | None:
-        from windrow.spec.assets import FoundAsset
+        from windrow.spec.naming.assets import FoundAsset
 
         try:
             found = self.get(kind, name, version)
@@ -128,8 +128,8 @@ def place_asset(
     A relative path is this machine's, from `folder` on. `datastores`: of a served master, to which such data goes
     along, as inputs of jobs do; None: the master is of this machine. Raises UsageError, WindrowError.
     """
-    from windrow.spec.effective import DataInput
-    from windrow.spec.locations import absolute, elsewhere, parse_location, why_missing
+    from windrow.spec.effective.job import DataInput
+    from windrow.spec.naming.locations import absolute, elsewhere, parse_location, why_missing
     from windrow.storage.urls import BadUrl
 
     location = parse_location(asset.path)

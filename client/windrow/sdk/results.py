@@ -26,7 +26,7 @@ class RowsFile(NamedTuple):
 
     `output`: the output's name for downloads; `path`: the file below it, b"" where the output is that file; `place`:
     its absolute path on the master's machine; `to_csv`: how DataFrames were written into it; `format`: one of
-    `windrow.spec.ROW_FORMATS`, the two others are for text alone.
+    `windrow.spec.settings.schema.ROW_FORMATS`, the two others are for text alone.
     """
 
     output: str

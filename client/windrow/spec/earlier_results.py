@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.errors import UsageError
-from windrow.spec.effective import DataInput, EffectiveJob, EffectiveStep
+from windrow.spec.effective.job import DataInput, EffectiveJob, EffectiveStep
 
 NO_LAST = "--since last: no job of this job file has ended with a result yet, so all of it would run."
 LAST = "last"

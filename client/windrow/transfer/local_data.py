@@ -24,7 +24,7 @@ from windrow.rpc.connection import STREAM_TIMEOUT_S, Connection, Patience
 from windrow.rpc.v1 import artifact_service_pb2 as pb
 from windrow.rpc.v1 import artifact_service_pb2_grpc
 from windrow.spec import DataInput
-from windrow.spec.locations import is_elsewhere
+from windrow.spec.naming.locations import is_elsewhere
 from windrow.transfer.data_archive import DataArchive
 from windrow.transfer.fetch_places import path_below
 from windrow.transfer.upload import UPLOAD_TRIES, upload_artifact
@@ -248,7 +248,7 @@ def _look(path: str) -> tuple[bool, int, int, int]:
 
 def _archived(given: DataInput) -> tuple[str, str]:
     """What goes into an input's archive, and the input's path below the folder that is made of it."""
-    from windrow.spec.mltable import FILE_NAME
+    from windrow.spec.tables.mltable import FILE_NAME
 
     path = Path(given.path)
     if path.is_dir():
@@ -260,8 +260,8 @@ def _archived(given: DataInput) -> tuple[str, str]:
 
 def _check_table(folder: str, key: str) -> None:
     """Refuse an MLTable file whose relative paths lead out of its folder: they would not be there. JobFileError."""
-    from windrow.spec.mltable import FILE_NAME, read_mltable
-    from windrow.spec.problems import Problems
+    from windrow.spec.reading.problems import Problems
+    from windrow.spec.tables.mltable import FILE_NAME, read_mltable
 
     definition = Path(folder, FILE_NAME)
     if not definition.is_file():

@@ -11,8 +11,7 @@ import os
 from collections.abc import Sequence
 from itertools import compress
 
-from windrow.spec.mltable_file_steps import PATH
-from windrow.spec.mltable_steps import Filter, Sample, SelectPartitions, Skip, Step, Take
+from windrow.spec.tables.steps import PATH, Filter, Sample, SelectPartitions, Skip, Step, Take
 
 from windrow_master.planning.counts import Bound, Counts
 from windrow_master.planning.errors import PlanningError, shown

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from windrow.spec.effective import DEFAULT_ROWS_FILE, DataInput, EffectiveJob, EffectiveStep, OutputInput
+from windrow.spec.effective.job import DEFAULT_ROWS_FILE, DataInput, EffectiveJob, EffectiveStep, OutputInput
 from windrow.storage.urls import is_remote, parse_url
 
 from windrow_master.datastores import Datastores, UnknownDatastore

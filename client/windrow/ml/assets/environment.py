@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.ml.attributes import Attributes
-from windrow.spec.building import mapping
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Node, Scalar
+from windrow.spec.reading.from_python import mapping
+from windrow.spec.reading.yaml_files import Mapping as MappingNode
+from windrow.spec.reading.yaml_files import Node, Scalar
 
 
 class BuildContext(Attributes):

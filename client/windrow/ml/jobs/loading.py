@@ -14,14 +14,14 @@ from windrow.ml.assets.environment import Environment
 from windrow.ml.jobs.pipeline_job import PipelineJob
 from windrow.ml.jobs.pipeline_step import pipeline_from_tree, step_from_tree
 from windrow.ml.jobs.step import Step
-from windrow.spec.building import from_plain
-from windrow.spec.components import FLOW, is_flow
+from windrow.spec.reading.from_python import from_plain
+from windrow.spec.job.components import FLOW, is_flow
 from windrow.spec.load import is_v1
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Scalar, Source, read_yaml, source_label, to_plain
-from windrow.spec.problems import JobFileError
-from windrow.spec.reading import Context
-from windrow.spec.sets import apply_sets
+from windrow.spec.reading.yaml_files import Mapping as MappingNode
+from windrow.spec.reading.yaml_files import Scalar, Source, read_yaml, source_label, to_plain
+from windrow.spec.reading.problems import JobFileError
+from windrow.spec.reading.keys import Context
+from windrow.spec.job.sets import apply_sets
 
 
 def load_job(
@@ -131,7 +131,7 @@ def _plain(source: Any, overrides: Sequence[Mapping[str, Any]], *, paths: tuple[
 
 
 def _from_here(node: Scalar) -> str:
-    from windrow.spec.locations import absolute, parse_location
+    from windrow.spec.naming.locations import absolute, parse_location
 
     location = parse_location(node.text)
     if location.kind != "local" or os.path.isabs(location.value):

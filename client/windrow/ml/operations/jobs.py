@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from windrow.ml.connection import MasterConnection
     from windrow.ml.operations.environments import EnvironmentOperations
     from windrow.spec import LoadedJob
-    from windrow.spec.assets import OpenLookup
+    from windrow.spec.naming.assets import OpenLookup
 
 
 class Loadable(Protocol):

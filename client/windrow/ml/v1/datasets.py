@@ -24,7 +24,7 @@ from windrow.ml.v1.datastores import DataPath, DataReference, Datastore
 from windrow.ml.v1.local_data import copy_files, local_files, read_frame
 from windrow.ml.v1.table_options import DataType
 from windrow.ml.v1.versions import find_version
-from windrow.spec.problems import did_you_mean, listed
+from windrow.spec.reading.problems import did_you_mean, listed
 
 _PATTERN = re.compile(r"[*?\[]")
 _KEYS = re.compile(r"\{(\w+)(?::[^{}]*)?\}")

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from windrow.spec.locations import absolute, parse_location
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Scalar, to_plain
+from windrow.spec.naming.locations import absolute, parse_location
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Scalar, to_plain
 from windrow.spec.v1.environments import Environment as WrittenEnvironment
 
 DEFAULT_CPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"

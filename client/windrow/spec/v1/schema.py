@@ -5,7 +5,7 @@ Reference: docs/reference/azure-ml/parallel-job.md#version-1, #reserved-argument
 
 from __future__ import annotations
 
-from windrow.spec.fields import INT_MAX, TIMEOUT_S_MAX, Field, threshold
+from windrow.spec.settings.fields import INT_MAX, TIMEOUT_S_MAX, Field, threshold
 
 _TEXT = Field("text")
 _NODE = Field("node")

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 
 import pyarrow
 import pyarrow.parquet
-from windrow.spec.mltable_delta import ReadDelta
+from windrow.spec.tables.delta import ReadDelta
 from windrow.storage.errors import Trouble, explained
 from windrow.storage.objects import stat_object
 from windrow.storage.options import store_options

@@ -10,9 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from windrow.spec.mltable import Read, ReadDelimited, ReadParquet
-from windrow.spec.mltable_delta import ReadDelta
-from windrow.spec.mltable_steps import SelectPartitions, Step
+from windrow.spec.tables.delta import ReadDelta
+from windrow.spec.tables.mltable import Read, ReadDelimited, ReadParquet
+from windrow.spec.tables.steps import SelectPartitions, Step
 
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.tables.files import Run, TableFile

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from windrow.spec.mltable import ReadDelimited
+from windrow.spec.tables.mltable import ReadDelimited
 from windrow_worker.tables.columns import Column, infer
 from windrow_worker.tables.delimited_text import Record, Text, distinct, widened
 from windrow_worker.tables.encodings import ENCODINGS

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from windrow.spec.mltable import ReadJsonLines
+from windrow.spec.tables.mltable import ReadJsonLines
 from windrow_worker.tables.delimited_text import Text
 from windrow_worker.tables.encodings import ENCODINGS, to_text
 from windrow_worker.tables.json_lines import kind_of, objects, records

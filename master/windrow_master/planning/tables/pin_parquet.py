@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow
 import pyarrow.parquet
-from windrow.spec.mltable import ReadParquet
+from windrow.spec.tables.mltable import ReadParquet
 from windrow.storage.objects import ObjectFile
 from windrow.storage.urls import parse_url
 from windrow_worker.tables.parquet import converted, pack_schema

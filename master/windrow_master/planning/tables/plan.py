@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from windrow.spec.mltable import Read, ReadDelimited, ReadJsonLines, ReadParquet
-from windrow.spec.mltable_delta import ReadDelta
-from windrow.spec.mltable_steps import SelectPartitions, Step
+from windrow.spec.tables.delta import ReadDelta
+from windrow.spec.tables.mltable import Read, ReadDelimited, ReadJsonLines, ReadParquet
+from windrow.spec.tables.steps import SelectPartitions, Step
 from windrow.storage.copies import copied
 from windrow_worker.tables.partition_format import PathColumns
 

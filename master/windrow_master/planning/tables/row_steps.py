@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from windrow.spec.mltable_file_steps import PATH
-from windrow.spec.mltable_partition_format import ExtractColumns
-from windrow.spec.mltable_steps import (
+from windrow.spec.tables.partition_format import ExtractColumns
+from windrow.spec.tables.steps import (
+    PATH,
     ConvertColumnTypes,
     DropColumns,
     Filter,
