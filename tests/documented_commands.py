@@ -88,7 +88,12 @@ def block(page: str, first: str) -> Block:
     raise LookupError(f"{page} has no block that begins with {first}")
 
 
-DEPLOY, OPERATIONS, README, PYTHON = "docs/how-to/deploy-with-containers.md", "docs/operations.md", "README.md", "docs/python.md"
+DEPLOY, OPERATIONS, README, PYTHON = (
+    "docs/how-to/deploy-with-containers.md",
+    "docs/operations.md",
+    "README.md",
+    "docs/python.md",
+)
 
 IN_A_CLUSTER = [
     (README, "docker compose build"),
@@ -162,7 +167,10 @@ ELSEWHERE = {
     ),
     ("benchmarks/README.md", "make bench"): "takes half an hour",
     ("examples/README.md", "pip install -e '.[dev]'"): "`make setup` does the same for these tests",
-    ("examples/cluster/README.md", "make demo-cluster"): "takes minutes; its commands are those of docs/how-to/deploy-with-containers.md",
+    (
+        "examples/cluster/README.md",
+        "make demo-cluster",
+    ): "takes minutes; its commands are those of docs/how-to/deploy-with-containers.md",
     ("examples/digits/README.md", "python examples/digits/train.py"): "tests/examples/test_examples_end_to_end.py",
     ("examples/iris/README.md", "python examples/iris/train.py"): "tests/examples/test_examples_end_to_end.py",
 }

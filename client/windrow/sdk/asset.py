@@ -13,7 +13,7 @@ from windrow.errors import NotFound, UsageError
 if TYPE_CHECKING:
     from windrow.rpc.connection import Connection
     from windrow.rpc.v1 import asset_service_pb2 as pb
-    from windrow.spec.assets.lookup import AssetLookup, FoundAsset
+    from windrow.spec.naming.assets import AssetLookup, FoundAsset
     from windrow.transfer.local_data import OnUpload
 
 KINDS = ("", "data", "model")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from windrow.sdk.mini_batch import MiniBatch, MiniBatchDetails
     from windrow.sdk.private_master import PrivateMaster
     from windrow.spec import EffectiveJob, LoadedJob
-    from windrow.spec.assets import AssetLookup
+    from windrow.spec.naming.assets import AssetLookup
     from windrow.transfer.local_data import OnUpload
 
 REPORT_TIMEOUT_S = 300.0

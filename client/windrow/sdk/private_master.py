@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from windrow.errors import WindrowError
     from windrow.rpc.connection import Connection
     from windrow.sdk.client import Client
-    from windrow.spec.assets import AssetLookup
+    from windrow.spec.naming.assets import AssetLookup
 
 PATIENCE_S = 120.0
 """A private master that dies is started again: only its supervisor (`Connection.why_gone`) ends the waiting earlier."""

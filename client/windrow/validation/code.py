@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from windrow.common.archives import ArchiveError
-from windrow.spec.reading.yaml_files import Place, source_label
-from windrow.spec.reading.problems import Problem
-from windrow.spec.reading.keys import StepCode
+from windrow.spec.reading.nodes import Place, source_label
+from windrow.spec.reading.problems import Problem, StepCode
 from windrow.transfer.code_archive import measure
 
 LOOK = Path(__file__).with_name("script_look.py")

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 
 from windrow.common.state_mark import STATE_MARK
-from windrow.spec.effective.job import EffectiveJob
 from windrow.spec.effective.document import DocumentError
+from windrow.spec.effective.job import EffectiveJob
 
 from windrow_master.core.states import JobState, MiniBatchState, StepState
 from windrow_master.files.errors import StateDamaged

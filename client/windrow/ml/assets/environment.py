@@ -11,8 +11,8 @@ from typing import Any
 
 from windrow.ml.attributes import Attributes
 from windrow.spec.reading.from_python import mapping
-from windrow.spec.reading.yaml_files import Mapping as MappingNode
-from windrow.spec.reading.yaml_files import Node, Scalar
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Node, Scalar
 
 
 class BuildContext(Attributes):

@@ -14,14 +14,15 @@ from windrow.ml.assets.environment import Environment
 from windrow.ml.jobs.pipeline_job import PipelineJob
 from windrow.ml.jobs.pipeline_step import pipeline_from_tree, step_from_tree
 from windrow.ml.jobs.step import Step
-from windrow.spec.reading.from_python import from_plain
 from windrow.spec.job.components import FLOW, is_flow
-from windrow.spec.load import is_v1
-from windrow.spec.reading.yaml_files import Mapping as MappingNode
-from windrow.spec.reading.yaml_files import Scalar, Source, read_yaml, source_label, to_plain
-from windrow.spec.reading.problems import JobFileError
-from windrow.spec.reading.keys import Context
 from windrow.spec.job.sets import apply_sets
+from windrow.spec.load import is_v1
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import from_plain
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Scalar, Source, source_label, to_plain
+from windrow.spec.reading.problems import JobFileError
+from windrow.spec.reading.yaml_files import read_yaml
 
 
 def load_job(

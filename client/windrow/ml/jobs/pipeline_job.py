@@ -12,10 +12,10 @@ from windrow.ml.jobs.dumping import to_yaml
 from windrow.ml.jobs.ports import PipelineInput, Ports, StepOutput
 from windrow.ml.jobs.step import Step
 from windrow.ml.places import calling_file
+from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import mapping, scalar
-from windrow.spec.reading.yaml_files import Mapping as MappingNode
-from windrow.spec.reading.yaml_files import Node, Scalar, Source, is_null
-from windrow.spec.reading.keys import Context
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Node, Scalar, Source, is_null
 
 if TYPE_CHECKING:
     from windrow.spec import LoadedJob

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.errors import JobFailed, UsageError
-from windrow.transfer.fetch_places import shown_places
 from windrow.ml.exceptions import JobWarning
 from windrow.ml.jobs.pipeline_job import PipelineJob
 from windrow.ml.jobs.step import Step
 from windrow.ml.operations.logs import fetch_log
 from windrow.ml.operations.submitted import SubmittedJob, SubmittedStep, status_of
 from windrow.ml.operations.validation import Validation
+from windrow.transfer.fetch_places import shown_places
 
 if TYPE_CHECKING:
-    from windrow.sdk.job import Job
     from windrow.ml.assets.environment import Environment
     from windrow.ml.connection import MasterConnection
     from windrow.ml.operations.environments import EnvironmentOperations
+    from windrow.sdk.job import Job
     from windrow.spec import LoadedJob
     from windrow.spec.naming.assets import OpenLookup
 

@@ -8,11 +8,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from windrow.sdk.job import Job, JobState
 from windrow.ml.assets.data import Input, Output
 from windrow.ml.jobs.pipeline_job import Job as JobEntity
 from windrow.ml.jobs.ports import Ports
 from windrow.ml.jobs.settings import JobService, PipelineJobSettings
+from windrow.sdk.job import Job, JobState
 
 if TYPE_CHECKING:
     from windrow.ml.connection import MasterConnection

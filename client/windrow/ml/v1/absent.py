@@ -8,7 +8,7 @@ from typing import Any
 
 from windrow.errors import UsageError
 from windrow.ml.exceptions import JobWarning
-from windrow.spec.problems import did_you_mean, listed
+from windrow.spec.reading.problems import did_you_mean, listed
 
 _PUBLISH = (
     "pipelines are not published. Keep the notebook or pipeline.to_yaml() in a file, and run that: `windrow run "

@@ -10,8 +10,8 @@ from windrow.ml.v1.bindings import NamedInput, Output, OutputTable, PipelinePara
 from windrow.ml.v1.datastores import DEFAULT_NAME, DataPath, DataReference, Datastore
 from windrow.ml.v1.steps import NOT_IN_NAMES, ParallelRunStep, PipelineStep, PythonScriptStep, step_key, value_of
 from windrow.spec.reading.from_python import from_plain, mapping, scalar
-from windrow.spec.reading.yaml_files import Mapping as MappingNode
-from windrow.spec.reading.yaml_files import Node, Place
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Node, Place
 from windrow.spec.v1.data import default_place, run_id
 
 

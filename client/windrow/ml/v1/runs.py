@@ -13,9 +13,9 @@ from windrow.ml.v1.run_files import RunFiles
 from windrow.ml.v1.steps import step_key
 
 if TYPE_CHECKING:
+    from windrow.ml.client import MLClient
     from windrow.sdk.client import Client
     from windrow.sdk.job import Job, Step
-    from windrow.ml.client import MLClient
 
 _STATUS = {
     "queued": "NotStarted",

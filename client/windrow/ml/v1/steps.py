@@ -21,11 +21,11 @@ from windrow.ml.v1.bindings import (
 )
 from windrow.ml.v1.datastores import DataPathComputeBinding
 from windrow.ml.v1.environment import Environment, RunConfiguration
+from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import from_plain
-from windrow.spec.reading.yaml_files import Mapping as MappingNode
-from windrow.spec.reading.yaml_files import Source, source_label, to_plain
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Source, source_label, to_plain
 from windrow.spec.reading.problems import JobFileError
-from windrow.spec.reading.keys import Context
 from windrow.spec.v1.environments import read_environment
 from windrow.spec.v1.run_config import read_config_file, read_run_config
 
