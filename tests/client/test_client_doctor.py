@@ -77,7 +77,7 @@ def test_a_network_file_system_and_slow_syncs_are_told(monkeypatch: pytest.Monke
         "trouble": "",
     }
     monkeypatch.setattr(state, "ask", lambda *arguments: seen)
-    levels = {finding.name: finding.level for finding in state.look("/x")}
+    levels = {finding.name: finding.level for finding in state.check("/x")}
     assert levels == {
         "folder": OK,
         "file system": FAIL,

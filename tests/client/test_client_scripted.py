@@ -8,7 +8,7 @@ import grpc
 import pytest
 from scripted_service import Script
 from windrow.cli.display.jsonlines import JsonDisplay
-from windrow.cli.follow import Follower
+from windrow.cli.job_follower import Follower
 from windrow.errors import MasterUnreachable, RequestRefused, UsageError, WindrowError
 from windrow.rpc import errors
 from windrow.rpc.address import grpc_target

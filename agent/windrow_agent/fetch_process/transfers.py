@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from windrow.storage.errors import StorageError, Trouble, explained
 from windrow.storage.objects import meta_of
-from windrow.storage.patience import FIRST_PAUSE_S, TRIES
+from windrow.storage.retries import FIRST_PAUSE_S, TRIES
 from windrow.storage.stores import open_store
 from windrow.storage.urls import StorageUrl, is_remote, parse_url
 from windrow.storage.versions import check_same, get_options

@@ -17,10 +17,10 @@ from windrow.cli.tables import print_json
 from windrow.common.archives import ArchiveError
 from windrow.common.interpreter import find_interpreter
 from windrow.common.quantities import counted
-from windrow.doctor.findings import Unanswered
-from windrow.doctor.findings import ask as ask_process
-from windrow.dry_run.ask import ask
+from windrow.common.role_query import Unanswered
+from windrow.common.role_query import ask as ask_process
 from windrow.dry_run.document import Code, make_document, problems_of
+from windrow.dry_run.query import ask
 from windrow.embedded import datastores as embedded_datastores
 from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.errors import UsageError
@@ -28,7 +28,7 @@ from windrow.sdk.client import Client
 from windrow.sdk.earlier_jobs import taking_over
 from windrow.spec import DataInput, JobFileError, Origin, build_effective, load_job
 from windrow.spec.earlier_results import NO_LAST, refuse_nothing_divided, with_results_of
-from windrow.storage.secrecy import hide_credentials
+from windrow.storage.credentials import hide_credentials
 from windrow.transfer.code_archive import pack
 from windrow.validation.validate import check_loaded
 

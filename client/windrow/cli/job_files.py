@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes
+from windrow.cli.job_stream import stands_still, tell_stands_still
 from windrow.cli.messages import is_colourful, say
 from windrow.cli.tables import out, print_json
-from windrow.cli.watching import stands_still, tell_stands_still
 from windrow.common.quantities import counted, size
 from windrow.errors import NotFound
 from windrow.transfer.fetch_places import fetch_paths, fetch_places, shown

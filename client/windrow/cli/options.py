@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 import typer
 
 from windrow.cli import completion
+from windrow.cli.master_choice import choose_master
 from windrow.cli.messages import YELLOW, coloured, report, say
-from windrow.cli.place import one_place
 from windrow.common.state_mark import STATE_MARK
 from windrow.embedded import state_folder
 from windrow.errors import UsageError
@@ -130,7 +130,7 @@ def state_of(master: str | None, state: Path | None) -> Path | None:
     """The state folder of runs on this machine that the options mean, by the rule of `open_client`; None: a master."""
     from windrow.rpc.contexts import Contexts
 
-    master, state = one_place(master, state)
+    master, state = choose_master(master, state)
     if (
         state is None
         and not master
@@ -151,7 +151,7 @@ def open_client(master: str | None, state: Path | None, *, live: bool = False, m
     from windrow.rpc.contexts import Contexts
     from windrow.sdk.client import Client
 
-    master, state = one_place(master, state)
+    master, state = choose_master(master, state)
     if not master and state is None and Contexts().in_use() is None:
         if not make and not Path(state_folder.DEFAULT, STATE_MARK).is_file():
             raise UsageError(

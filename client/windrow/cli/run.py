@@ -12,7 +12,7 @@ from windrow.cli.interrupts import Interrupts
 from windrow.cli.messages import YELLOW, coloured, is_colourful, leave_closed_terminal, report, say
 from windrow.cli.run_options import RunOptions
 from windrow.common import garbage_collector
-from windrow.storage.secrecy import hide_credentials
+from windrow.storage.credentials import hide_credentials
 
 if TYPE_CHECKING:
     from windrow.cli.display import Display
@@ -263,7 +263,7 @@ class _Run:
         return begun.job
 
     def _watch(self, client: Any, session: Session, job_id: str, seq: int) -> tuple[Job, dict[str, Any]]:
-        from windrow.cli.follow import Follower
+        from windrow.cli.job_follower import Follower
 
         garbage_collector.resume()
         assert self._display is not None
@@ -283,7 +283,7 @@ class _Run:
         from pathlib import Path
 
         from windrow.cli.display import summary
-        from windrow.cli.place import place_options
+        from windrow.cli.master_choice import master_options
 
         code = summary.exit_code(job, strict=self._options.strict)
         if self._options.output == "json":
@@ -292,7 +292,7 @@ class _Run:
             places = summary.output_places(job, document) if job.state.succeeded else []
             emit("end", job=job.to_dict(), outputs=places, exit_code=code)
         else:
-            options = place_options(None, Path(self._options.state))
+            options = master_options(None, Path(self._options.state))
             summary.print_summary(job, document, options=options, here=True)
         return code
 

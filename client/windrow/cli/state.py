@@ -12,7 +12,7 @@ from windrow.cli import exit_codes
 from windrow.cli.options import Output, OutputForm, guarded
 from windrow.cli.tables import out, print_json, print_table
 from windrow.common.quantities import counted
-from windrow.doctor.findings import Unanswered, ask
+from windrow.common.role_query import Unanswered, ask
 from windrow.errors import UsageError
 
 app = typer.Typer(

@@ -73,8 +73,8 @@ STORES = (
 )
 
 
-def look(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """All of it."""
+def check(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """All findings of this area."""
     for store in STORES:
         yield from _store(store, environment)
     yield from _contexts()

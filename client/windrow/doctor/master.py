@@ -24,8 +24,8 @@ PATIENCE_S = 5.0
 NODE_ROOM_BYTES = 1 << 30
 
 
-def look(access: Access) -> Iterator[Finding]:
-    """All of it."""
+def check(access: Access) -> Iterator[Finding]:
+    """All findings of this area."""
     if not access.address.startswith("unix:"):
         reached = _reach(access)
         yield reached

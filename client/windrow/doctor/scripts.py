@@ -33,8 +33,8 @@ print("windrow: " + json.dumps([list(sys.version_info[:3]), found]))
 """
 
 
-def look(python: str | None) -> Iterator[Finding]:
-    """All of it. `python`: as `--python` gives it."""
+def check(python: str | None) -> Iterator[Finding]:
+    """All findings of this area. `python`: as `--python` gives it."""
     try:
         interpreter = find_interpreter(python, os.environ)
     except UsageError as error:

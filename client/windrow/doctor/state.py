@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from windrow.common.quantities import size
+from windrow.common.role_query import Unanswered, ask
 from windrow.common.state_mark import STATE_MARK
-from windrow.doctor.findings import FAIL, OK, WARN, Finding, Unanswered, ask
+from windrow.doctor.findings import FAIL, OK, WARN, Finding
 from windrow.embedded.state_folder import read_endpoint
 from windrow.errors import StateFolderError
 
@@ -20,8 +21,8 @@ VOLATILE = ("tmpfs", "ramfs")
 _ELSEWHERE = "Use a folder on a local disk: --state DIR."
 
 
-def look(folder: str, *, deep: bool = False) -> Iterator[Finding]:
-    """All of it. `deep`: verify every checksum, however long that takes."""
+def check(folder: str, *, deep: bool = False) -> Iterator[Finding]:
+    """All findings of this area. `deep`: verify every checksum, however long that takes."""
     try:
         found = ask("windrow_master.state_folder", folder)
     except Unanswered as error:

@@ -15,7 +15,7 @@ from windrow.rpc import errors
 from windrow.rpc.address import grpc_target
 from windrow.rpc.bearer import Bearer
 from windrow.rpc.errors import Failure
-from windrow.rpc.moving import MovingChannel
+from windrow.rpc.moving_channel import MovingChannel
 from windrow.rpc.tls import tls_fault
 
 if TYPE_CHECKING:

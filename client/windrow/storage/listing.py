@@ -15,7 +15,7 @@ from typing import Any
 
 from windrow.storage.errors import StorageError, Trouble, explained
 from windrow.storage.objects import Found, stat_object
-from windrow.storage.patience import tried
+from windrow.storage.retries import tried
 from windrow.storage.stores import open_store
 from windrow.storage.urls import StorageUrl
 from windrow.storage.versions import version_of

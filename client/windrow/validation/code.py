@@ -19,7 +19,7 @@ from windrow.spec.reading.nodes import Place, source_label
 from windrow.spec.reading.problems import Problem, StepCode
 from windrow.transfer.code_archive import measure
 
-LOOK = Path(__file__).with_name("script_look.py")
+LOOK = Path(__file__).with_name("script_probe.py")
 LOOK_S = 30.0
 PROVIDED = ("azureml_user", "windrow_entry")
 """Modules that every worker can import, whatever its Python has.

@@ -16,7 +16,7 @@ from windrow.common import garbage_collector
 # some costs a third of the time of a listing.
 garbage_collector.pause()
 
-from windrow.storage.secrecy import hide_credentials
+from windrow.storage.credentials import hide_credentials
 
 from windrow_master.one_request import read_request
 from windrow_master.planning.checkpoint import Checkpoint

@@ -11,7 +11,7 @@ from windrow.embedded import state_folder
 from windrow.errors import UsageError
 
 
-def one_place(master: str | None, state: Path | None) -> tuple[str | None, Path | None]:
+def choose_master(master: str | None, state: Path | None) -> tuple[str | None, Path | None]:
     """One of the two where both are there: the environment may give one, and an option that was typed wins."""
     if master and state is not None:
         typed = [name for name in ("--master", "--state") if any(f"{a}=".startswith(f"{name}=") for a in sys.argv)]
@@ -24,9 +24,9 @@ def one_place(master: str | None, state: Path | None) -> tuple[str | None, Path 
     return master, state
 
 
-def place_options(master: str | None, state: Path | None) -> str:
+def master_options(master: str | None, state: Path | None) -> str:
     """The options by which a later command of this user finds the same master, beginning with a blank."""
-    master, state = one_place(master, state)
+    master, state = choose_master(master, state)
     if state is not None:
         named = os.environ.get("WINDROW_STATE")
         found = str(state) == (named or ("" if _elsewhere() else state_folder.DEFAULT))

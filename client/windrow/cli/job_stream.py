@@ -34,7 +34,7 @@ def stream_job(
     `options` are those by which later commands find its master.
     """
     from windrow.cli.display import summary
-    from windrow.cli.follow import Follower
+    from windrow.cli.job_follower import Follower
     from windrow.cli.run import make_display
 
     job = begun or client.get(job_id)

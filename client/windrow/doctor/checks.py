@@ -11,16 +11,16 @@ from windrow.errors import UsageError
 from windrow.rpc.contexts import Access, find_access
 
 
-def examine(
+def run_checks(
     folder: str, *, master: str | None, python: str | None, with_master: bool, deep: bool = False
 ) -> Iterator[Finding]:
     """Look at everything. `folder`: the state folder; `master`: an address or a context's name; None: that of the
     environment or the one in use, if there is one and `with_master`; `deep`: all of the state folder."""
-    yield from _guarded("Windrow", installation.look())
-    yield from _guarded("Machine", machine.look())
-    yield from _guarded("Scripts", scripts.look(python))
-    yield from _guarded("State folder", state.look(folder, deep=deep))
-    yield from _guarded("Access", access.look(os.environ))
+    yield from _guarded("Windrow", installation.check())
+    yield from _guarded("Machine", machine.check())
+    yield from _guarded("Scripts", scripts.check(python))
+    yield from _guarded("State folder", state.check(folder, deep=deep))
+    yield from _guarded("Access", access.check(os.environ))
     if not with_master:
         return
     try:
@@ -34,13 +34,13 @@ def examine(
 
 def _master(found: Access) -> Iterator[Finding]:
     # It brings gRPC along, which nothing else here needs.
-    from windrow.doctor.master import look
+    from windrow.doctor.master import check
 
-    yield from look(found)
+    yield from check(found)
 
 
 def _guarded(area: str, findings: Iterable[Finding]) -> Iterator[Finding]:
     try:
         yield from findings
     except Exception as error:
-        yield Finding(area, "the look itself", WARN, f"failed: {error!r}", "Please report this.")
+        yield Finding(area, "the check itself", WARN, f"failed: {error!r}", "Please report this.")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ITEMS_SHOWN = 5
 
 
-class Replaying:
+class Replay:
     """A replay, for a `with` statement: `bring` puts what it takes into a folder, `run` runs it.
 
     A temporary folder is made only within the statement, under a name that is known before: whenever a replay is
