@@ -124,7 +124,8 @@ class PlacedData:
         if self._lists.is_dir():
             for found in self._lists.iterdir():
                 if self.path(found.name) is None:
-                    found.unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):  # `.nfs…`: another process has it open
+                        found.unlink(missing_ok=True)
 
     def _unpack(self, digest: str, archive: Path, folder: Path, on_bytes: Callable[[int, int], None]) -> Path:
         if folder.is_symlink():

@@ -171,8 +171,10 @@ def test_listings_of_places_that_nobody_asks_for_are_removed(digests: Digests, d
     at_work = first.with_name(f".{first.name}.{os.getpid()}")
     for partial in (left, at_work):
         partial.touch()
+    silly = first.with_name(".nfs00000000014ab2cd00000001")
+    silly.touch()
     remove_unused(tmp_path / "listings")
-    assert first.exists() and second.exists() and at_work.exists() and not left.exists()
+    assert first.exists() and second.exists() and at_work.exists() and silly.exists() and not left.exists()
     long_ago = time.time() - KEPT_S - 1
     os.utime(first, (long_ago, long_ago))
     remove_unused(tmp_path / "listings")
