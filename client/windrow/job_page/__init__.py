@@ -2,11 +2,11 @@
 
 It needs nothing but itself: no network, no fonts, no scripts of others. Its colours follow the reader's theme.
 
-- ``page``           puts it together: header, one section a step.
-- ``timeline``       who did what when, and the same summed up over time.
-- ``distributions``  durations and memory.
-- ``tables``         nodes, workers, slowest mini-batches, failures.
-- ``drawing``        SVG, axes, words for numbers.
+- `page`           puts it together: header, one section for each step.
+- `timeline`       what workers did when, and the sum over time.
+- `distributions`  durations and memory.
+- `tables`         nodes, workers, slowest mini-batches, failures.
+- `drawing`        SVG, axes, words for numbers.
 """
 
 from __future__ import annotations
