@@ -202,3 +202,21 @@ def test_every_name_of_the_api_is_there() -> None:
             assert getattr(module, name) is not None
     with pytest.raises(AttributeError, match="nothing"):
         windrow.ml.nothing  # noqa: B018
+
+
+def test_a_compute_that_is_started_or_stopped_stays_known(client: MLClient) -> None:
+    with pytest.warns(UserWarning, match="makes no machines"):
+        client.compute.begin_create_or_update(AmlCompute(name="gpu", size="STANDARD_NC6"))
+    for call in (client.compute.begin_start, client.compute.begin_stop, client.compute.begin_restart):
+        with pytest.warns(UserWarning, match="starts and stops no machines: the agents of the pool gpu stay"):
+            assert call("gpu").done()
+    assert client.compute.get("gpu").size == "STANDARD_NC6"
+    client.compute.begin_delete("gpu")
+    assert not list(client.compute.list())
+
+
+def test_labels_other_than_latest_are_refused(client: MLClient) -> None:
+    client.environments.create_or_update(Environment(name="mine", image="img"))
+    for operations in (client.data, client.models, client.environments, client.components):
+        with pytest.raises(UsageError, match="mine has no label 'production'"):
+            operations.get("mine", label="production")

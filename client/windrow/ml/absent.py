@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from windrow.errors import UsageError
+
 _SPARK = (
     "steps of type spark are not carried out; do the work in a command or parallel step with pandas, pyarrow "
     "or DuckDB, or beforehand, and give steps that read its outputs a path."
@@ -108,6 +110,12 @@ _ABSENT: dict[str, tuple[str, ...]] = {
 """By reason, the names below `windrow.ml`."""
 
 _REASONS = {f"windrow.ml.{name}": reason for reason, names in _ABSENT.items() for name in names}
+
+
+def refuse_label(what: str, label: str | None) -> None:
+    """Raises UsageError for a label other than `latest`. `what` it is of, such as `data asset images`."""
+    if label not in (None, "latest"):
+        raise UsageError(f"The {what} has no label {label!r}: Windrow keeps none but latest. Name a version.")
 
 
 def refusing_all(module: str, instead: str) -> Callable[[str], object]:

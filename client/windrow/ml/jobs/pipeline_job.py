@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.ml.assets.environment import Environment, resolve_environments
 from windrow.ml.attributes import Attributes
+from windrow.ml.exceptions import job_file_error
 from windrow.ml.jobs.dumping import to_yaml
 from windrow.ml.jobs.ports import PipelineInput, Ports, StepOutput
 from windrow.ml.jobs.step import Step
@@ -128,7 +129,6 @@ class PipelineJob(Attributes, Job):
         `assets`: opens the registry of data assets and models.
         """
         from windrow.spec.job.pipeline import read_pipeline
-        from windrow.spec.reading.problems import JobFileError
 
         place = self._place.source
         context = Context(
@@ -141,7 +141,7 @@ class PipelineJob(Attributes, Job):
         root = resolve_environments(self.to_node(), environments or {})
         loaded = read_pipeline(root, self._file, context)
         if loaded is None:
-            raise JobFileError(context.problems.errors)
+            raise job_file_error(context)
         return loaded
 
     def validate(self) -> LoadedJob:

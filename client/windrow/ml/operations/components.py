@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windrow.errors import NotFound
+from windrow.ml.absent import refuse_label
 from windrow.ml.jobs.step import Step
 
 Component = Step | Callable[..., Any]
@@ -33,7 +34,9 @@ class ComponentOperations:
         return component
 
     def get(self, name: str, version: str | int | None = None, label: str | None = None) -> Component:
-        """One that was kept, the last without a version. Raises NotFound."""
+        """One that was kept; without a version (or with the label latest) the last. Raises NotFound, and UsageError
+        for another label."""
+        refuse_label(f"component {name}", label)
         version = None if version is None else str(version)
         fitting = [made for (n, v), made in self._known.items() if n == name and version in (None, v)]
         if not fitting:

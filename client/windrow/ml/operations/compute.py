@@ -62,4 +62,13 @@ class ComputeOperations:
         self._known.pop(name, None)
         return Finished()
 
-    begin_start = begin_stop = begin_restart = begin_delete
+    def begin_start(self, name: str, **more: Any) -> Finished:
+        """Do nothing, and warn: Windrow starts and stops no machines. What was noted stays."""
+        warnings.warn(
+            f"Windrow starts and stops no machines: the agents of the pool {name} stay as they are. Start and end "
+            "agents where they run (docs/operations.md).",
+            stacklevel=2,
+        )
+        return Finished()
+
+    begin_stop = begin_restart = begin_start

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from windrow.errors import NotFound
+from windrow.ml.absent import refuse_label
 from windrow.ml.assets.environment import Environment, find_environment
 
 
@@ -30,7 +31,11 @@ class EnvironmentOperations:
         return environment
 
     def get(self, name: str, version: str | None = None, label: str | None = None) -> Environment:
-        """One that was made known. Raises NotFound: of others jobs keep the name."""
+        """One that was made known; without a version (or with the label latest) the one made last.
+
+        Raises NotFound for others: a job may still name them. Raises UsageError for another label.
+        """
+        refuse_label(f"environment {name}", label)
         found = find_environment(f"{name}:{version}" if version else f"{name}@latest", self.known)
         if found is None:
             raise NotFound(

@@ -73,14 +73,16 @@ class _Dataset(Refusing):
                 f"The workspace has another dataset {name!r} (version {known.version}): say create_new_version=True to "
                 "make this one its next version, or take another name."
             )
-        self.name = name
-        self.description = description or ""
-        self.tags = dict(tags or {})
+        # Registered before, this one is a version already, which has to stay what it is.
+        made = self if self.name is None or known is self else copy.copy(self)
+        made.name = name
+        made.description = description or ""
+        made.tags = dict(tags or {})
         if known is not None and known is not self:
-            self.version = known.version if same else known.version + 1
-            self.earlier = known.earlier if same else known
-        workspace.datasets[name] = self
-        return self
+            made.version = known.version if same else known.version + 1
+            made.earlier = known.earlier if same else known
+        workspace.datasets[name] = made
+        return made
 
     def _is_as(self, other: _Dataset) -> bool:
         alike = type(self) is type(other) and self.partition_keys == other.partition_keys

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.errors import UsageError
+from windrow.ml.exceptions import job_file_error
 from windrow.ml.jobs.dumping import to_yaml
 from windrow.ml.places import calling_file, calling_place
 from windrow.ml.v1.absent import Refusing, refuse_unknown, tell_no_effect
@@ -15,11 +16,11 @@ from windrow.ml.v1.bindings import Output
 from windrow.ml.v1.graph import Graph
 from windrow.ml.v1.runs import PipelineRun, RunWorkspace
 from windrow.ml.v1.steps import PipelineStep
-from windrow.spec.reading.context import Context
+from windrow.spec.reading import Context
 from windrow.spec.reading.from_python import from_plain, mapping, scalar
 from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Source
-from windrow.spec.reading.problems import JobFileError, did_you_mean, listed
+from windrow.spec.reading.problems import did_you_mean, listed
 
 if TYPE_CHECKING:
     from windrow.ml.v1.datastores import Datastore
@@ -156,7 +157,7 @@ class Pipeline(Refusing):
             root = mapping({**root.entries, "settings": from_plain(settings, self._place)}, root.place)
         loaded = read_pipeline(root, self._file, context)
         if loaded is None:
-            raise JobFileError(context.problems.errors)
+            raise job_file_error(context)
         return loaded
 
     def to_yaml(self) -> str:
@@ -164,7 +165,7 @@ class Pipeline(Refusing):
         context = self._context(embedded=True, datastores=())
         root = self._translated({}, context)
         if context.problems.errors:
-            raise JobFileError(context.problems.errors)
+            raise job_file_error(context)
         return to_yaml(root)
 
     def _context(self, embedded: bool, datastores: Collection[str], assets: OpenLookup | None = None) -> Context:
@@ -185,7 +186,7 @@ class Pipeline(Refusing):
         )
         tree = translate(graph.tree(steps, description=self.description, compute=None), (), context)
         if not isinstance(tree, MappingNode):
-            raise JobFileError(context.problems.errors)
+            raise job_file_error(context)
         return tree
 
     def _all_steps(self) -> list[PipelineStep]:

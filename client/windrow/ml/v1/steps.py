@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from windrow.errors import UsageError
+from windrow.ml.exceptions import job_file_error
 from windrow.ml.places import calling_place
 from windrow.ml.v1.bindings import (
     NamedInput,
@@ -21,11 +22,10 @@ from windrow.ml.v1.bindings import (
 )
 from windrow.ml.v1.datastores import DataPathComputeBinding
 from windrow.ml.v1.environment import Environment, RunConfiguration
-from windrow.spec.reading.context import Context
+from windrow.spec.reading import Context
 from windrow.spec.reading.from_python import from_plain
 from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Source, source_label, to_plain
-from windrow.spec.reading.problems import JobFileError
 from windrow.spec.v1.environments import read_environment
 from windrow.spec.v1.run_config import read_config_file, read_run_config
 
@@ -128,9 +128,10 @@ class ParallelRunConfig:
         context = Context(Source("job", source_label(path), os.path.dirname(path)), embedded=True)
         config = read_config_file(path, context)
         if config is None:
-            raise JobFileError(context.problems.errors)
+            raise job_file_error(context)
         environment = read_environment(config, "parallel_run_config", folder, context)
-        context.problems.raise_errors()
+        if context.problems.errors:
+            raise job_file_error(context)
         plain: Any = to_plain(config)
         return ParallelRunConfig(
             environment=Environment.from_written(environment, workspace),
@@ -144,7 +145,7 @@ class ParallelRunConfig:
         assert isinstance(tree, MappingNode)
         read_run_config(tree, "ParallelRunConfig", self._place.source.folder, context)
         if context.problems.errors:
-            raise JobFileError(context.problems.errors)
+            raise job_file_error(context)
 
 
 class PipelineStep:

@@ -1,9 +1,9 @@
-"""The last listing of a place: its files in the order of the walk, each with its digest and the marks of its content.
+"""The digests of a place's files as they were when read last, each with the marks of its content, in walking order.
 
-A file whose marks are the same is not read again. Marks are taken down only of a file that had been at rest when it was
-read: one that is changed twice within a tick of the file system's clock keeps its marks.
+A file whose marks have not changed is not read again. Marks are noted only for a file that had not changed for a while
+when it was read: a file that changes twice within a tick of the file system's clock keeps its marks.
 
-A listing that is torn, damaged or gone, or cannot be written, costs time alone: what it does not tell is read.
+A cache that is torn, damaged or gone, or cannot be written, costs only time: files that it does not know are read.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ RECORD = struct.Struct("<QqqQQ32s")
 """size, mtime_ns, ctime_ns, inode, device, sha256. The name follows."""
 AT_REST_NS = 2_000_000_000
 KEPT_S = 90 * 86400
-"""Listings that were not used for so long are removed."""
+"""A cache that was not used for this long is removed."""
 RECORD_BYTES_MAX = RECORD.size + (1 << 16)
 
 
 class Marks(NamedTuple):
-    """Tells a file's content from any that it had before."""
+    """Tell whether a file's content is the one that it had before."""
 
     size: int
     mtime_ns: int
@@ -39,12 +39,12 @@ class Marks(NamedTuple):
 
     @classmethod
     def of(cls, status: os.stat_result) -> Marks:
-        """Of a file just looked at."""
+        """From what `stat` says of the file."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
 
     @property
     def at_rest(self) -> bool:
-        """Whether its last change is some time ago, now that it was looked at."""
+        """Whether its last change is long enough ago that another one would change the marks."""
         return max(self.mtime_ns, self.ctime_ns) < time.time_ns() - AT_REST_NS
 
 
@@ -54,8 +54,8 @@ _PARTIAL = re.compile(r"\..+\.(\d+)")
 NO_MARKS = Marks(0, 0, 0, 0, 0)
 
 
-class Listing:
-    """The listing of one place, read and written at once, in the order of the walk."""
+class DigestCache:
+    """The cache of one place: the old one is read while the new one is written, both in walking order."""
 
     def __init__(self, path: Path) -> None:
         """`path`: where it is kept."""
@@ -69,7 +69,7 @@ class Listing:
         self._old = _records(path)
         self._next: tuple[bytes, Marks, bytes] | None = next(self._old, None)
 
-    def __enter__(self) -> Listing:
+    def __enter__(self) -> DigestCache:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -84,7 +84,7 @@ class Listing:
         self._forget()
 
     def find(self, name: bytes, marks: Marks) -> bytes | None:
-        """The digest of a file, if it is known; names rise from call to call."""
+        """The digest of a file, if it is known. Names have to ascend from call to call."""
         while self._next is not None and self._next[0] != name:
             if _order(self._next[0]) > _order(name):
                 return None
@@ -94,7 +94,7 @@ class Listing:
         return self._next[2]
 
     def add(self, name: bytes, marks: Marks, digest: bytes) -> None:
-        """Take a file down; names rise from call to call."""
+        """Note a file. Names have to ascend from call to call."""
         if self._new is None:
             return
         try:
@@ -127,7 +127,7 @@ def _records(path: Path) -> Iterator[tuple[bytes, Marks, bytes]]:
 
 
 def remove_unused(folder: Path) -> None:
-    """Remove listings of places that nobody has asked for in a long time, and what killed processes have left."""
+    """Remove the caches of places that were not asked for in a long time, and what killed processes left behind."""
     now = time.time()
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

@@ -1,4 +1,4 @@
-"""Asks processes for digests, so that the master's own threads are free while many files are read."""
+"""Asks processes for digests, so that the master's own threads stay free while many files are read."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from windrow_master.reuse.digests import NoDigest, Place
 from windrow_master.roots import Roots
 
 AT_ONCE = 8
-"""Processes; a job may begin thousands of steps at a time."""
+"""At most this many processes: a job may start thousands of steps at a time."""
 
 
 class DigestProcesses:
     """One process for each question."""
 
     def __init__(self, folder: Path, datastores: Datastores, roots: Roots | None) -> None:
-        """`folder`: where listings are kept; `datastores`: what the addresses in MLTable files mean; `roots`: where
-        everything must lie that is read, None: anywhere."""
+        """`folder`: of the digest cache; `datastores`: what the addresses in MLTable files mean; `roots`: the folders
+        in which everything that is read must lie (None: anywhere)."""
         self._request: dict[str, Any] = {
-            "listings": str(folder),
+            "cache": str(folder),
             "datastores": datastores.places,
             "roots": None if roots is None else roots.folders,
         }
@@ -48,14 +48,14 @@ class DigestProcesses:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                # What a terminal sends to its processes is the master's to understand.
+                # Signals from a terminal (Ctrl-C) are for the master alone.
                 start_new_session=True,
             )
         except OSError as error:
             raise NoDigest(f"the process that makes digests cannot be started: {error}") from error
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         try:
-            # Stdin stays open: by its end the process knows that the master is gone.
+            # Stdin stays open: when it closes, the process knows that the master is gone.
             process.stdin.write(request)
             told, errors = await asyncio.gather(process.stdout.read(), process.stderr.read())
             await process.wait()
@@ -69,6 +69,6 @@ class DigestProcesses:
         except ValueError as error:
             last_words = errors.decode(errors="replace").strip()[-1000:] or "(none)"
             raise NoDigest(
-                f"the process that makes digests ended with {process.returncode}; its last words: {last_words}"
+                f"the process that makes digests ended with {process.returncode}; it wrote last: {last_words}"
             ) from error
         return answer
