@@ -157,6 +157,8 @@ ELSEWHERE = {
     (GPUS, "def init():"): "needs a GPU and torch",
     (GROUPS, "pip install 'windrow[partition]'"): "the test of the script above runs the second line",
     (README, "from pathlib import Path"): "the script of the job that all others run",
+    ("CONTRIBUTING.md", "make setup"): "runs this test",
+    ("CONTRIBUTING.md", "@fault(7)"): "a part of tests/simulation",
     (README, "make demo"): "tests/examples/test_examples_end_to_end.py does what it does",
     (README, "make test"): "runs this test",
     (README, "pip install ."): "tests/packaging installs the wheel, alone and with its extras",

@@ -17,7 +17,7 @@ def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
     """Build the site of a copy of this repository. Proxies that lead nowhere: what asks the network fails."""
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     return subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", site],
+        [sys.executable, "-m", "mkdocs", "build", "--site-dir", site],
         cwd=root,
         env=os.environ | nowhere | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
