@@ -70,11 +70,11 @@ docs: setup ## Draw the pages that are made from the code
 
 .PHONY: docs-site
 docs-site: setup ## Build the documentation site in build/site
-	@$(BIN)/python -m mkdocs --quiet build
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 .PHONY: docs-serve
 docs-serve: setup ## Show the documentation site while you write
-	@$(BIN)/python -m mkdocs serve
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 .PHONY: check-stubs
 check-stubs: setup ## Fail when the committed stubs are not what proto/ generates
