@@ -48,7 +48,9 @@ def main(arguments: list[str]) -> int:
             path.write_text(text)
     if stale and "--check" in arguments:
         names = ", ".join(f"docs/{name}" for name in stale)
-        print(f"These pages are not what the code says: {names}. Run 'make docs' and commit the result.", file=sys.stderr)
+        print(
+            f"These pages are not what the code says: {names}. Run 'make docs' and commit the result.", file=sys.stderr
+        )
         return 1
     return 0
 

@@ -83,11 +83,9 @@ def value_name(option: Any) -> str:
     """What stands for the value of an option without a name for it: its choices, or its type."""
     descriptor = getattr(option, "type_descriptor", None)
     kind: Any = descriptor.annotation if descriptor is not None else getattr(option, "type", None)
-    for given in (kind, option.default):
-        if isinstance(given, enum.Enum):
-            given = type(given)
-        if isinstance(given, type) and issubclass(given, enum.Enum):
-            return "|".join(str(one.value) for one in given)
+    for one in (kind, type(option.default)):
+        if isinstance(one, type) and issubclass(one, enum.Enum):
+            return "|".join(str(choice.value) for choice in one)
     if choices := getattr(kind, "choices", None):
         return "|".join(str(getattr(choice, "value", choice)) for choice in choices)
     name = str(getattr(kind, "__name__", "") or getattr(kind, "name", "")).lower()
@@ -115,4 +113,6 @@ def from_argparse(parser: argparse.ArgumentParser) -> Iterator[str]:
         given = "" if action.required else shown_default(action.default)
         notes += [f"default: {given}"] if given else []
         text = re.sub(r" \[%\(default\)s\]", "", str(action.help))
-        yield listed(f"`{', '.join(action.option_strings)}{f' {value}' if value else ''}`", notes, escaped(sentence(text)))
+        yield listed(
+            f"`{', '.join(action.option_strings)}{f' {value}' if value else ''}`", notes, escaped(sentence(text))
+        )

@@ -8,11 +8,12 @@ from markdown import head, joined, listed
 from spec_tables import EXACT_ONLY, OWN, Field, Key, tables
 
 TEXT = """\
-Every key that Windrow knows, with what it may be, its default, and what it does. [The job file](../job-file.md) explains
-how they work together; [job.schema.json](job.schema.json) tells editors the same.
+Every key that Windrow knows, with what it may be, its default, and what it does. [The job file](../job-file.md)
+explains how they work together; [job.schema.json](job.schema.json) tells editors the same.
 
-A key *without effect* is read, checked, and named in a warning. A key that is not listed is warned of, with a suggestion.
-A text may stand for a number or for true and false. Where a value may hold an expression, so may a key of a number.
+A key *without effect* is read, checked, and named in a warning. An unknown key gives a warning with a suggestion.
+Numbers and true or false may be written as text. A number of a step may also be an expression, such as
+`${{parent.inputs.size}}`.
 """
 SECTIONS = (
     ("pipeline", "The pipeline", "The whole file."),
@@ -23,8 +24,16 @@ SECTIONS = (
     ("task", "task", "Below `jobs.<step>.task:`."),
     ("command_step", "A command step", "Below `jobs.<step>:` of type `command`. Its other keys are those of any step."),
     ("limits", "limits", "Below `jobs.<step>.limits:` of a command step."),
-    ("pipeline_step", "A pipeline step", "Below `jobs.<step>:` of type `pipeline`. Its other keys are those of any step."),
-    ("input", "Inputs", "Below `inputs.<name>:` of the pipeline, a step or a component. A value alone is a literal, a path or a binding."),
+    (
+        "pipeline_step",
+        "A pipeline step",
+        "Below `jobs.<step>:` of type `pipeline`. Its other keys are those of any step.",
+    ),
+    (
+        "input",
+        "Inputs",
+        "Below `inputs.<name>:` of the pipeline, a step or a component. A value alone is a literal or a binding.",
+    ),
     ("output", "Outputs", "Below `outputs.<name>:`. Nothing, a path or a binding may stand there alone."),
 )
 IN_ARGUMENTS = """\

@@ -68,7 +68,7 @@ COMMON = (
 """Keys of steps of each type."""
 NODES: dict[str, Schema] = {
     "$schema": {"type": ["string", "null"]},
-    "type": SCALAR,
+    "type": SCALAR_OR_NOTHING,
     "comment": {},
     "input_data": {
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}, {"type": "null"}]
@@ -89,7 +89,7 @@ def step_schema() -> Schema:
     by_type = {name: word(name) for name in ("parallel", "command", "pipeline")}
     return {
         "type": ["object", "null"],
-        "if": {"type": "object", "required": ["type"]},
+        "if": {"required": ["type"], "properties": {"type": SCALAR}},
         "then": {
             "properties": {
                 "type": {**SCALAR, "examples": list(by_type), "anyOf": [{"enum": list(by_type)}, *by_type.values()]}

@@ -17,7 +17,7 @@ Settings outside job files. Options of commands are in [commands.md](commands.md
 [job-file.md](job-file.md), variables of a cluster in containers in [the guide to deployment](../deploy.md).
 """
 OTHERS = {
-    "WINDROW_TOKEN_FILE": "File with the client token. It goes with an address that is given by `--master`, or by Python",
+    "WINDROW_TOKEN_FILE": "File with the client token. Used with an address, of `--master` or in Python",
     "WINDROW_CONTEXTS": "File of the contexts. Default: `windrow/contexts.json` in `$XDG_CONFIG_HOME`, else in "
     "`~/.config`",
     "WINDROW_STORAGE_RETRY": "Seconds for which a failing request to remote storage is repeated",
@@ -28,12 +28,6 @@ OTHERS = {
     "TMPDIR": "Folder for temporary files, such as the planner's copies of files from web servers",
 }
 """Variables that no option stands for."""
-INTERNAL = {
-    "WINDROW_WORKER": "marks the processes of a worker, so that the agent finds what they leave behind",
-    "WINDROW_RUN_FOLDER": "is set by the docker wrapper for the command in the container",
-    "WINDROW_CRASH_POINT": "ends a master at a named point, for tests",
-}
-"""Variables that Windrow sets for itself or for its tests: not for people."""
 TYPES = {"str": "text", "Path": "path", "int": "whole number", "float": "number", "bool": "true or false"}
 
 
@@ -80,7 +74,9 @@ def variables() -> dict[str, list[str]]:
 
 def configuration() -> list[str]:
     """The keys of the agent's configuration, with what its docstring says of each."""
-    described = dict(re.findall(r"^ +- ``?(\w+)``?: (.*?)(?=\n +- |\n *\Z|\n\n)", AgentConfig.__doc__ or "", re.M | re.S))
+    described = dict(
+        re.findall(r"^ +- ``?(\w+)``?: (.*?)(?=\n +- |\n *\Z|\n\n)", AgentConfig.__doc__ or "", re.M | re.S)
+    )
     lines = []
     for field in dataclasses.fields(AgentConfig):
         notes = [TYPES.get(str(field.type).partition(" | ")[0], "")]

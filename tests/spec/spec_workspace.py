@@ -51,7 +51,7 @@ class Workspace:
         file = self.write("job.yml", text)
         loaded = load_job(file, sets, embedded=embedded)
         if not sets:
-            check_schema_takes(file, loaded.warnings)
+            check_schema_takes(file, "\n".join(map(str, loaded.warnings)))
         return loaded
 
     def job_of(self, step: str = STEP, more: str = "", name: str = "score") -> str:
