@@ -65,8 +65,8 @@ proto: setup ## Generate the gRPC stubs from proto/
 	@$(call generate-stubs,client)
 
 .PHONY: docs
-docs: setup ## Draw the pages that are made from the code
-	@$(BIN)/python docs/state_machines.py > docs/state-machines.md
+docs: setup ## Write the pages that are made from the code
+	@$(BIN)/python docs/generate
 
 .PHONY: docs-site
 docs-site: setup ## Build the documentation site in build/site

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from page_headings import headings
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("client", "master", "agent", "worker", "proto", "tests", "benchmarks")
@@ -15,14 +15,6 @@ KINDS = (".py", ".proto", ".sql")
 CITATION = re.compile(r"\bdocs/([\w/-]+\.md)((?:,?\s*#[\w-]+)*)")
 PAGES = sorted((ROOT / "docs" / "reference" / "azure-ml").glob("*.md"))
 BARE = re.compile(rf"(?<![\w/.-])(?:{'|'.join(re.escape(page.name) for page in PAGES)})\b")
-
-
-@functools.cache
-def headings(page: Path) -> frozenset[str]:
-    """The anchors that a page has for its headings."""
-    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
-    found = re.findall(r"^#+ (.*)", text, re.M)
-    return frozenset(re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found)
 
 
 def sources() -> Iterator[Path]:
