@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 
 import jsonschema
-from windrow.spec.nodes import Mapping, read_yaml, to_plain
-from windrow.spec.problems import Problems
+from windrow.spec.reading.nodes import Mapping, to_plain
+from windrow.spec.reading.problems import Problems
+from windrow.spec.reading.yaml_files import read_yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 

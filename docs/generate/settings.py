@@ -10,11 +10,11 @@ from commands import options_of, shown_default, walk
 from markdown import escaped, head, joined, listed, sentence
 from windrow.cli.app import app
 from windrow_agent.config import AgentConfig
-from windrow_agent.workers.environment import PASSED
+from windrow_agent.workers.variables import PASSED
 
 TEXT = """\
 Settings outside job files. Options of commands are in [commands.md](commands.md), keys of job files in
-[job-file.md](job-file.md), variables of a cluster in containers in [the guide to deployment](../deploy.md).
+[job-file.md](job-file.md), variables of a cluster in containers in [the guide to deployment](../how-to/deploy-with-containers.md).
 """
 OTHERS = {
     "WINDROW_TOKEN_FILE": "File with the client token. Used with an address, of `--master` or in Python",

@@ -7,10 +7,10 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windrow.spec import schema
-from windrow.spec.arguments import ALL_ARGUMENTS, EXACT_ONLY, OWN
-from windrow.spec.fields import Field
-from windrow.spec.step_settings import DEFAULTS
+from windrow.spec.job.step_settings import DEFAULTS
+from windrow.spec.settings import schema
+from windrow.spec.settings.arguments import ALL_ARGUMENTS, EXACT_ONLY, OWN
+from windrow.spec.settings.fields import Field
 
 __all__ = ["EXACT_ONLY", "OWN", "Field", "Key", "Table", "plain", "tables"]
 
