@@ -256,6 +256,7 @@ class Session:
                     if message:
                         await call.write(message)
                         sent += len(message)
+                    outgoing.written()
                 gathering_ends = time.monotonic() + GATHER_S
                 if sent > 512:
                     # Work flows: let completions gather. A lone one is sent at once.
