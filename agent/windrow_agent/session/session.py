@@ -76,7 +76,7 @@ class SessionLost(Exception):
 
 
 class Session:
-    """Talks to whichever master is reachable. ``last_contact``: monotonic seconds of the last word from it."""
+    """Talks to whichever master is reachable. `last_contact`: monotonic seconds of the last word from it."""
 
     def __init__(
         self,
