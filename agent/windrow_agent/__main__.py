@@ -1,4 +1,4 @@
-"""``python -m windrow_agent --config FILE`` (``-``: standard input): runs an agent with a JSON configuration
+"""`python -m windrow_agent --config FILE` (`-`: standard input): runs an agent with a JSON configuration
 (AgentConfig).
 """
 

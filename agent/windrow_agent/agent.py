@@ -8,7 +8,7 @@ States and edges::
 Invariants:
 
 1. No worker outlives the agent: they are killed at its end, and tied to its life by the kernel.
-2. Draining takes nothing new; what has not started is handed back at once, what runs has ``drain_grace_s``.
+2. Draining takes nothing new; what has not started is handed back at once, what runs has `drain_grace_s`.
 3. The node keeps its Work stream while draining until everything is acknowledged or released, within the grace period:
    also what the master handed out before it heard of the drain, which is why its answer is waited for.
 """
@@ -58,7 +58,7 @@ _LAST_LOGS_S = 2.0
 
 
 class Agent:
-    """One agent process. ``slots``: workers at a time; ``open_files``: soft limit of open files that they get."""
+    """One agent process. `slots`: workers at a time; `open_files`: soft limit of open files that they get."""
 
     def __init__(self, config: AgentConfig, identity: Identity, slots: int, open_files: int) -> None:
         self.config = config

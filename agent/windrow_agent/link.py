@@ -49,7 +49,7 @@ class LinkLost(Exception):
 
 
 class Link:
-    """One connection to a master. ``credential`` is set when the node has been admitted."""
+    """One connection to a master. `credential` is set when the node has been admitted."""
 
     def __init__(self, address: str, tls_ca_file: Path | None, credential: str = "") -> None:
         """Raises OSError when the file of certificates cannot be read."""

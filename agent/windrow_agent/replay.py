@@ -1,13 +1,13 @@
-"""``python -m windrow_agent.replay FILE``: runs one mini-batch again, in this terminal, beside its job.
+"""`python -m windrow_agent.replay FILE`: runs one mini-batch again, in this terminal, beside its job.
 
 Does with the agent's own parts what an agent does before a worker gets a mini-batch (code, the step's environment, side
 inputs, data from stores, the worker's configuration), then becomes the worker's replay host. Nothing is said to a
 master.
 
-FILE is a JSON object: ``folder`` (for all that is made), ``step`` and ``assignment`` (StepSpec and Assignment of
-GetReplay, base64), ``inputs`` (name to path), ``archive`` (the code's) or ``code`` (a folder to be used as it is),
-``python`` (in place of the step's environment), ``pdb``, ``write_outputs``, ``kept`` (``folder`` stays when all is
-over, for messages), ``master`` (its address, for messages).
+FILE is a JSON object: `folder` (for all that is made), `step` and `assignment` (StepSpec and Assignment of
+GetReplay, base64), `inputs` (name to path), `archive` (the code's) or `code` (a folder to be used as it is),
+`python` (in place of the step's environment), `pdb`, `write_outputs`, `kept` (`folder` stays when all is
+over, for messages), `master` (its address, for messages).
 """
 
 from __future__ import annotations

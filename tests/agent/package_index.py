@@ -34,7 +34,7 @@ def wheel(name: str, version: str, text: str, suffix: str) -> bytes:
 
 
 class PackageIndex:
-    """``asked``: paths asked for. While ``gate`` is not set, nothing is answered; ``status``: for all, if not 200."""
+    """`asked`: paths asked for. While `gate` is not set, nothing is answered; `status`: for all, if not 200."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

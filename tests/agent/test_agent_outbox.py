@@ -148,3 +148,26 @@ def test_a_message_is_one_work_request(tmp_path: Path) -> None:
     again = rpc.WorkRequest.FromString(outgoing.take(1 << 20))
     assert [c.lease_id for c in again.completions] == [5] and again.draining
     assert not again.released_lease_ids, "the hello says what is held; a release of before means nothing any more"
+
+
+def test_a_failure_in_a_message_that_was_not_written_goes_with_the_next_stream(tmp_path: Path) -> None:
+    outgoing = OutgoingQueue(Outbox(tmp_path, memory_max=10**6, held_max=10**9))
+
+    def numbers(message: bytes) -> list[int]:
+        return [failure.process_number for failure in rpc.WorkRequest.FromString(message).worker_failures]
+
+    for number in range(12):
+        outgoing.fail(rpc.WorkerFailure(step_id=number % 2, process_number=number))
+    assert numbers(outgoing.take(1 << 20)) == list(range(10))
+    assert not outgoing.empty, "it is not written yet"
+    outgoing.begin_stream()
+    assert numbers(outgoing.take(1 << 20)) == list(range(10)), "the stream before it broke"
+    outgoing.written()
+    assert numbers(outgoing.take(1 << 20)) == [10, 11]
+    outgoing.forget(0)
+    outgoing.begin_stream()
+    assert numbers(outgoing.take(1 << 20)) == [11], "the master's state does not have step 0"
+    outgoing.written()
+    assert outgoing.empty
+    outgoing.begin_stream()
+    assert outgoing.empty, "what was written is not said twice"

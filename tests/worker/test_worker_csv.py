@@ -86,7 +86,7 @@ def zoned(ticks: list[int]) -> pd.Series:
 
 
 def columns(rows: int) -> st.SearchStrategy[Any]:
-    """One column of ``rows`` values, of any type that people have in DataFrames."""
+    """One column of `rows` values, of any type that people have in DataFrames."""
 
     def of(values: st.SearchStrategy[Any], build: Any) -> st.SearchStrategy[Any]:
         return st.lists(values, min_size=rows, max_size=rows).map(build)

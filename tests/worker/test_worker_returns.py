@@ -1,4 +1,4 @@
-"""What ``run()`` may return, and what becomes of it."""
+"""What `run()` may return, and what becomes of it."""
 
 from __future__ import annotations
 

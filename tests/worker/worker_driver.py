@@ -43,7 +43,7 @@ DEADLINE_S = 180.0
 
 @dataclass
 class Frame:
-    """A decoded frame; ``rows`` are read from their file where they are in one, and checked against their crc32."""
+    """A decoded frame; `rows` are read from their file where they are in one, and checked against their crc32."""
 
     type: int
     lease_id: int
@@ -106,7 +106,7 @@ class Worker:
         submitted: dict[str, str] | None = None,
         **overrides: Any,
     ) -> None:
-        """``script``: text of the entry script; None: it is in ``folder/code`` already. ``submitted``: what files of
+        """`script`: text of the entry script; None: it is in `folder/code` already. `submitted`: what files of
         the code were that are something else now, or are not there."""
         self.folder = folder
         self.code = folder / "code"
@@ -296,7 +296,7 @@ class Worker:
 
 
 def wait_until(condition: Any) -> Any:
-    """Waits until ``condition()`` is true, and returns it."""
+    """Waits until `condition()` is true, and returns it."""
     deadline = time.monotonic() + DEADLINE_S
     gate = select.poll()
     while time.monotonic() < deadline:

@@ -29,7 +29,7 @@ class BadPacket(Exception):
 
 
 def start_failure(configuration: Configuration, error: BaseException, stage: str) -> bytes:
-    """The side document of an INIT_FAILED frame. ``stage``: one of the above."""
+    """The side document of an INIT_FAILED frame. `stage`: one of the above."""
     if isinstance(error, (entry_point.BadScript, MissingLibrary)):
         return failures.encode_failure(failures.INIT_FAILED, str(error), str(error))
     message = stage.format(script=configuration.entry_script, python=sys.executable) + failures.describe(error)
@@ -77,7 +77,7 @@ def load_failure(error: BaseException, index: int) -> List[str]:
 
 
 def run_failure(configuration: Configuration, error: BaseException) -> Tuple[str, str]:
-    """Message and detail of what left ``run()``."""
+    """Message and detail of what left `run()`."""
     if configuration.command:
         detail = getattr(error, "detail", None)
         return str(error), failures.traceback_of(error) if detail is None else detail
@@ -85,7 +85,7 @@ def run_failure(configuration: Configuration, error: BaseException) -> Tuple[str
 
 
 def return_failure(error: BaseException) -> List[str]:
-    """Cause, message and detail where what ``run()`` returned makes no rows."""
+    """Cause, message and detail where what `run()` returned makes no rows."""
     if isinstance(error, ScratchFailed):
         return [failures.NODE_FAULT, str(error), str(error)]
     if isinstance(error, BadReturn):

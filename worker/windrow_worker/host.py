@@ -1,6 +1,6 @@
 """The host: it starts, calls the script for each mini-batch, and leaves (docs/contracts.md, section 4).
 
-States of the process, and what moves it on (the page shows them, see ``page``):
+States of the process, and what moves it on (the page shows them, see `page`):
 
     starting -> init -> idle <-> loading -> running -> returning
                   |      |
@@ -8,11 +8,11 @@ States of the process, and what moves it on (the page shows them, see ``page``):
                   +--(init failed)--> gone
 
 1. Each packet taken leads to exactly one DONE or FAILED frame, or to the end of the process.
-2. A frame is written at once: no result waits behind a later ``run()``.
-3. Whatever leaves ``init()``, ``run()`` or ``shutdown()`` (SystemExit and KeyboardInterrupt as well) is the script's
+2. A frame is written at once: no result waits behind a later `run()`.
+3. Whatever leaves `init()`, `run()` or `shutdown()` (SystemExit and KeyboardInterrupt as well) is the script's
    failure, never the host's.
 4. A forked child that comes back from the script writes neither page nor frame; it leaves.
-5. Where a frame cannot be sent any more, the process leaves with an exit code that tells why (``exits``).
+5. Where a frame cannot be sent any more, the process leaves with an exit code that tells why (`exits`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _unlink = os.unlink
 
 
 def main(arguments: List[str]) -> NoReturn:
-    """Hosts the script that the configuration file ``arguments[1]`` names, until the agent says so."""
+    """Hosts the script that the configuration file `arguments[1]` names, until the agent says so."""
     try:
         if len(arguments) != 2:
             raise BadConfiguration(f"boot.py takes one argument, its configuration file, not {arguments[1:]!r}")
@@ -73,7 +73,7 @@ def main(arguments: List[str]) -> NoReturn:
 
 
 class Host:
-    """One worker process. ``start`` once, then ``serve``."""
+    """One worker process. `start` once, then `serve`."""
 
     def __init__(self, configuration: Configuration) -> None:
         """Takes its descriptors and its page. Raises OSError, ValueError."""
@@ -104,7 +104,7 @@ class Host:
     # Start -----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Prepares the process as the script expects it, loads the script, calls ``init()``. Leaves if that fails."""
+        """Prepares the process as the script expects it, loads the script, calls `init()`. Leaves if that fails."""
         configuration = self._configuration
         process.prepare_output()
         if not configuration.command:
@@ -307,13 +307,13 @@ class Host:
     # End -------------------------------------------------------------------------------------------------------------
 
     def _stop(self) -> NoReturn:
-        """Calls ``shutdown()``, lets the process end in good order, says so, leaves."""
+        """Calls `shutdown()`, lets the process end in good order, says so, leaves."""
         side = self._shut_down()
         self._results.send(frames.encode_frame(frames.STOPPED, self._report, side=side))
         process.leave(0)
 
     def _shut_down(self) -> bytes:
-        """Calls ``shutdown()`` and lets the process end in good order; the side document of the STOPPED frame."""
+        """Calls `shutdown()` and lets the process end in good order; the side document of the STOPPED frame."""
         self._page.enter(page.STOPPING)
         self._report.clear(0, 0)
         self._report.start_unix_us = time_ns() // 1000

@@ -1,10 +1,10 @@
-"""The replay host: one mini-batch, in the user's terminal, beside its job (``boot.py --replay <config.json>``).
+"""The replay host: one mini-batch, in the user's terminal, beside its job (`boot.py --replay <config.json>`).
 
-The same host as in a job: it loads the script and the mini-batch, calls ``init()``, ``run()`` and ``shutdown()``, looks
+The same host as in a job: it loads the script and the mini-batch, calls `init()`, `run()` and `shutdown()`, looks
 at what came back and makes rows of it. Only who is told differs: the person at the terminal, on standard error, in
 place of an agent. What the script prints stays on its own streams.
 
-Exit codes: 0 ``run()`` returned something of use; 1 it did not, or the script did not get so far; 130 interrupted.
+Exit codes: 0 `run()` returned something of use; 1 it did not, or the script did not get so far; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEAD_BYTES = 64 << 10
 
 
 def main(arguments: List[str]) -> NoReturn:
-    """Replays the mini-batch that the channel of the configuration file ``arguments[0]`` holds."""
+    """Replays the mini-batch that the channel of the configuration file `arguments[0]` holds."""
     try:
         configuration, document = read_configuration(arguments[0])
         host = ReplayHost(configuration, document.get("replay") or {})
@@ -72,7 +72,7 @@ class _NoResults:
 
 
 class ReplayHost(Host):
-    """Tells a person what a host tells an agent. ``wishes``: the key ``replay`` of the configuration."""
+    """Tells a person what a host tells an agent. `wishes`: the key `replay` of the configuration."""
 
     def __init__(self, configuration: Configuration, wishes: Dict[str, Any]) -> None:
         super().__init__(configuration)
@@ -241,7 +241,7 @@ def _size(count: int) -> str:
 
 
 def _rows(rows: Rows, settings: Dict[str, Any]) -> Iterator[str]:
-    """How many rows would be written, and the first of them as they would be. ``settings``: the configuration's."""
+    """How many rows would be written, and the first of them as they would be. `settings`: the configuration's."""
     if settings.get("action") != "append_row":
         yield "  Nothing of it is written: the step's output_action is summary_only."
         return

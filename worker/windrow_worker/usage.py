@@ -14,7 +14,7 @@ _LOOK_AGAIN_US = 10000
 class Usage:
     """CPU time since the last attempt's end, and the largest resident set of the process so far.
 
-    The kernel hands its own peak (``ru_maxrss``) on through fork and exec, so that a small worker of a big agent shows
+    The kernel hands its own peak (`ru_maxrss`) on through fork and exec, so that a small worker of a big agent shows
     the agent's. Until ours exceeds that, the process's own mark in /proc is read: at the start, and after attempts long
     enough for its cost not to matter.
     """

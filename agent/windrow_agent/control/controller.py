@@ -70,7 +70,7 @@ class Controller:
         fetched_bytes_max: int,
         make_environments: Callable[[], Environments] | None = None,
     ) -> None:
-        """``make_environments``: called when the first step asks for one; None: all run in the node's own Python."""
+        """`make_environments`: called when the first step asks for one; None: all run in the node's own Python."""
         self.ledger = Ledger()
         self.steps: dict[int, Step] = {}
         self.ended_steps = EndedSteps(outgoing, self._run_aside)
@@ -298,7 +298,7 @@ class Controller:
         return ""
 
     def _give_up(self, step: Step, text: str, failure: rpc.WorkerFailure | None = None) -> None:
-        """This node cannot serve the step. ``failure``: what the master is to be told, where it is more than a text."""
+        """This node cannot serve the step. `failure`: what the master is to be told, where it is more than a text."""
         if failure is None:
             failure = completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
             self._repeated.say("not prepared", logging.ERROR, text, step=step.step_id)
@@ -331,7 +331,7 @@ class Controller:
             self.allot()
 
     def _end_step(self, step: Step, *, at_once: bool = False) -> None:
-        """``at_once``: what still runs is of no use to anyone (another one comes in its place)."""
+        """`at_once`: what still runs is of no use to anyone (another one comes in its place)."""
         if step.state is StepState.ENDING and not at_once:
             return
         step.state = StepState.ENDING

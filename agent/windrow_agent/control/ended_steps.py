@@ -18,7 +18,7 @@ from windrow_agent.steps.step import Step
 
 
 class EndedSteps:
-    """``run_aside`` carries out what waits. ``ended``: steps whose logs the master may not have in full."""
+    """`run_aside` carries out what waits. `ended`: steps whose logs the master may not have in full."""
 
     def __init__(self, outgoing: OutgoingQueue, run_aside: Callable[[Awaitable[None]], None]) -> None:
         self.ended: list[Step] = []

@@ -24,7 +24,7 @@ _NOT_BUILT = (
 
 
 class StepEnvironments:
-    """``make``: what provides environments, made at the first need; None: all scripts run in the node's own Python."""
+    """`make`: what provides environments, made at the first need; None: all scripts run in the node's own Python."""
 
     def __init__(self, make: Callable[[], Environments] | None) -> None:
         self._make = make

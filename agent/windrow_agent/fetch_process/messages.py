@@ -12,11 +12,11 @@ MESSAGE_BYTES_MAX = 1 << 30
 
 
 class Part(NamedTuple):
-    """One local file to be made. ``size`` and ``version``: of the object, as it was listed; ``place``: the file, in the
+    """One local file to be made. `size` and `version`: of the object, as it was listed; `place`: the file, in the
     folder of the request.
 
-    ``ranges``: the bytes that are wanted, None: all. ``keep_offsets``: they stand in the file where they stand in the
-    object (what is between them reads as zeros), else one behind the other. ``url`` may be a local path, of which all
+    `ranges`: the bytes that are wanted, None: all. `keep_offsets`: they stand in the file where they stand in the
+    object (what is between them reads as zeros), else one behind the other. `url` may be a local path, of which all
     is copied.
     """
 
@@ -34,8 +34,8 @@ class Part(NamedTuple):
 
 
 class Save(NamedTuple):
-    """One local file to be brought to a store. ``name``: below the folder of the request; ``inode``, ``size``,
-    ``ctime_ns``: as it was seen there.
+    """One local file to be brought to a store. `name`: below the folder of the request; `inode`, `size`,
+    `ctime_ns`: as it was seen there.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Decoder:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The messages that are complete with ``data``. Raises ValueError for what is none."""
+        """The messages that are complete with `data`. Raises ValueError for what is none."""
         self._rest += data
         found: list[dict[str, Any]] = []
         at = 0

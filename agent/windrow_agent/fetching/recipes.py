@@ -18,7 +18,7 @@ from windrow_agent.fetch_process.messages import Part
 
 
 class Fetch(NamedTuple):
-    """What a mini-batch needs. ``local``: the recipe that the worker gets, once the parts are in the folder."""
+    """What a mini-batch needs. `local`: the recipe that the worker gets, once the parts are in the folder."""
 
     parts: list[Part]
     local: bytes
@@ -30,7 +30,7 @@ class Fetch(NamedTuple):
 
 
 def read_recipe(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
-    """What a recipe needs in ``folder``. Raises ValueError for one that cannot be understood."""
+    """What a recipe needs in `folder`. Raises ValueError for one that cannot be understood."""
     if reader.get("kind") == "files":
         return _files(reader, recipe, folder)
     if reader.get("kind") == "inputs":
@@ -120,7 +120,7 @@ def _length(path: str) -> int:
 
 class _Places:
     """Gives each object a file under its own name. In a store both `a` and `a/b` may be objects: where one would have
-    to be file and folder, it goes to another folder, and so does a second `a` of another store. ``alone``: and so does
+    to be file and folder, it goes to another folder, and so does a second `a` of another store. `alone`: and so does
     an object that is named twice, since a script may change what it is given."""
 
     def __init__(self, *, alone: bool) -> None:

@@ -1,7 +1,7 @@
 """How many leases to hold ahead: enough that no worker waits for the network, no more than that.
 
-A worker should have work for about ``AHEAD_S`` in its channel: a round trip to the master and its scheduling take a few
-milliseconds, and completions are told several at a time. So over a hundred when ``run()`` takes microseconds, a few
+A worker should have work for about `AHEAD_S` in its channel: a round trip to the master and its scheduling take a few
+milliseconds, and completions are told several at a time. So over a hundred when `run()` takes microseconds, a few
 extra when it takes tens of milliseconds, and nothing but the one in work when it takes seconds (a round trip is then
 lost in the noise, and another node could use the rest). Also one until the first has run: if they are few and long,
 others could run at once what this node would hold.
@@ -31,7 +31,7 @@ _WEIGHT = 0.2
 
 
 def depth_for(duration_s: float | None) -> int:
-    """Leases a worker should have, the one in work included, when a mini-batch takes ``duration_s`` (None: unknown)."""
+    """Leases a worker should have, the one in work included, when a mini-batch takes `duration_s` (None: unknown)."""
     if duration_s is None or duration_s >= LONG_S:
         return 1
     if duration_s * (DEPTH_MAX - 1) <= AHEAD_S:
@@ -51,7 +51,7 @@ class Pace:
         self.duration_s: float | None = None
 
     def observe(self, total_s: float, count: int) -> None:
-        """``count`` mini-batches took ``total_s`` seconds of worker time together."""
+        """`count` mini-batches took `total_s` seconds of worker time together."""
         mean = total_s / count
         old = self.duration_s
         if old is None or mean > 4 * old:
@@ -69,7 +69,7 @@ class Pace:
 def may_gather(duration_s: float | None, ahead: int, result_bytes: float) -> bool:
     """Whether the results of a worker may gather for RESULTS_GATHER_S: it will not run dry, nor its channel fill up.
 
-    ``ahead``: leases that it has beyond the one in work; ``result_bytes``: how many a result takes.
+    `ahead`: leases that it has beyond the one in work; `result_bytes`: how many a result takes.
     """
     if duration_s is None or not 0 < duration_s <= RESULTS_GATHER_S:
         return False
@@ -87,10 +87,10 @@ def worth_reporting(told: int, wanted: int) -> bool:
 
 
 def shares(loads: list[int], queued: int, depth: int) -> list[int]:
-    """How many of ``queued`` leases each worker gets now, so that loads become as even as they can, none above
-    ``depth``.
+    """How many of `queued` leases each worker gets now, so that loads become as even as they can, none above
+    `depth`.
 
-    ``loads``: leases each worker has. Returns one number a worker, in the same order; their sum is at most ``queued``.
+    `loads`: leases each worker has. Returns one number a worker, in the same order; their sum is at most `queued`.
     """
     gets = [0] * len(loads)
     order = sorted((index for index in range(len(loads)) if loads[index] < depth), key=loads.__getitem__)

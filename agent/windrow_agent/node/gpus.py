@@ -10,7 +10,7 @@ from pathlib import Path
 class GpuIndices:
     """Hands the lowest free device to each new worker until all are taken; the next ones get none at all.
 
-    ``devices``: values for CUDA_VISIBLE_DEVICES, one a GPU.
+    `devices`: values for CUDA_VISIBLE_DEVICES, one a GPU.
     """
 
     def __init__(self, devices: Sequence[str]) -> None:

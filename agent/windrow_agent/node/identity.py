@@ -22,7 +22,7 @@ class FolderInUse(Exception):
 class Identity:
     """Holds the lock of the agent's folder for the life of the process.
 
-    ``replaced_incarnation``: the one that had the folder before, certainly dead; empty when there is none.
+    `replaced_incarnation`: the one that had the folder before, certainly dead; empty when there is none.
     """
 
     def __init__(self, folder: Path) -> None:

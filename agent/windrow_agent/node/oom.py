@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def parse_counter(text: str) -> int | None:
-    """The value of ``oom_kill`` in memory.events (v2) or memory.oom_control (v1); None when it is not there."""
+    """The value of `oom_kill` in memory.events (v2) or memory.oom_control (v1); None when it is not there."""
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if name == "oom_kill" and value.strip().isdigit():
@@ -20,7 +20,7 @@ _LOOK_NS = 5_000_000_000
 
 
 def counter_paths(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> list[Path]:
-    """Files that may hold the counter, best first. ``cgroup``: the text of /proc/self/cgroup.
+    """Files that may hold the counter, best first. `cgroup`: the text of /proc/self/cgroup.
 
     In a container the path of the host may be named but not visible; the root of the mount then is our own group.
     """
@@ -37,7 +37,7 @@ def counter_paths(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> list[Path
 
 
 class OomCounter:
-    """Watches the counter; ``rose()`` claims one kill a call, so that one does not explain two deaths.
+    """Watches the counter; `rose()` claims one kill a call, so that one does not explain two deaths.
 
     A kill that nobody has claimed for two looks was of another process, such as one that a script has started: it
     explains no later death.

@@ -140,7 +140,7 @@ def end_orphans(node_incarnation: str, workers: Mapping[int, int]) -> int:
     """Ends what dead workers have left behind outside their process groups, and buries what has come to us and died.
 
     Such a process (a daemon, its own session) is our child now, as we are the subreaper, and carries its worker's mark.
-    ``workers``: key → pid of those alive; what descends from them is left alone. Returns how many were killed. To be
+    `workers`: key → pid of those alive; what descends from them is left alone. Returns how many were killed. To be
     called again now and then: the kernel's list of children may miss one while others die.
     """
     alive = set(workers.values())

@@ -39,7 +39,7 @@ _PHASES: dict[work.Cause.ValueType, node.WorkerPhase.ValueType] = {
 
 
 def shortened(text: str, limit: int) -> str:
-    """Text of at most ``limit`` bytes of UTF-8; its beginning and its end when it is longer."""
+    """Text of at most `limit` bytes of UTF-8; its beginning and its end when it is longer."""
     data = text.encode(errors="replace")
     if len(data) <= limit:
         return data.decode()
@@ -59,7 +59,7 @@ def side_of(result: Result) -> dict[str, Any]:
 
 
 def failure_of(side: dict[str, Any]) -> tuple[work.Cause.ValueType, str, str]:
-    """Cause, one line, and detail of a failed attempt or ``init``."""
+    """Cause, one line, and detail of a failed attempt or `init`."""
     cause = _CAUSES.get(str(side.get("cause")), work.CAUSE_EXCEPTION)
     return (
         cause,
@@ -69,7 +69,7 @@ def failure_of(side: dict[str, Any]) -> tuple[work.Cause.ValueType, str, str]:
 
 
 def from_result(result: Result, process_number: int, *, rows: bytes | None = None) -> work.Completion:
-    """The completion of a DONE or FAILED frame. ``rows``: instead of those in the frame (b"" when they are staged)."""
+    """The completion of a DONE or FAILED frame. `rows`: instead of those in the frame (b"" when they are staged)."""
     completion = work.Completion(
         lease_id=result.lease_id,
         item_count=result.item_count,
@@ -137,7 +137,7 @@ def failed_here(lease_id: int, message: str) -> work.Completion:
 
 
 def not_fetched(lease: Lease, cause: work.Cause.ValueType, message: str, begun_ns: int) -> work.Completion:
-    """The completion of a lease whose data could not be brought to this node; ``begun_ns``: CLOCK_MONOTONIC."""
+    """The completion of a lease whose data could not be brought to this node; `begun_ns`: CLOCK_MONOTONIC."""
     elapsed_us = max(0, time.monotonic_ns() - begun_ns) // 1000
     return work.Completion(
         lease_id=lease.lease_id,
@@ -151,7 +151,7 @@ def not_fetched(lease: Lease, cause: work.Cause.ValueType, message: str, begun_n
 
 
 def not_saved(done: work.Completion, cause: work.Cause.ValueType, message: str) -> work.Completion:
-    """The completion of an attempt whose ``run()`` returned, but whose files could not be brought to their store."""
+    """The completion of an attempt whose `run()` returned, but whose files could not be brought to their store."""
     completion = work.Completion()
     completion.CopyFrom(done)
     for name in ("result_count", "row_count", "rows", "rows_length", "rows_crc32", "header", "misfits"):

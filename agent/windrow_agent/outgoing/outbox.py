@@ -49,9 +49,9 @@ _SHORT = [varint(length) for length in range(1024)]
 
 
 class Outbox:
-    """``memory_max``: bytes held in memory; ``held_max``: bytes in all, from which on ``full`` is true.
+    """`memory_max`: bytes held in memory; `held_max`: bytes in all, from which on `full` is true.
 
-    ``held``: bytes of all unacknowledged completions, and of the staged rows that were ``reserve``d.
+    `held`: bytes of all unacknowledged completions, and of the staged rows that were `reserve`d.
     """
 
     def __init__(self, folder: Path, *, memory_max: int, held_max: int) -> None:
@@ -108,7 +108,7 @@ class Outbox:
         self._unsent.append(lease_id)
 
     def take(self, limit: int) -> bytes:
-        """The next completions for the stream, encoded as part of a WorkRequest: up to ``limit`` bytes, at least one
+        """The next completions for the stream, encoded as part of a WorkRequest: up to `limit` bytes, at least one
         if there is one.
         """
         size = 0

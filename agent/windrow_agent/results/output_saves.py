@@ -61,7 +61,7 @@ class OutputSaver:
         self._process = FetchProcess("The process that writes to remote storage")
 
     async def begin(self, folder: OutputFolder) -> None:
-        """``init()`` has ended: what it has left goes to the store with what comes next. Raises NotSaved."""
+        """`init()` has ended: what it has left goes to the store with what comes next. Raises NotSaved."""
         async with folder.lock:
             folder.owe(await self._look(folder))
 
@@ -85,7 +85,7 @@ class OutputSaver:
             folder.saved(look)
 
     async def pass_over(self, folder: OutputFolder) -> None:
-        """A ``run()`` has failed: what it has left is not brought to the store. Raises NotSaved."""
+        """A `run()` has failed: what it has left is not brought to the store. Raises NotSaved."""
         async with folder.lock:
             folder.passed_over(await self._look(folder))
 
@@ -136,7 +136,7 @@ class OutputSaver:
 
 
 class OutputSaves:
-    """``on_free``: a worker may be given something; ``on_done``: something that was under way for a step is over."""
+    """`on_free`: a worker may be given something; `on_done`: something that was under way for a step is over."""
 
     def __init__(
         self, saver: OutputSaver, hand_in: HandIn, on_free: Callable[[Step], None], on_done: Callable[[Step], None]
@@ -160,7 +160,7 @@ class OutputSaves:
         done: work.Completion,
         rows: Path | None,
     ) -> None:
-        """An attempt has ended, well or not; ``rows``: the file of what ``run()`` returned."""
+        """An attempt has ended, well or not; `rows`: the file of what `run()` returned."""
         saved = self._begin(step, worker, self._after_run(step, folder, lease, done, rows))
         step.attempt_saves.add(saved)
 
@@ -176,7 +176,7 @@ class OutputSaves:
         saved.add_done_callback(ended)
 
     def worker_gone(self, step: Step, worker: WorkerProcess, folder: OutputFolder) -> None:
-        """The worker has ended; what it has left counts if its ``shutdown()`` has ended before."""
+        """The worker has ended; what it has left counts if its `shutdown()` has ended before."""
         self._begin(step, worker, self._at_end(step, worker, folder))
 
     def _begin(self, step: Step, worker: WorkerProcess, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

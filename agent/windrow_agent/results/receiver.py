@@ -31,7 +31,7 @@ NotReady = Callable[[Step, work.Cause.ValueType, str, str, int], None]
 
 
 class ResultReceiver:
-    """``on_change`` is called when a step's pace has changed, or something that was saved for it is over."""
+    """`on_change` is called when a step's pace has changed, or something that was saved for it is over."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class ResultReceiver:
             self._hand_in(lease, completion, kept)
 
     def _hand_in(self, lease: Lease, completion: work.Completion, rows: Path | None) -> None:
-        """``rows``: a file that is uploaded before the completion names it."""
+        """`rows`: a file that is uploaded before the completion names it."""
         if rows is None:
             self._outgoing.complete(lease.lease_id, completion.SerializeToString())
         else:

@@ -40,7 +40,7 @@ _SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class RowUploads:
-    """``complete`` takes the finished completion; ``link`` waits for a connection over which the node is admitted."""
+    """`complete` takes the finished completion; `link` waits for a connection over which the node is admitted."""
 
     def __init__(self, link: Callable[[], asyncio.Future[Link]], complete: Callable[[int, bytes], None]) -> None:
         self._link = link
@@ -141,7 +141,7 @@ class _Refused(Exception):
 
 
 class _Requests:
-    """What is sent of one file. ``failure``: why it could not be read; gRPC drops that, and cancels the call."""
+    """What is sent of one file. `failure`: why it could not be read; gRPC drops that, and cancels the call."""
 
     def __init__(self, lease_id: int, file: BinaryIO, *, by_name: bool) -> None:
         self.failure: OSError | None = None

@@ -23,7 +23,7 @@ _BUDGET_BYTES = 8 << 20
 
 
 class LogPushes:
-    """``link`` waits for a connection over which the node is admitted.
+    """`link` waits for a connection over which the node is admitted.
 
     One push at a time, whoever asks for it: what is sent next follows from what the last one has brought there.
     """

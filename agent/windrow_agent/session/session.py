@@ -76,7 +76,7 @@ class SessionLost(Exception):
 
 
 class Session:
-    """Talks to whichever master is reachable. ``last_contact``: monotonic seconds of the last word from it."""
+    """Talks to whichever master is reachable. `last_contact`: monotonic seconds of the last word from it."""
 
     def __init__(
         self,
@@ -256,6 +256,7 @@ class Session:
                     if message:
                         await call.write(message)
                         sent += len(message)
+                    outgoing.written()
                 gathering_ends = time.monotonic() + GATHER_S
                 if sent > 512:
                     # Work flows: let completions gather. A lone one is sent at once.

@@ -31,7 +31,7 @@ class CodeSums(NamedTuple):
 
 
 class CodeCache:
-    """Keeps verified archives in ``folder``. An archive is downloaded once, whoever asks for it at the same time."""
+    """Keeps verified archives in `folder`. An archive is downloaded once, whoever asks for it at the same time."""
 
     def __init__(self, folder: Path, download: Download) -> None:
         self._folder = folder
@@ -39,7 +39,7 @@ class CodeCache:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def unpack(self, digest: str, target: Path) -> CodeSums:
-        """Makes ``target`` a fresh copy of the code, and beside it a file of its checksums.
+        """Makes `target` a fresh copy of the code, and beside it a file of its checksums.
 
         Raises CodeUnavailable, OSError (disk full).
         """
@@ -110,7 +110,7 @@ class CodeCache:
 
 
 def sums_of(code: Path) -> Path:
-    """The file of checksums of a folder of code. Beside it, ``.changed`` names a file that a worker found changed."""
+    """The file of checksums of a folder of code. Beside it, `.changed` names a file that a worker found changed."""
     return code.with_name(code.name + ".sums")
 
 

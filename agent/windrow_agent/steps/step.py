@@ -17,8 +17,8 @@ Invariants:
    are one file each, in which a later Step's follow those of the former.
 4. A folder belongs to one Step: one that comes back, be it with the same generation, gets another, since the former one
    is removed whenever the master has its last logs.
-5. After 3 x ``workers`` failures to become ready, with no mini-batch finished in between, no worker is started any more
-   (``given_up``): docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes.
+5. After 3 x `workers` failures to become ready, with no mini-batch finished in between, no worker is started any more
+   (`given_up`): docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class LogFile:
 class Lineage:
     """What all Steps of one step id share on this node, one after the other.
 
-    ``opened``: how many there were. ``next_process``: the next number of a process. ``node_logs``: the newest log of
+    `opened`: how many there were. `next_process`: the next number of a process. `node_logs`: the newest log of
     each kind that is of the node.
     """
 
@@ -93,9 +93,9 @@ class Lineage:
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One (step, generation). ``target``: workers it should have now; ``told``: the capacity the master knows of.
+    """One (step, generation). `target`: workers it should have now; `told`: the capacity the master knows of.
 
-    ``given_up_for``: the failure after which no worker is started any more.
+    `given_up_for`: the failure after which no worker is started any more.
     """
 
     spec: work.StepSpec
@@ -122,9 +122,9 @@ class Step:
     attempt_saves: set[asyncio.Task[None]] = field(default_factory=set)
     """Those among them that the completion of a mini-batch waits for."""
     unsaved: str = ""
-    """Why something that a worker wrote outside of ``run()`` is not in its store."""
+    """Why something that a worker wrote outside of `run()` is not in its store."""
     shutdown_failures: int = 0
-    """Workers whose ``shutdown()`` failed, or did not come to its end."""
+    """Workers whose `shutdown()` failed, or did not come to its end."""
     shutdown_failure: str = ""
     """What the first of them says."""
     monitor_at: float | None = None

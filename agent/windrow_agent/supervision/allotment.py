@@ -10,9 +10,9 @@ from dataclasses import dataclass
 class Demand:
     """What one step asks of the node.
 
-    ``workers_max``: worker processes it can use; ``explicit``: the job file names that number
-    (``max_concurrency_per_instance``), so it holds even where it is more than the slots.
-    ``weight``: at least 1. ``priority``: the higher, the sooner.
+    `workers_max`: worker processes it can use; `explicit`: the job file names that number
+    (`max_concurrency_per_instance`), so it holds even where it is more than the slots.
+    `weight`: at least 1. `priority`: the higher, the sooner.
     """
 
     step_id: int

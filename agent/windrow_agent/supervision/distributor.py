@@ -23,7 +23,7 @@ from windrow_agent.workers.process import PACKET_RECIPE_MAX, WorkerProcess
 
 
 class LeaseDistributor:
-    """Moves leases. ``steps`` is the controller's, by step id."""
+    """Moves leases. `steps` is the controller's, by step id."""
 
     def __init__(self, ledger: Ledger, steps: dict[int, Step], workforce: Workforce, outgoing: OutgoingQueue) -> None:
         self.ledger = ledger
@@ -118,7 +118,7 @@ class LeaseDistributor:
                 self.take_back(worker)
 
     def recall(self, step_id: int, count: int) -> None:
-        """Gives back up to ``count`` leases of a step that have not begun: those that would begin last."""
+        """Gives back up to `count` leases of a step that have not begun: those that would begin last."""
         released = self.ledger.release_last(step_id, count)
         if len(released) < count and (step := self.steps.get(step_id)) is not None:
             # Those behind the one that a worker is at; last those of workers that still start.

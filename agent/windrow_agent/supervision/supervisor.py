@@ -1,7 +1,7 @@
 """Looks after worker processes: listens to them, judges their deadlines, explains their deaths.
 
-The hot path is ``_on_results``: one wake-up of the event loop takes all frames that have come from a worker, and does
-all that follows from them (``results``), without a timer or task for any of them. A worker that has enough before it is
+The hot path is `_on_results`: one wake-up of the event loop takes all frames that have come from a worker, and does
+all that follows from them (`results`), without a timer or task for any of them. A worker that has enough before it is
 not listened to for a moment then, so that its next results come together.
 """
 
@@ -57,8 +57,8 @@ _MISSING = (
 
 
 class Supervisor:
-    """``on_change`` is called when a worker has ended or its step's pace has changed: time to share out anew.
-    ``renew_code``: when one has found that its step's code has changed on the disk.
+    """`on_change` is called when a worker has ended or its step's pace has changed: time to share out anew.
+    `renew_code`: when one has found that its step's code has changed on the disk.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Supervisor:
     ) -> None:
         """A worker that could not be made ready: counted and told; too many of them are the end of trying.
 
-        ``hopeless``: so is this one.
+        `hopeless`: so is this one.
         """
         step.failures += 1
         gives_up = (hopeless or step.failures >= step.failures_max) and not step.given_up
@@ -174,7 +174,7 @@ class Supervisor:
     def watch(self, worker: WorkerProcess, step: Step, now: int, stalled_ns: int) -> None:
         """Ends a worker whose deadline has passed, whose lease is revoked, or that can work no more.
 
-        ``stalled_ns``: for how long this machine has stood still since the agent's start.
+        `stalled_ns`: for how long this machine has stood still since the agent's start.
         """
         self._oom.look(now)
         if worker.killed_for is not None or worker.overrun is not None:
@@ -243,7 +243,7 @@ class Supervisor:
             self.kill(worker, "the master has taken the lease back")
 
     def kill(self, worker: WorkerProcess, why: str) -> None:
-        """Ends a worker and its process group; ``why`` is said to the user if that costs a mini-batch."""
+        """Ends a worker and its process group; `why` is said to the user if that costs a mini-batch."""
         worker.killed_for = worker.killed_for or why
         worker.kill()
 

@@ -33,7 +33,7 @@ IDLE_NS = 2_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What every worker of this node is told about it. ``open_files``: soft limit of open files for scripts."""
+    """What every worker of this node is told about it. `open_files`: soft limit of open files for scripts."""
 
     node_id: str
     node_incarnation: str
@@ -43,7 +43,7 @@ class NodeFacts:
 
 
 class Workforce:
-    """Starts and ends worker processes. ``inline_rows_bytes_max`` is the master's, once it is known."""
+    """Starts and ends worker processes. `inline_rows_bytes_max` is the master's, once it is known."""
 
     def __init__(self, config: AgentConfig, node: NodeFacts, gpus: GpuIndices, environment: Mapping[str, str]) -> None:
         self.node = node
@@ -56,7 +56,7 @@ class Workforce:
         self._keys = 0
 
     def allot(self, steps: Mapping[int, Step], held: Container[int], now_ns: int, *, first: int | None = None) -> None:
-        """Sets every step's ``target``. ``held``: steps of which there are unfinished leases; ``first``: one that gets
+        """Sets every step's `target`. `held`: steps of which there are unfinished leases; `first`: one that gets
         a worker before all others get any."""
         serving = [step for step in steps.values() if step.state is not StepState.ENDING]
         demands: list[Demand] = []
@@ -156,7 +156,7 @@ class Workforce:
         return worker
 
     def bury(self, step: Step | None, worker: WorkerProcess) -> Exit:
-        """A worker is dead: ends what it has left behind, and gives everything of it back. ``step`` None: at the very
+        """A worker is dead: ends what it has left behind, and gives everything of it back. `step` None: at the very
         end.
         """
         exit_ = worker.reap()

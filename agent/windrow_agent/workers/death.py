@@ -17,7 +17,7 @@ CODE_CHANGED = 195
 TOO_OLD = 194
 HOST_FAULT = 193
 CHANNEL_CLOSED = 192
-"""Exit codes of the worker's host (worker/windrow_worker/exits.py); TOO_OLD is ``launch.py``'s."""
+"""Exit codes of the worker's host (worker/windrow_worker/exits.py); TOO_OLD is `launch.py`'s."""
 
 _DOING = {
     Phase.NONE: "while the interpreter started",
@@ -33,7 +33,7 @@ _DOING = {
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended: ``code`` for an exit, ``signal`` for a signal (the other is 0)."""
+    """How a process ended: `code` for an exit, `signal` for a signal (the other is 0)."""
 
     code: int = 0
     signal: int = 0
@@ -48,7 +48,7 @@ class Death:
 
 
 def changed_code(exit_: Exit, sums: Path) -> str:
-    """The file that a worker found changed and has ended for; "" for any other end. ``sums``: the checksums of the code
+    """The file that a worker found changed and has ended for; "" for any other end. `sums`: the checksums of the code
     that it ran; the worker leaves the name of the file beside them.
     """
     if exit_.code != CODE_CHANGED and exit_.signal != signal.SIGKILL:
@@ -61,7 +61,7 @@ def changed_code(exit_: Exit, sums: Path) -> str:
 
 
 def of_changed_code(name: str, *, again: bool) -> Death:
-    """``again``: also in a copy that was unpacked for this reason."""
+    """`again`: also in a copy that was unpacked for this reason."""
     if again:
         then = "This is the second time, so the script seems to write the file itself: it is used as it is from now on"
     else:
@@ -80,10 +80,10 @@ def explain(
     killed_for: str | None = None,
     place: str = "",
 ) -> Death:
-    """Tells the causes apart. ``overrun``: the agent killed it for a deadline; ``killed_for``: for another reason,
+    """Tells the causes apart. `overrun`: the agent killed it for a deadline; `killed_for`: for another reason,
     said in a line.
 
-    ``oom``: the cgroup's oom_kill count has risen. ``place``: where the script was, if that is known.
+    `oom`: the cgroup's oom_kill count has risen. `place`: where the script was, if that is known.
     """
     doing = _DOING[phase]
     if overrun is not None:

@@ -1,13 +1,13 @@
 """The local folder of one worker for the outputs that lie in a store: what is in it that the store has not.
 
-Each worker has one of its own, so that whatever is there when its ``run()`` has returned is whole: nobody else is
+Each worker has one of its own, so that whatever is there when its `run()` has returned is whole: nobody else is
 writing. A file counts as changed when its inode, its size or the time of its last change is another. That time is as
 coarse as the kernel's clock: a look ends when the clock has gone on, so that what is written later is seen.
 
 Invariants:
 
-1. What a ``run()`` that failed has left is not brought to the store, unless a later one changes it.
-2. What ``init()`` has left is owed until it is in the store, whatever becomes of the mini-batches.
+1. What a `run()` that failed has left is not brought to the store, unless a later one changes it.
+2. What `init()` has left is owed until it is in the store, whatever becomes of the mini-batches.
 3. Nothing is followed that leads out: links are refused, and never opened.
 """
 
@@ -33,7 +33,7 @@ _TICKS_MAX = 50
 
 
 class Stamp(NamedTuple):
-    """What tells a state of a file from another. ``ctime_ns``: of its last change, by name, mode or content."""
+    """What tells a state of a file from another. `ctime_ns`: of its last change, by name, mode or content."""
 
     inode: int
     size: int
@@ -49,7 +49,7 @@ class Look(NamedTuple):
 
 
 class OutputFolder:
-    """``root``: for this worker alone. Methods that touch the disk are for threads, one at a time (``lock``)."""
+    """`root`: for this worker alone. Methods that touch the disk are for threads, one at a time (`lock`)."""
 
     def __init__(self, root: Path, outputs: Iterable[work.StoredOutput]) -> None:
         """Makes it, with a folder for each output. Raises OSError."""
@@ -89,7 +89,7 @@ class OutputFolder:
         return Look(stamps, new, refused)
 
     def owe(self, look: Look) -> None:
-        """All of it is what ``init()`` has left."""
+        """All of it is what `init()` has left."""
         self._owed = set(look.stamps)
 
     def saved(self, look: Look) -> None:

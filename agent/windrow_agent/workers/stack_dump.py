@@ -1,4 +1,4 @@
-"""Where a worker was when it crashed or was asked: what Python's ``faulthandler`` has written to its stderr."""
+"""Where a worker was when it crashed or was asked: what Python's `faulthandler` has written to its stderr."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 WHERE_SIGNAL = 59
-"""The worker's (``windrow_worker/process.py``). A real-time signal that neither libraries nor scripts use; one that
+"""The worker's (`windrow_worker/process.py`). A real-time signal that neither libraries nor scripts use; one that
 has not got so far as to handle it ends by it."""
 
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$", re.MULTILINE)
@@ -24,7 +24,7 @@ def without_host(stderr: str) -> str:
 
 
 def place(stderr: str, code: Path) -> str:
-    """The last line of the script's code folder that was reached, as in ``score.py, line 12``; "" where none is told.
+    """The last line of the script's code folder that was reached, as in `score.py, line 12`; "" where none is told.
 
     Of a crash: in the thread that crashed; else in the main thread, and where that is not in the script, in any.
     """

@@ -63,7 +63,7 @@ _OF_OWN_PYTHON = ("PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_SHLV
 def passed_variables(
     agent: Mapping[str, str], *, passed: Iterable[str] = (), built: str | None = None
 ) -> dict[str, str]:
-    """What a script's Python gets of the agent's environment; ``passed`` and ``built`` as of `worker_environment`."""
+    """What a script's Python gets of the agent's environment; `passed` and `built` as of `worker_environment`."""
     allowed = PASSED.union(passed)
     variables = {name: value for name, value in agent.items() if name in allowed or name.startswith("LC_")}
     if built is not None:
@@ -90,8 +90,8 @@ def worker_environment(
 ) -> dict[str, str]:
     """The whole environment of one worker (docs/reference/azure-ml/parallel-job.md#workers, #gpus).
 
-    ``passed``: further names that the node's owner lets through. ``built``: folder of the virtual environment that was
-    built for the step, which nothing of the agent's own Python shines through. ``gpu_device``: value of
+    `passed`: further names that the node's owner lets through. `built`: folder of the virtual environment that was
+    built for the step, which nothing of the agent's own Python shines through. `gpu_device`: value of
     CUDA_VISIBLE_DEVICES; None: no variable at all. A step's own variables win over ours, except the mark.
     """
     environment = passed_variables(agent, passed=passed, built=built)

@@ -94,10 +94,10 @@ class WorkChannel(_Channel):
         self._poll.register(self._fd, POLLIN)
 
     def take(self) -> int:
-        """Waits for the next packet; its bytes are in ``view``. Returns its length, which is more than the view's where
+        """Waits for the next packet; its bytes are in `view`. Returns its length, which is more than the view's where
         the packet has been cut. Raises AgentGone, ChannelClosed, WaitInterrupted.
 
-        Waiting is done in ``poll``: what a signal handler of the script raises there interrupts nothing that matters.
+        Waiting is done in `poll`: what a signal handler of the script raises there interrupts nothing that matters.
         """
         receive = self._socket.recv_into
         while True:

@@ -6,7 +6,7 @@ Scripts rarely use numbers this high; whatever else a worker exits with is the s
 from __future__ import annotations
 
 INIT_FAILED = 190
-"""``init()`` failed or the script could not be loaded; an INIT_FAILED frame was sent before."""
+"""`init()` failed or the script could not be loaded; an INIT_FAILED frame was sent before."""
 
 AGENT_GONE = 191
 """The work channel has ended: there is nobody left to work for."""
@@ -18,4 +18,4 @@ HOST_FAULT = 193
 """The host could not start (its configuration, page or channels), or met a fault of its own. stderr says which."""
 
 CODE_CHANGED = 195
-"""The step's code on this node is not what was unpacked (``checked_imports``). 194 is ``launch.py``'s."""
+"""The step's code on this node is not what was unpacked (`checked_imports`). 194 is `launch.py`'s."""

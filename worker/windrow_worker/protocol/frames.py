@@ -75,7 +75,7 @@ def encode_frame(
     rows_length: int = -1,
     rows_path: bytes = b"",
 ) -> bytes:
-    """One frame. With ``rows_path`` the rows (``rows_length`` bytes) are in that file, else ``rows`` holds them."""
+    """One frame. With `rows_path` the rows (`rows_length` bytes) are in that file, else `rows` holds them."""
     head = FRAME.pack(
         MAGIC,
         len(header),

@@ -5,7 +5,7 @@ Phases: 1 starting -> 2 init -> 3 idle <-> (4 loading -> 5 running -> 6 returnin
 1. The version is odd while the page is being written, and even at rest.
 2. From "loading" until the attempt's frame has been written, the page names the attempt's lease; a worker that dies
    in between has started exactly that one.
-3. ``items`` is known from "running" on, also when ``run()`` never returns.
+3. `items` is known from "running" on, also when `run()` never returns.
 4. The phase's start is CLOCK_MONOTONIC, so that the agent compares it with its own clock.
 """
 
@@ -36,7 +36,7 @@ class Page:
     """This process's view of the page. It survives whatever the script does to its descriptors."""
 
     def __init__(self, path: str) -> None:
-        """Maps the file at ``path``, which the agent has made. Raises OSError or ValueError (shorter than a page)."""
+        """Maps the file at `path`, which the agent has made. Raises OSError or ValueError (shorter than a page)."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             self._map = mmap.mmap(fd, PAGE_BYTES)

@@ -1,17 +1,17 @@
-"""``DataFrame.to_csv`` by Arrow: the same bytes, several times faster, or nothing.
+"""`DataFrame.to_csv` by Arrow: the same bytes, several times faster, or nothing.
 
-pandas turns every value into a Python object and hands it to the ``csv`` module. Here whole columns become text.
+pandas turns every value into a Python object and hands it to the `csv` module. Here whole columns become text.
 Where that is not surely the same text (types, settings, values that are not handled below), the chunk is declined, and
 pandas writes it. The first chunk of each combination of types is compared with what pandas writes, so that a pandas,
 numpy or Arrow whose text differs from what was known here is noticed at once, and left to pandas from then on.
 
 What the rules below rest on (found by comparing, and held by tests against pandas itself):
 
-1. float64: Arrow's cast writes the shortest digits, as ``repr`` does, with other rules for exponents: equal for
+1. float64: Arrow's cast writes the shortest digits, as `repr` does, with other rules for exponents: equal for
    1e-4 <= abs(x) < 1e10, but for whole numbers, which lack ".0".
 2. Dates: pandas decides by column and chunk: date alone if every time is midnight, else the fewest of 0, 3, 6 or 9
    digits that show every fraction.
-3. ``csv`` with minimal quoting quotes a text that holds one of a few letters, and doubles quotes inside; it leaves
+3. `csv` with minimal quoting quotes a text that holds one of a few letters, and doubles quotes inside; it leaves
    others alone. An empty field that is alone in its row is quoted.
 """
 
@@ -45,7 +45,7 @@ class _Declined(Exception):
 
 
 class FastCsv:
-    """Writes chunks of DataFrames. Made by :meth:`for_arguments`."""
+    """Writes chunks of DataFrames. Made by `for_arguments`."""
 
     def __init__(self, sep: str, na_rep: str, index: bool) -> None:
         self._sep = sep
@@ -56,7 +56,7 @@ class FastCsv:
 
     @staticmethod
     def for_arguments(arguments: Dict[str, Any]) -> Optional[FastCsv]:
-        """None where the arguments of ``to_csv`` ask for more than separator, index and the text of missing values."""
+        """None where the arguments of `to_csv` ask for more than separator, index and the text of missing values."""
         if not set(arguments) <= _KNOWN_ARGUMENTS:
             return None
         sep, na_rep, index = arguments["sep"], arguments.get("na_rep", ""), arguments["index"]
@@ -176,7 +176,7 @@ class FastCsv:
         return categories.take(codes), quoted
 
     def _quote(self, array: Any) -> Tuple[Any, bool]:
-        """The texts as ``csv`` writes them."""
+        """The texts as `csv` writes them."""
         # The bytes of all texts lie together; one search through them tells that nothing is special.
         everything = _bytes_of(array)
         found = [letter for letter in self._special if letter.encode() in everything]
@@ -191,7 +191,7 @@ class FastCsv:
 
 
 def _quoted_letters(sep: str) -> List[str]:
-    """The letters that make ``csv`` quote a field: they differ between versions of Python, so it is asked."""
+    """The letters that make `csv` quote a field: they differ between versions of Python, so it is asked."""
     found = []
     for code in range(128):
         target = io.StringIO()

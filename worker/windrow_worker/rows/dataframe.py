@@ -1,4 +1,4 @@
-"""Rows of a DataFrame: what ``DataFrame.to_csv`` writes, piece by piece, the header apart
+"""Rows of a DataFrame: what `DataFrame.to_csv` writes, piece by piece, the header apart
 (docs/reference/azure-ml/parallel-job.md#dataframe-settings)."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _line_end_argument() -> str:
 
 
 def check_settings(settings: Dict[str, Any]) -> None:
-    """Raises ValueError for arguments of ``to_csv`` that say where to write: rows go into the step's output."""
+    """Raises ValueError for arguments of `to_csv` that say where to write: rows go into the step's output."""
     for name in _REFUSED:
         if settings.get(name) not in (None, "infer" if name == "compression" else None):
             raise ValueError(
@@ -49,10 +49,10 @@ class DataFrameWriter:
     """Writes the DataFrames of one step."""
 
     def __init__(self, settings: Dict[str, Any], header: bool, quotes_returns: bool = False) -> None:
-        """``settings``: arguments of ``to_csv``; by default the separator is a blank, and there is no index.
+        """`settings`: arguments of `to_csv`; by default the separator is a blank, and there is no index.
 
-        ``header``: whether column names are written; one among the settings means the same, or gives other names.
-        ``quotes_returns``: a field that holds a carriage return is quoted, as RFC 4180 wants it. Python's ``csv``,
+        `header`: whether column names are written; one among the settings means the same, or gives other names.
+        `quotes_returns`: a field that holds a carriage return is quoted, as RFC 4180 wants it. Python's `csv`,
         which pandas writes with, does that only in newer versions, or where it belongs to the line end.
         """
         self._quotes_returns = quotes_returns
@@ -76,7 +76,7 @@ class DataFrameWriter:
         self._tried_fast = False
 
     def write(self, frame: Any, write: Callable[[Any], None]) -> bytes:
-        """Writes the rows by ``write``. Returns what stands above them: the header line where one is wanted, behind the
+        """Writes the rows by `write`. Returns what stands above them: the header line where one is wanted, behind the
         mark of the encoding where that has one. A DataFrame without rows and columns has no header, as an empty list
         has none. Raises BadReturn.
         """
@@ -100,7 +100,7 @@ class DataFrameWriter:
         return header
 
     def _by_pandas(self, frame: Any, header: Any, first_row: int = 0) -> bytes:
-        """``first_row``: index of the chunk's first row, for messages."""
+        """`first_row`: index of the chunk's first row, for messages."""
         try:
             text = frame.to_csv(None, header=header, **self._arguments)
             if self._quotes_returns and "\r" in text:

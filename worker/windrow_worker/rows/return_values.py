@@ -1,4 +1,4 @@
-"""What ``run()`` gave back, looked at before it is made into rows."""
+"""What `run()` gave back, looked at before it is made into rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class BadReturn(Exception):
-    """What ``run()`` returned cannot be used; the message is for the user."""
+    """What `run()` returned cannot be used; the message is for the user."""
 
 
 def is_dataframe(value: Any) -> bool:

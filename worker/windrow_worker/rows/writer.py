@@ -1,8 +1,8 @@
-"""From what ``run()`` returned to the bytes that go into the output
+"""From what `run()` returned to the bytes that go into the output
 (docs/reference/azure-ml/parallel-job.md#return-values, #rows, #dataframe-settings).
 
 Rows are made and counted piece by piece: of a result of 1 GB, no second copy ever stands in memory. Small results stay
-in memory and travel in their frame; from ``inline_rows_bytes_max`` on they go to a file in the scratch folder.
+in memory and travel in their frame; from `inline_rows_bytes_max` on they go to a file in the scratch folder.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class ScratchFailed(Exception):
 
 
 class Rows:
-    """Serialised rows of one attempt: ``inline`` holds them, or the file at ``path`` does (then ``inline`` is empty).
+    """Serialised rows of one attempt: `inline` holds them, or the file at `path` does (then `inline` is empty).
 
-    ``length``: bytes. ``count``: rows of a DataFrame or a format, else lines. ``crc32``: of the rows. ``header``: apart
+    `length`: bytes. `count`: rows of a DataFrame or a format, else lines. `crc32`: of the rows. `header`: apart
     from them, a DataFrame's header line, or what else all mini-batches must agree on.
     """
 
@@ -64,7 +64,7 @@ class RowSink:
     __slots__ = ("_count", "_crc", "_fd", "_length", "_most", "_path", "_pieces")
 
     def __init__(self, path: bytes, inline_bytes_max: int) -> None:
-        """``path``: the file to make once there is more than ``inline_bytes_max``."""
+        """`path`: the file to make once there is more than `inline_bytes_max`."""
         self._path = path
         self._most = inline_bytes_max
         self._pieces: List[Any] = []
@@ -126,7 +126,7 @@ class RowSink:
         )
 
     def finish(self, header: bytes, count: Optional[int] = None) -> Rows:
-        """The rows, complete. ``count``: how many, where that is not their lines. Raises ScratchFailed."""
+        """The rows, complete. `count`: how many, where that is not their lines. Raises ScratchFailed."""
         if count is not None:
             self._count = count
         if self._fd < 0:
@@ -157,10 +157,10 @@ class RowSink:
 
 
 class RowWriter:
-    """Turns returned values into rows, as the step's ``rows`` document says."""
+    """Turns returned values into rows, as the step's `rows` document says."""
 
     def __init__(self, settings: Dict[str, Any], scratch_folder: str, inline_bytes_max: int) -> None:
-        """Raises ValueError for settings of ``DataFrame.to_csv`` that cannot be used here, MissingLibrary where the
+        """Raises ValueError for settings of `DataFrame.to_csv` that cannot be used here, MissingLibrary where the
         format of the rows needs one.
         """
         self._keeps_rows = settings.get("action", "append_row") != "summary_only"
@@ -203,7 +203,7 @@ class RowWriter:
             raise BadReturn(_wrong_type(value)) from error
 
     def write(self, value: Any, lease_id: int) -> Rows:
-        """Serialises a value that ``count`` has accepted.
+        """Serialises a value that `count` has accepted.
 
         Raises BadReturn, ScratchFailed, or what the value's own code raises.
         """
@@ -248,7 +248,7 @@ def _wrong_type(value: Any, advice: str = "") -> str:
 
 
 def write_elements(values: Any, write: Callable[[bytes], None]) -> None:
-    """Writes ``str()`` of each element as a line. Raises BadReturn, or what the elements' own code raises."""
+    """Writes `str()` of each element as a line. Raises BadReturn, or what the elements' own code raises."""
     start = 0
     if type(values) is list and len(values) <= _ELEMENTS:
         _write_block(list(values), 0, write)
@@ -263,7 +263,7 @@ def write_elements(values: Any, write: Callable[[bytes], None]) -> None:
 
 
 def _write_block(block: List[Any], start: int, write: Callable[[bytes], None]) -> None:
-    """Some elements; ``start`` is the first one's index. Changes ``block``."""
+    """Some elements; `start` is the first one's index. Changes `block`."""
     if not block:
         return
     if set(map(type, block)) == _ONLY_TEXT and sum(map(len, block)) <= 4 * _PIECE_CHARACTERS:
@@ -309,7 +309,7 @@ def _text_of(element: Any, index: int) -> str:
 
 
 def _encode_lines(texts: List[str], end: int) -> bytes:
-    """Lines; ``end`` is the index after the last one."""
+    """Lines; `end` is the index after the last one."""
     try:
         return ("\n".join(texts) + "\n").encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

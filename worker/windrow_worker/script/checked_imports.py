@@ -1,9 +1,9 @@
 """Imports from the code folder, each compared with what was submitted: no worker runs code that its disk has changed.
 
 The agent notes the crc32 of every source file and extension module while it unpacks the verified archive (contracts,
-section 4). Here they are compared when they are imported, in the worker and in children that ``multiprocessing``
+section 4). Here they are compared when they are imported, in the worker and in children that `multiprocessing`
 starts; compiled files beside them, which nothing vouches for, are not used. Code that has changed ends the worker at
-once, so that no ``except ImportError`` of a script runs something else instead; the agent unpacks it anew.
+once, so that no `except ImportError` of a script runs something else instead; the agent unpacks it anew.
 
 What a script opens by itself is not compared, nor what it writes beside its code and then imports.
 """
@@ -35,7 +35,7 @@ _code: Optional[CheckedCode] = None
 
 
 class CheckedCode:
-    """What was unpacked into a code folder. ``host_pid``: of the worker, of which this process may be a child."""
+    """What was unpacked into a code folder. `host_pid`: of the worker, of which this process may be a child."""
 
     def __init__(self, folder: str, sums_path: str, sums_crc32: int, host_pid: int) -> None:
         """Reads the file of checksums; ends the worker where that has been changed itself."""
@@ -60,7 +60,7 @@ class CheckedCode:
         return (folder + os.sep).startswith(tuple(self._roots))
 
     def check(self, path: str, content: Union[bytes, bytearray, memoryview]) -> None:
-        """Ends the worker where this is not what was unpacked at ``path``."""
+        """Ends the worker where this is not what was unpacked at `path`."""
         name = self._name(path)
         expected = self._sums.get(name)
         if expected is not None and crc32(content) != expected:
@@ -72,7 +72,7 @@ class CheckedCode:
             self.check_file(self._roots[0] + name)
 
     def check_file(self, path: str) -> None:
-        """Ends the worker where the file is not what was unpacked at ``path``, or is gone."""
+        """Ends the worker where the file is not what was unpacked at `path`, or is gone."""
         name = self._name(path)
         if name not in self._sums:
             return
@@ -147,14 +147,14 @@ class _Finder(importlib.machinery.FileFinder):
 
 
 def _finder_of(path: str) -> _Finder:
-    """For ``sys.path_hooks``. Raises ImportError for a path of somebody else's."""
+    """For `sys.path_hooks`. Raises ImportError for a path of somebody else's."""
     if _code is None or not _code.contains(path) or not os.path.isdir(path):
         raise ImportError("not a folder of the step's code", path=path)
     return _Finder(path, *_LOADERS)
 
 
 def begin(folder: str, sums_path: str, sums_crc32: int, host_pid: int) -> CheckedCode:
-    """From now on, what this process imports from ``folder`` is compared. Ends the worker where it cannot be."""
+    """From now on, what this process imports from `folder` is compared. Ends the worker where it cannot be."""
     global _code
     _code = CheckedCode(folder, sums_path, sums_crc32, host_pid)
     sys.path_hooks.insert(0, _finder_of)

@@ -1,9 +1,9 @@
-"""A command step's one mini-batch: a shell command, in place of a script's ``run()``
+"""A command step's one mini-batch: a shell command, in place of a script's `run()`
 (docs/reference/azure-ml/parallel-job.md#command-steps).
 
-It runs in the code folder, where ``./outputs`` is there as in Azure ML, and leads into the output ``artifacts``; with
+It runs in the code folder, where `./outputs` is there as in Azure ML, and leads into the output `artifacts`; with
 the environment, stdout and stderr of this process, and in its process group, so that whatever ends the worker ends the
-command. ``python`` is the interpreter of the step.
+command. `python` is the interpreter of the step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 
 
 class CommandFailed(Exception):
-    """The command did not end well; ``detail`` is the end of what it wrote to stderr."""
+    """The command did not end well; `detail` is the end of what it wrote to stderr."""
 
     def __init__(self, message: str, detail: str) -> None:
         super().__init__(message)
@@ -33,8 +33,8 @@ class CommandFailed(Exception):
 
 
 def as_script(command: str, output_files: Dict[str, str], artifacts: str) -> Script:
-    """What the host calls for a command: ``run()`` alone. ``output_files``: what it is to have written, by output;
-    ``artifacts``: the folder that ``./outputs`` is kept in, "" where the step has no output of that name."""
+    """What the host calls for a command: `run()` alone. `output_files`: what it is to have written, by output;
+    `artifacts`: the folder that `./outputs` is kept in, "" where the step has no output of that name."""
 
     def run(mini_batch: List[object]) -> Tuple[object, ...]:
         before = _make_outputs(artifacts)
@@ -54,7 +54,7 @@ def as_script(command: str, output_files: Dict[str, str], artifacts: str) -> Scr
 
 
 def _make_outputs(artifacts: str) -> Set[str]:
-    """Makes ``./outputs``; returns the files that came there with the code. Raises OSError."""
+    """Makes `./outputs`; returns the files that came there with the code. Raises OSError."""
     if not artifacts:
         os.makedirs(OUTPUTS, exist_ok=True)
         return _files_in(OUTPUTS)

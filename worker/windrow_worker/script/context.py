@@ -1,4 +1,4 @@
-"""What ``run()`` is given: a mini-batch that is a list, and what it is told about it as its second argument."""
+"""What `run()` is given: a mini-batch that is a list, and what it is told about it as its second argument."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 class MiniBatch(list):  # type: ignore[type-arg]  # Python 3.8 cannot subscript it here
     """A mini-batch of paths, or of dicts: a list that can tell which one it is.
 
-    ``task_id``: as ``minibatch_index`` of the context; scripts whose ``run()`` takes one argument name their files by
+    `task_id`: as `minibatch_index` of the context; scripts whose `run()` takes one argument name their files by
     it. Pickled and copied it is a plain list, so that it may go to processes which do not know this class.
     """
 
@@ -39,7 +39,7 @@ class MiniBatchDataset:
         self._recipe = recipe
 
     def to_path(self) -> List[str]:
-        """The paths of its files, as ``run()`` gets them. Raises TypeError where the input is a table."""
+        """The paths of its files, as `run()` gets them. Raises TypeError where the input is a table."""
         value = self._loader.load(self._recipe).value
         if isinstance(value, list) and all(isinstance(path, str) for path in value):
             return value
@@ -63,14 +63,14 @@ class MiniBatchDataset:
 
 
 class MiniBatchContext:
-    """``mini_batch_context`` (docs/reference/azure-ml/parallel-job.md#mini-batch-context).
+    """`mini_batch_context` (docs/reference/azure-ml/parallel-job.md#mini-batch-context).
 
-    ``minibatch_index``: identity of the mini-batch in its step, counted from 0, the same in every try.
-    ``retry_count``: how many tries of it there were before, whatever they ended by.
-    ``global_row_index_lower_bound``: index of its first item in the whole input; None where it is not known, which is
-    for text tables unless they were asked to be counted (``--exact_row_index True``).
-    ``partition_key_value``: values of the partition keys, in their order; None where the input is not cut by partition.
-    ``dataset``: the mini-batch as a :class:`MiniBatchDataset`.
+    `minibatch_index`: identity of the mini-batch in its step, counted from 0, the same in every try.
+    `retry_count`: how many tries of it there were before, whatever they ended by.
+    `global_row_index_lower_bound`: index of its first item in the whole input; None where it is not known, which is
+    for text tables unless they were asked to be counted (`--exact_row_index True`).
+    `partition_key_value`: values of the partition keys, in their order; None where the input is not cut by partition.
+    `dataset`: the mini-batch as a `MiniBatchDataset`.
     """
 
     __slots__ = (

@@ -19,7 +19,7 @@ _CO_VARARGS = 0x04
 PACKAGE = "windrow_entry"
 """The package of the script's private name, see there."""
 CHILDREN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "children")
-"""The last folder on ``sys.path``, also of processes that the script starts."""
+"""The last folder on `sys.path`, also of processes that the script starts."""
 _CO_COROUTINE = 0x80
 _CO_ASYNC_GENERATOR = 0x200
 
@@ -29,7 +29,7 @@ class BadScript(Exception):
 
 
 class EntryPoint:
-    """Where the script is, and the name of the module that it becomes. ``path`` is None for a dotted module."""
+    """Where the script is, and the name of the module that it becomes. `path` is None for a dotted module."""
 
     __slots__ = ("module_name", "path")
 
@@ -39,7 +39,7 @@ class EntryPoint:
 
 
 class Script:
-    """A script that is ready to be called. ``takes_context``: ``run`` has a second positional parameter."""
+    """A script that is ready to be called. `takes_context`: `run` has a second positional parameter."""
 
     __slots__ = ("init", "run", "shutdown", "takes_context")
 
@@ -84,12 +84,12 @@ class _Loader(checked_imports.SourceLoader):
 
 
 def locate(code_folder: str, entry_script: str) -> EntryPoint:
-    """Finds the script: a file below ``code_folder``, or a dotted module. Raises BadScript.
+    """Finds the script: a file below `code_folder`, or a dotted module. Raises BadScript.
 
     A file becomes the module of its own name where an import in the script would find just that file: then other
     modules that import it get this one, and classes and functions that it pickles are found elsewhere (another script,
-    a notebook beside the file). Any other gets a private name, so that no module is shadowed. ``__name__`` is never
-    ``"__main__"``.
+    a notebook beside the file). Any other gets a private name, so that no module is shadowed. `__name__` is never
+    `"__main__"`.
     """
     path = os.path.join(code_folder, entry_script)
     checked_imports.check_file(path)
@@ -108,7 +108,7 @@ def locate(code_folder: str, entry_script: str) -> EntryPoint:
 
 
 def _is_free(name: str, code_folder: str, path: str) -> bool:
-    """Whether an import of ``name``, with the code folder first on ``sys.path``, loads the file at ``path``."""
+    """Whether an import of `name`, with the code folder first on `sys.path`, loads the file at `path`."""
     if not name.isidentifier() or name in sys.modules or name in sys.builtin_module_names or name == "__main__":
         return False
     if importlib.machinery.FrozenImporter.find_spec(name) is not None:
@@ -159,7 +159,7 @@ def load(entry: EntryPoint) -> Tuple[ModuleType, str]:
 
 
 def examine(module: ModuleType, name: str) -> Script:
-    """Looks up what the host calls. ``name`` is for messages. Raises BadScript."""
+    """Looks up what the host calls. `name` is for messages. Raises BadScript."""
     run = _function(module, "run", name)
     if run is None:
         hint = ""
@@ -191,9 +191,9 @@ def _function(module: ModuleType, attribute: str, name: str) -> Optional[Callabl
 
 
 def _takes_context(run: Callable[..., Any], name: str) -> bool:
-    """Whether ``run`` is to be called with two arguments. Raises BadScript where neither one nor two would do.
+    """Whether `run` is to be called with two arguments. Raises BadScript where neither one nor two would do.
 
-    Plain functions are read directly: ``inspect`` alone costs more than everything else in the start of a worker.
+    Plain functions are read directly: `inspect` alone costs more than everything else in the start of a worker.
     """
     if type(run) is FunctionType and not hasattr(run, "__wrapped__"):
         code = run.__code__

@@ -1,4 +1,4 @@
-"""``azureml_user.parallel_run.EntryScript``, offered where the real package is not installed
+"""`azureml_user.parallel_run.EntryScript`, offered where the real package is not installed
 (docs/reference/azure-ml/parallel-job.md#workers)."""
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _values: Dict[str, str] = {}
 class EntryScript:
     """What a script may ask about the process that runs it. There is one object, however often it is called for.
 
-    ``logger``: writes to ``<log_dir>/<agent_name>.log.txt`` from ``logging_level`` up. ``log_dir``: the folder of
-    script logs on this node. ``agent_name``: this worker, as in process000. ``output_dir``: folder for files the script
-    writes itself. ``working_dir``: the folder that holds the script's code.
+    `logger`: writes to `<log_dir>/<agent_name>.log.txt` from `logging_level` up. `log_dir`: the folder of
+    script logs on this node. `agent_name`: this worker, as in process000. `output_dir`: folder for files the script
+    writes itself. `working_dir`: the folder that holds the script's code.
     """
 
     _only: Optional[EntryScript] = None
@@ -89,7 +89,7 @@ def values_of(configuration: Configuration) -> Dict[str, str]:
 
 
 def offer(values: Dict[str, Any]) -> None:
-    """Lets :class:`EntryScript` tell these values; ``children`` makes it importable by the original's name."""
+    """Lets `EntryScript` tell these values; `children` makes it importable by the original's name."""
     _values.update(values)
 
 

@@ -1,5 +1,5 @@
-"""Profiles of a worker, where ``--profiling_module`` asks for them (docs/reference/azure-ml/parallel-job.md#profiles):
-files that ``pstats`` loads.
+"""Profiles of a worker, where `--profiling_module` asks for them (docs/reference/azure-ml/parallel-job.md#profiles):
+files that `pstats` loads.
 
 What the host calls (the script's functions, loading, writing rows) is profiled call by call, so that the figures are
 whole whenever they are written: at the end, and now and then before, for a worker that will be killed.
@@ -32,7 +32,7 @@ class Profile:
     """The profile of this process."""
 
     def __init__(self, module: str, path: str) -> None:
-        """``module``: ``cProfile`` or ``profile``. Raises ImportError."""
+        """`module`: `cProfile` or `profile`. Raises ImportError."""
         self._profiler: Any
         if module == "profile":
             import profile

@@ -1,8 +1,8 @@
-"""What a process that the script starts inside ``run()`` needs in order to unpickle the script's functions.
+"""What a process that the script starts inside `run()` needs in order to unpickle the script's functions.
 
-A child that ``multiprocessing`` spawns imports the parent's main file, which is ``boot.py``, and then looks for
+A child that `multiprocessing` spawns imports the parent's main file, which is `boot.py`, and then looks for
 functions and classes by module name; the name of the entry script's module must mean the same file there. Others
-(joblib's) only have the parent's ``sys.path``: there ``children/windrow_entry`` does the same for a private name, when
+(joblib's) only have the parent's `sys.path`: there `children/windrow_entry` does the same for a private name, when
 it is asked for.
 """
 

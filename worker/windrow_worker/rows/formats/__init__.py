@@ -1,4 +1,4 @@
-"""Rows of files of a format (``--append_row_format``): CSV, JSON lines, Parquet. What ``run()`` returns is a DataFrame
+"""Rows of files of a format (`--append_row_format`): CSV, JSON lines, Parquet. What `run()` returns is a DataFrame
 or a list of dicts; each is turned into what the master can put behind each other without looking at single rows.
 """
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Protocol
 
     class FormatWriter(Protocol):
-        """Writes what ``run()`` returned in one format."""
+        """Writes what `run()` returned in one format."""
 
         def write(self, value: Any, write: Callable[[Any], None]) -> Written:
             """Writes the rows of a DataFrame or a sequence. Raises BadReturn for what the format cannot hold."""
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Written(NamedTuple):
-    """``header``: what all mini-batches of the step must agree on; ``rows``: how many were written."""
+    """`header`: what all mini-batches of the step must agree on; `rows`: how many were written."""
 
     header: bytes
     rows: int
 
 
 def make_format_writer(name: str, to_csv: Dict[str, Any]) -> FormatWriter:
-    """The writer of a format. ``to_csv``: arguments of ``DataFrame.to_csv`` that a CSV file leaves free.
+    """The writer of a format. `to_csv`: arguments of `DataFrame.to_csv` that a CSV file leaves free.
 
     Raises MissingLibrary where Parquet is wanted and pyarrow is not installed, ValueError for another name.
     """

@@ -1,4 +1,4 @@
-"""Rows that ``run()`` returned as dicts, and what all formats ask of them."""
+"""Rows that `run()` returned as dicts, and what all formats ask of them."""
 
 from __future__ import annotations
 
