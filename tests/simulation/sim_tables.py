@@ -309,6 +309,7 @@ class MemoryTables:
                 assert told.get(at, 0) == bad, f"step {step_id}, mini-batch {at}: {bad} items not ok, {told.get(at)}"
         for job in self.jobs.values():
             states = [StepState(step.state) for step in self.steps.values() if step.job_key == job.job_key]
-            assert (job.state in ENDED_JOBS) == all(state in ENDED_STEPS for state in states), (
+            over = job.state in ENDED_JOBS or job.state == JobState.CANCELLING
+            assert over == all(state in ENDED_STEPS for state in states), (
                 f"job {job.job_id} is {JobState(job.state).name}, its steps {[state.name for state in states]}"
             )

@@ -16,7 +16,14 @@ from windrow_master.core.records import JobRow, NodeRow, Snapshot, StepSnapshot
 from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
-from windrow_master.core.steps import begin_steps, conclude_step, planned_in_checkpoint, prepare_step, settle_step
+from windrow_master.core.steps import (
+    begin_steps,
+    conclude_step,
+    go_on_cancelling,
+    planned_in_checkpoint,
+    prepare_step,
+    settle_step,
+)
 
 WORKER_CAUSES = CHARGED_CAUSES | {Cause.CRASH, Cause.OOM, Cause.INPUT_CHANGED, Cause.INPUT_MISREAD}
 """Causes of failures that only a worker meets which was ready."""
@@ -168,6 +175,9 @@ def _note_place(step: Step, mini_batch: int, cause: int, node_id: str) -> None:
 
 def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:
     """The effects that the predecessor may not have carried out: each may be repeated."""
+    if job.state == JobState.CANCELLING:
+        go_on_cancelling(state, job, now)
+        return
     for step in job.steps:
         if step.state == StepState.RUNNING:
             prepare_step(state, step)

@@ -85,9 +85,11 @@ class Step:
     """When a mini-batch was planned, an attempt ended or a worker told of its failure, last (monotonic). A node's fault
     is no such end: it costs its mini-batch nothing, so that only the lack of progress ends a lasting one."""
     sent_to: set[NodeId] = field(default_factory=set)
-    """Nodes that were offered it, or say that they have it, since its workers were ended last."""
+    """Nodes that may have workers of it: they were offered it, or say that they have it, since its workers were ended
+    last."""
     ending_on: set[NodeId] = field(default_factory=set)
-    """Nodes that still end its workers before its output is made; those alone that have not said that they are done."""
+    """Nodes that still end its workers, where that is waited for: before its output is made, or its job is
+    CANCELLED."""
     shutdown_failures: int = 0
     """Workers whose `shutdown()` failed, on all nodes that have said that they are done."""
     shutdown_failure: str = ""
