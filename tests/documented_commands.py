@@ -100,6 +100,7 @@ WHY_FAILED = "docs/how-to/find-out-why-a-job-failed.md"
 API_KEY = "docs/how-to/use-an-api-key.md"
 GROUPS = "docs/how-to/train-a-model-per-group.md"
 GPUS = "docs/how-to/run-on-gpus.md"
+STORAGE = "docs/how-to/use-object-storage.md"
 DAMAGED = "docs/how-to/repair-a-damaged-state.md"
 CLUSTER = "docs/how-to/run-a-cluster.md"
 TLS = "docs/how-to/use-tls-and-tokens.md"
@@ -149,11 +150,15 @@ IN_A_PROJECT = [
 ]
 """Run in a folder with the job of the README: tests/examples/test_examples_commands.py."""
 
+AS_A_WHOLE = [TUTORIAL]
+"""Pages all of whose blocks run, one after another: tests/examples/test_examples_tutorial.py."""
+
 _OTHER_MACHINES = "needs other machines, and folders that are this one's own"
 ELSEWHERE = {
     (API_KEY, "MY_SERVICE_KEY=... windrow agent --master ... --pass-env MY_SERVICE_KEY"): (
         "an agent that goes on; tests/agent has variables that are passed through"
     ),
+    (STORAGE, "pip install 'windrow[storage]'"): "tests/packaging installs the wheel with its extras",
     (GPUS, "def init():"): "needs a GPU and torch",
     (GROUPS, "pip install 'windrow[partition]'"): "the test of the script above runs the second line",
     (README, "from pathlib import Path"): "the script of the job that all others run",
@@ -192,11 +197,6 @@ ELSEWHERE = {
 """Blocks that no test runs as they stand, each with the reason."""
 
 SINGLE_ELSEWHERE = {
-    (API_KEY, "MY_SERVICE_KEY=... windrow agent --master ... --pass-env MY_SERVICE_KEY"): (
-        "an agent that goes on; tests/agent has variables that are passed through"
-    ),
-    (GPUS, "def init():"): "needs a GPU and torch",
-    (GROUPS, "pip install 'windrow[partition]'"): "the test of the script above runs the second line",
     "docker compose": "names the program",
     "docker compose build --build-arg BASE_IMAGE=registry.example/python:3.11-slim-bookworm": "needs a registry",
     "sudo docker/base-image": "makes the base image that all container tests stand on",

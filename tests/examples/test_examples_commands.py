@@ -19,6 +19,7 @@ from typing import IO
 import pytest
 from documented_commands import (
     API_KEY,
+    AS_A_WHOLE,
     COMMENTED,
     ELSEWHERE,
     GROUPS,
@@ -50,6 +51,7 @@ def test_each_block_of_commands_is_run_or_says_why_not() -> None:
     found = [one.name for page in PAGES for one in blocks_of(page)]
     assert len(found) > 20
     listed = [*IN_A_CLUSTER, *IN_A_PROJECT, *ELSEWHERE]
+    listed += [one.name for page in AS_A_WHOLE for one in blocks_of(page)]
     assert sorted(found) == sorted(listed), "list a new block in tests/documented_commands.py"
 
 

@@ -1,4 +1,4 @@
-"""The tutorial, from its first line to its last, as a reader follows it: files written, commands typed, output compared."""
+"""The tutorial as a reader follows it: files are written, commands typed, output compared."""
 
 from __future__ import annotations
 
