@@ -18,8 +18,8 @@ Settings outside job files. Options of commands are in [commands.md](commands.md
 [the guide to deployment](../how-to/deploy-with-containers.md).
 """
 OTHERS = {
-    "WINDROW_TOKEN_FILE": "File with the client token. A client uses it, and `WINDROW_CA_FILE`, with an address that is "
-    "given by `--master` or in Python",
+    "WINDROW_TOKEN_FILE": "File with the client token. A client uses it, and `WINDROW_CA_FILE`, with an address "
+    "that is given by `--master` or in Python",
     "WINDROW_CONTEXTS": "File of the contexts. Default: `windrow/contexts.json` in `$XDG_CONFIG_HOME`, else in "
     "`~/.config`",
     "WINDROW_STORAGE_RETRY": "Seconds for which a failing request to remote storage is repeated",
@@ -39,7 +39,8 @@ def page() -> str:
     lines += [
         "## Environment variables",
         "",
-        "An option on the command line wins over its variable. A variable of an option that can be repeated holds several "
+        "An option on the command line wins over its variable. A variable of an option that can be repeated holds "
+        "several "
         "values with blanks between.",
         "",
     ]
