@@ -24,7 +24,7 @@ COMMENTED = [
     ".env.example",
     "docker/backup.sh",
     "docker/agent-requirements.txt",
-    "client/windrow/as_owner.py",
+    "client/windrow/common/as_owner.py",
 ]
 
 

@@ -7,55 +7,10 @@ from pathlib import Path
 
 import pytest
 from windrow.cli import exit_codes
-from windrow.spec import schema
-from windrow.spec.arguments import ALL_ARGUMENTS
-from windrow.spec.fields import Field
 from windrow_master.core.states import Cause
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md")) + sorted(ROOT.glob("*.md")) + sorted((ROOT / "examples").rglob("*.md"))
-
-
-CONTAINERS = {"settings", "resources", "retry_settings", "task"}
-"""Keys that only hold other keys."""
-
-
-def known_keys() -> dict[str, Field]:
-    keys = {}
-    for table in (schema.PIPELINE, schema.STEP, schema.COMPONENT, schema.TASK, schema.INPUT, schema.OUTPUT):
-        keys.update(table)
-    for place, table in (
-        ("settings.", schema.PIPELINE_SETTINGS),
-        ("retry_settings.", schema.RETRY_SETTINGS),
-        ("resources.", schema.RESOURCES),
-    ):
-        keys.update({place + key: field for key, field in table.items() if key not in schema.STEP})
-    return {key: field for key, field in keys.items() if key not in CONTAINERS}
-
-
-def documented(page: str) -> dict[str, set[str]]:
-    """From each name in backquotes in the first cell of a table row to what the second cells say of it."""
-    found: dict[str, set[str]] = {}
-    for line in (ROOT / page).read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("| `") and len(cells) >= 2:
-            for name in re.findall(r"`([^`]+)`", cells[0]):
-                found.setdefault(name, set()).add(cells[1])
-    return found
-
-
-@pytest.mark.parametrize("key", sorted(known_keys()))
-def test_every_key_of_a_job_file_is_documented(key: str) -> None:
-    says = documented("docs/job-file.md").get(key) or pytest.fail(f"docs/job-file.md does not list {key}")
-    if known_keys()[key].effect:
-        assert "checked" in says
-
-
-@pytest.mark.parametrize("name", sorted(ALL_ARGUMENTS))
-def test_every_runtime_argument_is_documented(name: str) -> None:
-    says = documented("docs/job-file.md").get(f"--{name}") or pytest.fail(f"docs/job-file.md does not list --{name}")
-    argument = ALL_ARGUMENTS[name]
-    assert ("checked" in says) == bool(argument.field.effect)
 
 
 def test_exit_codes_are_documented() -> None:

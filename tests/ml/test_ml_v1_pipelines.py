@@ -1,6 +1,6 @@
 """Pipelines of v1 notebooks with their imports changed: which steps they have, and what these become.
 
-Source: parallel-job.md, section 1.5.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParamete
 from windrow.ml.v1.pipeline.steps import ParallelRunStep, PythonScriptStep
 from windrow.spec import JobFileError, load_job
 
-pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.operations.jobs.JobWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.exceptions.JobWarning")
 """What has no effect here (images, compute names) is said in every job of a notebook."""
 
 
@@ -222,8 +222,8 @@ def test_reserved_arguments_and_wrong_names_are_refused(workspace: Workspace) ->
 
 def test_a_script_step_becomes_a_command(workspace: Workspace) -> None:
     from windrow.ml.v1.graph import Graph
-    from windrow.spec.nodes import Source, to_plain
-    from windrow.spec.reading import Context
+    from windrow.spec.reading.context import Context
+    from windrow.spec.reading.nodes import Source, to_plain
     from windrow.spec.v1.pipeline import translate
 
     made = OutputFileDatasetConfig("made")

@@ -40,7 +40,7 @@ def test_missing_results_are_counted_and_their_mini_batch_is_named(tmp_path: Pat
     told = result_of(job)
     assert "windrow mb show" in told and "windrow mb replay" in told
     assert " without one count as failed" in told
-    assert re.search(r" without one counts? as failed", page_of(job))
+    assert re.search(r" without a result counts? as failed", page_of(job))
 
 
 def test_the_page_tells_missing_results_beside_other_failures(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_the_page_tells_missing_results_beside_other_failures(tmp_path: Path) ->
     job.run()
     page = page_of(job)
     assert "ZeroDivisionError" in page
-    assert "it was given items: 4 items without one count as failed" in page
+    assert "fewer results than items: 4 items without a result count as failed" in page
 
 
 def test_a_list_that_leaves_some_out_says_so(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_a_failed_init_is_no_mini_batchs_in_the_page(tmp_path: Path) -> None:
     page = page_of(job)
     assert "first: mini-batch" not in page and "windrow mb list" not in page
     assert f"windrow job logs {job.job_id} --failed --step score" in page
-    assert "No worker had a mini-batch." in page
-    assert "1e-09" not in page and "Over time" not in page and "How long it took" not in page
+    assert "No worker ran a mini-batch." in page
+    assert "1e-09" not in page and "Over time" not in page and "How long attempts took" not in page
 
 
 def test_a_message_without_a_traceback_is_told_once(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from windrow.ml.assets.data import Input, Output
     from windrow.ml.client import MLClient
-    from windrow.ml.command_step import command
-    from windrow.ml.data import Input, Output
-    from windrow.ml.entities.identity import (
+    from windrow.ml.jobs.command_step import command
+    from windrow.ml.jobs.loading import load_component, load_data, load_environment, load_job, load_model
+    from windrow.ml.jobs.settings import (
         AmlTokenConfiguration,
         ManagedIdentityConfiguration,
         MpiDistribution,
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
         TensorFlowDistribution,
         UserIdentityConfiguration,
     )
-    from windrow.ml.loading import load_component, load_data, load_environment, load_job, load_model
 
 __all__ = [
     "AmlTokenConfiguration",
@@ -40,21 +40,21 @@ __all__ = [
 ]
 
 _LAZY = {
-    "AmlTokenConfiguration": "entities.identity",
-    "ManagedIdentityConfiguration": "entities.identity",
-    "MpiDistribution": "entities.identity",
-    "PyTorchDistribution": "entities.identity",
-    "TensorFlowDistribution": "entities.identity",
-    "UserIdentityConfiguration": "entities.identity",
-    "Input": "data",
+    "AmlTokenConfiguration": "jobs.settings",
+    "ManagedIdentityConfiguration": "jobs.settings",
+    "MpiDistribution": "jobs.settings",
+    "PyTorchDistribution": "jobs.settings",
+    "TensorFlowDistribution": "jobs.settings",
+    "UserIdentityConfiguration": "jobs.settings",
+    "Input": "assets.data",
     "MLClient": "client",
-    "Output": "data",
-    "command": "command_step",
-    "load_component": "loading",
-    "load_data": "loading",
-    "load_environment": "loading",
-    "load_job": "loading",
-    "load_model": "loading",
+    "Output": "assets.data",
+    "command": "jobs.command_step",
+    "load_component": "jobs.loading",
+    "load_data": "jobs.loading",
+    "load_environment": "jobs.loading",
+    "load_job": "jobs.loading",
+    "load_model": "jobs.loading",
 }
 
 

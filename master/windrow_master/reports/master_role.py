@@ -1,7 +1,7 @@
 """`sys/master_role.<incarnation>.txt`: the scheduler's view of a step, a file for each master that has run it.
 
-Lines as the vendor's (reference 7.1): `YYYY-MM-DD hh:mm:ss,mmm|LEVEL|pid|thread-id|message`, in UTC. States, events and
-checkpoints; nothing for each mini-batch.
+Lines as the vendor's (docs/reference/azure-ml/parallel-job.md#logs): `YYYY-MM-DD
+hh:mm:ss,mmm|LEVEL|pid|thread-id|message`, in UTC. States, events and checkpoints; nothing for each mini-batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The metrics of a step over time: `metrics.csv`, a line a value, names as the vendor's runs show them (reference 7.1).
+"""The metrics of a step over time: `metrics.csv`, a line a value, names as the vendor's runs show them
+(docs/reference/azure-ml/parallel-job.md#logs).
 
 With `--push_metrics_to_parent` they also stand in the `metrics.csv` of the job, at the root of its logs.
 """

@@ -1,7 +1,7 @@
 """`sys/job_report/`: what became of each mini-batch, of each worker process and of each node, as tables.
 
-Columns of `processed_mini-batches.csv` as in reference 7.3, with the node behind them. The columns of the summaries are
-ours: the vendor's are not public.
+Columns of `processed_mini-batches.csv` as in docs/reference/azure-ml/parallel-job.md#mini-batch-tables, with the node
+behind them. The columns of the summaries are ours: the vendor's are not public.
 """
 
 from __future__ import annotations

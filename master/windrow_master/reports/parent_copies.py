@@ -1,5 +1,6 @@
 """`--copy_logs_to_parent`: a step's progress, results and logs once more at the root of the job's logs, where the
-vendor's service would show them on the pipeline's run. Reference: parallel-job.md, 2.2.
+vendor's service would show them on the pipeline's run.
+Reference: docs/reference/azure-ml/parallel-job.md#program-arguments.
 
 The copies are links to the same files where the file system has them: what is still appended shows in both places.
 """

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.errors import NotFound
 from windrow.ml.operations.logs import fetch_log
-from windrow.spec.problems import did_you_mean
+from windrow.spec.reading.problems import did_you_mean
 
 if TYPE_CHECKING:
-    from windrow.client import Client
+    from windrow.sdk.client import Client
 
 LOGS = "logs/"
 """As there; below it a run's files have the names that docs/reference/files.md has."""
