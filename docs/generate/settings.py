@@ -14,7 +14,8 @@ from windrow_agent.workers.variables import PASSED
 
 TEXT = """\
 Settings outside job files. Options of commands are in [commands.md](commands.md), keys of job files in
-[job-file.md](job-file.md), variables of a cluster in containers in [the guide to deployment](../how-to/deploy-with-containers.md).
+[job-file.md](job-file.md), variables of a cluster in containers in
+[the guide to deployment](../how-to/deploy-with-containers.md).
 """
 OTHERS = {
     "WINDROW_TOKEN_FILE": "File with the client token. Used with an address, of `--master` or in Python",

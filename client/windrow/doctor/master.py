@@ -39,10 +39,7 @@ def check(access: Access) -> Iterator[Finding]:
         elif _is_here(access.address):
             yield Finding(AREA, "TLS", OK, "none; nothing leaves this machine")
         else:
-            advice = (
-                "What is sent can be read on the way. "
-                "Make certificates with windrow setup (docs/how-to/use-tls-and-tokens.md)."
-            )
+            advice = "Others can read what is sent. Run windrow setup (docs/how-to/use-tls-and-tokens.md)."
             yield Finding(AREA, "TLS", WARN, "none", advice)
     try:
         with Client(access=access, patience_s=PATIENCE_S) as client:

@@ -106,9 +106,7 @@ def _database(found: dict[str, Any]) -> Iterator[Finding]:
     if not found["sqlite_ok"]:
         yield Finding(AREA, "SQLite", FAIL, f"{found['sqlite']} is too old", "Use a newer Python.")
     if found["damage"]:
-        advice = (
-            "Run windrow state check: it names all damage. docs/how-to/repair-a-damaged-state.md says what to do then."
-        )
+        advice = "Run windrow state check: it names all damage. Then: docs/how-to/repair-a-damaged-state.md."
         yield Finding(AREA, "database", FAIL, found["damage"], advice)
         return
     schema, known = found["schema"], found["schema_known"]

@@ -36,7 +36,7 @@ _INSTEAD: dict[str, str] = {
     **dict.fromkeys(("Schedule", "ScheduleRecurrence", "ScheduleStatus", "TimeZone"), _SCHEDULE),
     **dict.fromkeys(("ScriptRunConfig", "ScriptRun"), _ONE_STEP),
     "CommandStep": "commands of v1 are scripts. Call it from a PythonScriptStep, or take windrow.ml.command",
-    "Keyvault": "secrets are not kept. Nodes get credentials by their environment (docs/how-to/use-object-storage.md)",
+    "Keyvault": "secrets are not kept. Put credentials into the nodes' environment (docs/how-to/use-object-storage.md)",
     **dict.fromkeys(("DockerConfiguration", "DockerSection", "ContainerRegistry", "ContainerInstance"), _CONTAINERS),
     **dict.fromkeys(
         ("HyperDriveStep", "HyperDriveStepRun", "HyperDriveConfig", "AutoMLStep", "AutoMLStepRun", "AutoMLConfig"),
