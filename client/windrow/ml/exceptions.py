@@ -15,7 +15,7 @@ from windrow.spec.reading.problems import JobFileError
 from windrow.spec.reading.problems import JobFileError as JobParsingError
 
 if TYPE_CHECKING:
-    from windrow.spec.reading import Context
+    from windrow.spec.reading.context import Context
 
 MlException = (WindrowError, JobFileError)
 """All that can be foreseen."""

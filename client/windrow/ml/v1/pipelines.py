@@ -16,7 +16,7 @@ from windrow.ml.v1.bindings import Output
 from windrow.ml.v1.graph import Graph
 from windrow.ml.v1.runs import PipelineRun, RunWorkspace
 from windrow.ml.v1.steps import PipelineStep
-from windrow.spec.reading import Context
+from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import from_plain, mapping, scalar
 from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Source

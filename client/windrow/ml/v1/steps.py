@@ -22,7 +22,7 @@ from windrow.ml.v1.bindings import (
 )
 from windrow.ml.v1.datastores import DataPathComputeBinding
 from windrow.ml.v1.environment import Environment, RunConfiguration
-from windrow.spec.reading import Context
+from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import from_plain
 from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Source, source_label, to_plain
