@@ -1,4 +1,4 @@
-"""``python -m windrow_agent --config FILE`` (``-``: standard input): runs an agent with a JSON configuration
+"""`python -m windrow_agent --config FILE` (`-`: standard input): runs an agent with a JSON configuration
 (AgentConfig).
 """
 
@@ -36,8 +36,9 @@ def main(arguments: list[str]) -> int:
 
 def _serve(config: AgentConfig) -> int:
     # Imported when the configuration is known to be good.
-    from windrow.journal import log, open_journal
-    from windrow.open_files import TooFewOpenFiles, need_open_files, raise_open_files
+    from windrow.common import garbage_collector
+    from windrow.common.journal import log, open_journal
+    from windrow.common.open_files import TooFewOpenFiles, need_open_files, raise_open_files
 
     from windrow_agent.agent import Agent
     from windrow_agent.node import kernel, resources
@@ -60,6 +61,8 @@ def _serve(config: AgentConfig) -> int:
         return 1
     if identity.strays_killed:
         log.log(logging.WARNING, "killed %d processes that an earlier agent had left behind", identity.strays_killed)
+
+    garbage_collector.resume()
 
     async def run() -> int:
         return await Agent(config, identity, slots, open_files).run()

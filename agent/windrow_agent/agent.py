@@ -8,7 +8,7 @@ States and edges::
 Invariants:
 
 1. No worker outlives the agent: they are killed at its end, and tied to its life by the kernel.
-2. Draining takes nothing new; what has not started is handed back at once, what runs has ``drain_grace_s``.
+2. Draining takes nothing new; what has not started is handed back at once, what runs has `drain_grace_s`.
 3. The node keeps its Work stream while draining until everything is acknowledged or released, within the grace period:
    also what the master handed out before it heard of the drain, which is why its answer is waited for.
 """
@@ -27,26 +27,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-from windrow.health_file import HealthFile
-from windrow.journal import Condition, say
+from windrow.common.health_file import HealthFile
+from windrow.common.journal import Condition, say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import artifact_service_pb2
 
-from windrow_agent.code_cache import CodeCache, CodeUnavailable
 from windrow_agent.config import AgentConfig
-from windrow_agent.dispatch import BUSY_S, Dispatcher
+from windrow_agent.control.controller import BUSY_S, Controller
+from windrow_agent.link import Link, LinkLost
 from windrow_agent.node import kernel, resources
+from windrow_agent.node.gpus import GpuIndices, find_gpus
 from windrow_agent.node.identity import Identity
-from windrow_agent.node.monitor import Monitor
-from windrow_agent.pool import Node, Pool
-from windrow_agent.session.link import Link, LinkLost
+from windrow_agent.outgoing.outbox import Outbox
+from windrow_agent.outgoing.queue import OutgoingQueue
+from windrow_agent.results.row_uploads import RowUploads
 from windrow_agent.session.log_pushes import LogPushes
-from windrow_agent.session.outbox import Outbox
 from windrow_agent.session.session import Session
-from windrow_agent.session.uploads import Uploads
-from windrow_agent.session.upward import Upward
-from windrow_agent.workers.gpus import GpuIndices, find_gpus
+from windrow_agent.steps.code_cache import CodeCache, CodeUnavailable
+from windrow_agent.steps.resource_monitor import ResourceMonitor
+from windrow_agent.supervision.worker_config import boot_path
+from windrow_agent.supervision.workforce import NodeFacts, Workforce
 
 if TYPE_CHECKING:
     from windrow_agent.environments.provider import Environments
@@ -56,18 +57,8 @@ _LONGEST_PAUSE_S = 60.0
 _LAST_LOGS_S = 2.0
 
 
-def boot_path() -> Path:
-    """``boot.py`` of the worker, found without importing it. Raises FileNotFoundError."""
-    from importlib.machinery import PathFinder
-
-    spec = PathFinder.find_spec("windrow_worker")
-    if spec is None or not spec.origin:
-        raise FileNotFoundError("windrow_worker is not installed beside windrow_agent; install windrow again")
-    return Path(spec.origin).with_name("boot.py")
-
-
 class Agent:
-    """One agent process. ``slots``: workers at a time; ``open_files``: soft limit of open files that they get."""
+    """One agent process. `slots`: workers at a time; `open_files`: soft limit of open files that they get."""
 
     def __init__(self, config: AgentConfig, identity: Identity, slots: int, open_files: int) -> None:
         self.config = config
@@ -78,18 +69,18 @@ class Agent:
         if config.gpu_count is not None:
             devices = devices[: config.gpu_count] if devices else tuple(map(str, range(config.gpu_count)))
         self.outbox = Outbox(folder, memory_max=config.memory_rows_bytes_max, held_max=config.held_rows_bytes_max)
-        self.upward = Upward(self.outbox)
-        node = Node(config.node_id, identity.node_incarnation, slots, boot_path(), open_files)
-        self.pool = Pool(config, node, GpuIndices(devices), os.environ)
+        self.outgoing = OutgoingQueue(self.outbox)
+        node = NodeFacts(config.node_id, identity.node_incarnation, slots, boot_path(), open_files)
+        self.workforce = Workforce(config, node, GpuIndices(devices), os.environ)
         self.code = CodeCache(folder / "code", self._download)
-        self.uploads = Uploads(self._link, self.upward.complete)
+        self.uploads = RowUploads(self._link, self.outgoing.complete)
         builds = config.environments == "build" and config.python is None
-        self.dispatcher = Dispatcher(
-            self.pool,
-            self.upward,
+        self.controller = Controller(
+            self.workforce,
+            self.outgoing,
             folder,
             self.code.unpack,
-            self.uploads.stage,
+            self.uploads,
             config.fetched_bytes_max,
             self._make_environments if builds else None,
         )
@@ -97,12 +88,12 @@ class Agent:
             config,
             identity,
             resources.offered(slots, len(devices)),
-            self.dispatcher,
-            self.upward,
+            self.controller,
+            self.outgoing,
             self._admitted,
             self.drain,
         )
-        self.logs = LogPushes(self.dispatcher, self.session.link)
+        self.logs = LogPushes(self.controller, self.session.link)
         if config.served:
             self.session.health = HealthFile(folder)
         self._drain = asyncio.Event()
@@ -119,7 +110,7 @@ class Agent:
             asyncio.create_task(self._tick()),
             asyncio.create_task(self.logs.run()),
             asyncio.create_task(
-                Monitor(self.dispatcher.steps.values, self.config.folder, self.dispatcher.at_work.wait).run()
+                ResourceMonitor(self.controller.steps.values, self.config.folder, self.controller.at_work.wait).run()
             ),
         ]
         ending = asyncio.create_task(self._until_drained())
@@ -136,7 +127,7 @@ class Agent:
                 task.cancel()
             self.uploads.cancel()
             await asyncio.gather(*tasks, ending, at_once, return_exceptions=True)
-            self.dispatcher.kill_all()
+            self.controller.kill_all()
             self.outbox.close()
             if self.session.health is not None:
                 self.session.health.remove()
@@ -148,7 +139,7 @@ class Agent:
             return
         say(logging.INFO, "draining", grace_s=self.config.drain_grace_s)
         self._drain.set()
-        self.dispatcher.drain()
+        self.controller.drain()
 
     def _signalled(self, number: int) -> None:
         if self._drain.is_set():
@@ -167,12 +158,12 @@ class Agent:
             if time.monotonic() > deadline:
                 break
             await asyncio.sleep(_SETTLE_S)
-        if self.dispatcher.workers_alive:
-            self.dispatcher.abandon()
+        if self.controller.workers_alive:
+            self.controller.abandon()
         # What was given back, and the last lines of the logs, still want to be told: a short while, if anyone listens.
         deadline = time.monotonic() + _LAST_LOGS_S
         while self.session.connected and time.monotonic() < deadline:
-            if self._idle() and self.upward.empty:
+            if self._idle() and self.outgoing.empty:
                 try:
                     await asyncio.wait_for(self.logs.push_all(), _LAST_LOGS_S)
                 except (grpc.aio.AioRpcError, LinkLost, OSError, TimeoutError):
@@ -182,13 +173,13 @@ class Agent:
 
     def _idle(self) -> bool:
         return (
-            not self.dispatcher.workers_alive
+            not self.controller.workers_alive
             and not len(self.outbox)
             and not self.uploads.pending
-            and not self.dispatcher.saving
-            and not self.dispatcher.ledger.unfinished
+            and not self.controller.saving
+            and not self.controller.ledger.unfinished
             # Without a master only results are worth waiting for: what else waits, it learns from this node's silence.
-            and ((self.upward.empty and self.session.drain_heard) or not self.session.connected)
+            and ((self.outgoing.empty and self.session.drain_heard) or not self.session.connected)
         )
 
     async def _tick(self) -> None:
@@ -204,14 +195,14 @@ class Agent:
             if due_s - loop.time() > BUSY_S:
                 stirred.set()
 
-        self.dispatcher.stirred = stir
+        self.controller.stirred = stir
         while True:
-            due_s = loop.time() + min(self.dispatcher.plan_tick(), self._until_given_up())
+            due_s = loop.time() + min(self.controller.plan_tick(), self._until_given_up())
             stirred.clear()
             if await _is_set_within(stirred, due_s - loop.time()):
                 continue
             try:
-                self.dispatcher.tick()
+                self.controller.tick()
                 tick_fails.is_over()
             except Exception:
                 # Looking after workers must go on whatever one of them has brought about.
@@ -224,7 +215,7 @@ class Agent:
                         "no master for the life of a lease: stopping what runs",
                         silent_s=round(silent_s, 1),
                     )
-                    self.dispatcher.abandon()
+                    self.controller.abandon()
                 lost = True
             else:
                 lost = False
@@ -241,7 +232,7 @@ class Agent:
         return max(0.01, min(_LONGEST_PAUSE_S, self.session.last_contact + after_s - time.monotonic() + 0.01))
 
     def _admitted(self, response: rpc.RegisterResponse) -> None:
-        self.pool.inline_rows_bytes_max = response.inline_rows_bytes_max or self.pool.inline_rows_bytes_max
+        self.workforce.inline_rows_bytes_max = response.inline_rows_bytes_max or self.workforce.inline_rows_bytes_max
         if self._retired_steps is not None:
             # Not before: deleting an earlier incarnation's files is in nobody's way now.
             threading.Thread(target=shutil.rmtree, args=(self._retired_steps, True), daemon=True).start()

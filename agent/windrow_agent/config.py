@@ -1,4 +1,4 @@
-"""The agent's configuration: what ``windrow agent`` and the embedded mode hand over, as one JSON document."""
+"""The agent's configuration: what `windrow agent` and the embedded mode hand over, as one JSON document."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def default_node_id() -> str:
 class AgentConfig:
     """Everything an agent needs to know at its start.
 
-    - ``folder``: the agent's own folder: lock, code, logs, scratch; one agent a folder.
-    - ``master_addresses``: gRPC targets, best first: ``host:port`` or ``unix:/path``.
-    - ``join_token``: the secret that admits nodes; empty in the embedded mode. The text, not a file: what a script of
+    - `folder`: the agent's own folder: lock, code, logs, scratch; one agent a folder.
+    - `master_addresses`: gRPC targets, best first: `host:port` or `unix:/path`.
+    - `join_token`: the secret that admits nodes; empty in the embedded mode. The text, not a file: what a script of
       the same user could read, a script could send away.
-    - ``tls_ca_file``: certificates that vouch for the master; null: no TLS.
-    - ``node_id``: name of this node, the host's name by default.
-    - ``slots``: worker processes at a time; by default one a processor that the agent may use.
-    - ``gpu_count``: GPUs to hand out; by default those that the driver shows.
-    - ``python``: interpreter for user scripts; by default the active virtual or conda environment's, else our own.
-    - ``environments``: ``build`` what steps ask for, or let all scripts run in the node's ``own`` Python, as they do
-      where ``python`` is given.
-    - ``environments_folder``: where those that are built are kept; by default the user's cache, else ``folder``.
-    - ``drain_grace_s``: how long work may go on after SIGTERM before it is handed back.
-    - ``on_master_lost``: ``finish`` what is held while the master is away, or ``stop`` when the leases have ended.
-    - ``give_up_after_s``: end the agent when no master has been reachable for so long; null: never.
-    - ``passed_environment``: further variables of the agent's environment that workers may see.
-    - ``node_rank``: AZUREML_CR_NODE_RANK of the workers.
-    - ``served``: started by somebody for good (`windrow agent`), not by `windrow run`: the log goes to stderr, too.
-    - ``memory_rows_bytes_max``: unacknowledged inline rows in memory; more goes to disk.
-    - ``held_rows_bytes_max``: unacknowledged rows in all (staged ones included); beyond it nothing new is started.
-    - ``fetched_bytes_max``: data of mini-batches that is brought from remote storage, ahead of the workers.
+    - `tls_ca_file`: certificates that vouch for the master; null: no TLS.
+    - `node_id`: name of this node, the host's name by default.
+    - `slots`: worker processes at a time; by default one a processor that the agent may use.
+    - `gpu_count`: GPUs to hand out; by default those that the driver shows.
+    - `python`: interpreter for user scripts; by default the active virtual or conda environment's, else our own.
+    - `environments`: `build` what steps ask for, or let all scripts run in the node's `own` Python, as they do
+      where `python` is given.
+    - `environments_folder`: where those that are built are kept; by default the user's cache, else `folder`.
+    - `drain_grace_s`: how long work may go on after SIGTERM before it is handed back.
+    - `on_master_lost`: `finish` what is held while the master is away, or `stop` when the leases have ended.
+    - `give_up_after_s`: end the agent when no master has been reachable for so long; null: never.
+    - `passed_environment`: further variables of the agent's environment that workers may see.
+    - `node_rank`: AZUREML_CR_NODE_RANK of the workers.
+    - `served`: started by somebody for good (`windrow agent`), not by `windrow run`: the log goes to stderr, too.
+    - `memory_rows_bytes_max`: unacknowledged inline rows in memory; more goes to disk.
+    - `held_rows_bytes_max`: unacknowledged rows in all (staged ones included); beyond it nothing new is started.
+    - `fetched_bytes_max`: data of mini-batches that is brought from remote storage, ahead of the workers.
     """
 
     folder: Path
@@ -115,7 +115,7 @@ class AgentConfig:
         return config
 
     def to_json(self) -> str:
-        """The document that ``parse`` reads."""
+        """The document that `parse` reads."""
         return json.dumps(dataclasses.asdict(self), default=str)
 
     def _check(self) -> None:

@@ -1,13 +1,13 @@
-"""``python -m windrow_agent.replay FILE``: runs one mini-batch again, in this terminal, beside its job.
+"""`python -m windrow_agent.replay FILE`: runs one mini-batch again, in this terminal, beside its job.
 
 Does with the agent's own parts what an agent does before a worker gets a mini-batch (code, the step's environment, side
 inputs, data from stores, the worker's configuration), then becomes the worker's replay host. Nothing is said to a
 master.
 
-FILE is a JSON object: ``folder`` (for all that is made), ``step`` and ``assignment`` (StepSpec and Assignment of
-GetReplay, base64), ``inputs`` (name to path), ``archive`` (the code's) or ``code`` (a folder to be used as it is),
-``python`` (in place of the step's environment), ``pdb``, ``write_outputs``, ``kept`` (``folder`` stays when all is
-over, for messages), ``master`` (its address, for messages).
+FILE is a JSON object: `folder` (for all that is made), `step` and `assignment` (StepSpec and Assignment of
+GetReplay, base64), `inputs` (name to path), `archive` (the code's) or `code` (a folder to be used as it is),
+`python` (in place of the step's environment), `pdb`, `write_outputs`, `kept` (`folder` stays when all is
+over, for messages), `master` (its address, for messages).
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any, NoReturn
 
-from windrow.interpreter import NoInterpreter, check_interpreter, find_interpreter
-from windrow.recipe_files import local_files
+from windrow.common.interpreter import NoInterpreter, check_interpreter, find_interpreter
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
+from windrow.storage.recipe_files import local_files
 from windrow.storage.urls import is_remote
 
-from windrow_agent.agent import boot_path
-from windrow_agent.code_cache import CodeCache, CodeUnavailable
 from windrow_agent.config import default_node_id
+from windrow_agent.environments.failures import EnvironmentFailed
 from windrow_agent.environments.libraries import needed_libraries
 from windrow_agent.environments.provider import Environments, Held, folder_of
-from windrow_agent.environments.verdict import EnvironmentFailed
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
-from windrow_agent.flow import packet_of
 from windrow_agent.leases.lease import Lease
-from windrow_agent.pool import as_config, hosting, now_ns, said_to_script
-from windrow_agent.steps import BadStep, Lineage, Step
+from windrow_agent.node.gpus import find_gpus
+from windrow_agent.node.strays import mark_of
+from windrow_agent.steps.code_cache import CodeCache, CodeUnavailable
+from windrow_agent.steps.step import BadStep, Lineage, Step
+from windrow_agent.supervision.distributor import packet_of
+from windrow_agent.supervision.worker_config import as_config, boot_path, hosting, said_to_script
 from windrow_agent.workers import frames
-from windrow_agent.workers.environment import mark_of, worker_environment
-from windrow_agent.workers.gpus import find_gpus
 from windrow_agent.workers.page import Page
+from windrow_agent.workers.variables import worker_environment
 
 LEASE_ID = 1
 FETCHED_BYTES_MAX = 1 << 50
@@ -79,7 +80,7 @@ async def _prepare(given: dict[str, Any]) -> NoReturn:
     spec = work.StepSpec.FromString(base64.b64decode(given["step"]))
     assignment = work.Assignment.FromString(base64.b64decode(given["assignment"]))
     places = _output_places(spec, folder / "outputs", write_outputs=bool(given.get("write_outputs")))
-    step = Step.open(spec, folder, default_node_id(), 1, now_ns(), Lineage())
+    step = Step.open(spec, folder, default_node_id(), 1, monotonic_ns(), Lineage())
     if given.get("code"):
         code = Path(given["code"])
     else:

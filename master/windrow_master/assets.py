@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from windrow.rpc.v1 import asset_service_pb2 as pb
-from windrow.spec.effective import EffectiveStep
-from windrow.spec.locations import elsewhere, is_elsewhere, parse_location
-from windrow.spec.names import ASSET_NAME, is_asset_version
-from windrow.spec.schema import DATA_TYPES, MODEL_TYPES
+from windrow.spec.effective.job import EffectiveStep
+from windrow.spec.naming.assets import ASSET_NAME, is_asset_version
+from windrow.spec.naming.locations import elsewhere, is_elsewhere, parse_location
+from windrow.spec.settings.schema import DATA_TYPES, MODEL_TYPES
 from windrow.storage.urls import BadUrl, is_remote
 
 from windrow_master.core.ids import StepId

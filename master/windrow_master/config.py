@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from windrow.spec.datastores import DEFAULT, BadDatastore, read_datastores
+from windrow.spec.naming.datastores import DEFAULT, BadDatastore, read_datastores
 from windrow.storage.urls import is_remote
 
 from windrow_master.datastores import Datastores
@@ -80,8 +80,8 @@ def _secret(file: Path | None) -> str:
     return token
 
 
-def parse(arguments: list[str]) -> MasterConfig:
-    """Read the command line; exits with 2 and a message when it is wrong."""
+def command_line() -> argparse.ArgumentParser:
+    """The options of `windrow master`."""
     parser = argparse.ArgumentParser(
         prog="windrow master",
         description="Runs the master: it owns the queue of mini-batches and gathers their rows.",
@@ -109,6 +109,12 @@ def parse(arguments: list[str]) -> MasterConfig:
     )
     # From the embedded mode, as `own:/usr/bin/python3`.
     parser.add_argument("--scripts-run-in", default="", help=argparse.SUPPRESS)
+    return parser
+
+
+def parse(arguments: list[str]) -> MasterConfig:
+    """Read the command line; exits with 2 and a message when it is wrong."""
+    parser = command_line()
     given = parser.parse_args(arguments)
     if given.job_logs_max < 0:
         parser.error(f"--job-logs-max {given.job_logs_max}: say a number of bytes; 0 keeps none")

@@ -1,11 +1,14 @@
-"""The datastores of a master: names for folders and for places in remote storage. Source: parallel-job.md, 1.4."""
+"""The datastores of a master: names for folders and for places in remote storage.
+
+Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 
-from windrow.spec.locations import datastore_name, datastore_path
+from windrow.spec.naming.locations import datastore_name, datastore_path
 from windrow.storage.urls import parse_url
 
 

@@ -1,7 +1,7 @@
 """Data of clients in the default datastore: archives unpacked into `uploads/<digest>`, where all nodes can read them.
 
 1. A folder under its digest is whole and durable: it was unpacked beside its place, synced, and renamed.
-2. Nothing that an archive says leads out of that folder (`windrow.archives`).
+2. Nothing that an archive says leads out of that folder (`windrow.common.archives`).
 3. What its files were when they were unpacked is listed before it stands (`upload_lists`).
 4. The archive is dropped when its folder stands, or when it is refused; after any other failure it is kept.
 """
@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from windrow.archives import DATA_LIMITS, ArchiveError, OtherKind, data_preamble, unpack
+from windrow.common.archives import DATA_LIMITS, ArchiveError, OtherKind, data_preamble, unpack
 from windrow.rpc import errors
 
 from windrow_master.crash_points import reach
@@ -124,7 +124,8 @@ class PlacedData:
         if self._lists.is_dir():
             for found in self._lists.iterdir():
                 if self.path(found.name) is None:
-                    found.unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):  # `.nfs…`: another process has it open
+                        found.unlink(missing_ok=True)
 
     def _unpack(self, digest: str, archive: Path, folder: Path, on_bytes: Callable[[int, int], None]) -> Path:
         if folder.is_symlink():

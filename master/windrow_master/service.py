@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from windrow.health_file import TOLD_EVERY_S, HealthFile
-from windrow.journal import say
+from windrow.common import garbage_collector
+from windrow.common.health_file import TOLD_EVERY_S, HealthFile
+from windrow.common.journal import say
 from windrow.rpc.v1 import (
     agent_service_pb2_grpc,
     artifact_service_pb2_grpc,
@@ -200,7 +200,7 @@ class MasterService:
         writer.start()
         health = None if config.embedded else HealthFile(files.folder)
         # What was imported and loaded stays: a collection that walks it each time holds up every answer.
-        gc.freeze()
+        garbage_collector.resume()
         await server.start()
         uploads.start()
         if not config.embedded:

@@ -11,7 +11,7 @@ from typing import Any
 from agent_rig import ECHO, AgentProcess, Rig, eventually, scenario
 from package_index import PackageIndex, package_index
 from scripted_master import STEP
-from windrow.journal import REPEATED_TIMES
+from windrow.common.journal import REPEATED_TIMES
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2
 from windrow.rpc.v1 import work_pb2 as work

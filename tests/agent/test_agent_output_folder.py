@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from windrow.rpc.v1 import work_pb2 as work
-from windrow_agent.fetching.messages import Save
-from windrow_agent.fetching.saves import Changed, Saves
-from windrow_agent.outputs.folder import OutputFolder
+from windrow_agent.fetch_process.messages import Save
+from windrow_agent.fetch_process.saves import Changed, Saves
+from windrow_agent.workers.output_folder import OutputFolder
 
 
 @pytest.fixture

@@ -215,8 +215,8 @@ def test_no_master_at_the_address_is_exit_code_5(workspace: Workspace) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    from windrow.client import Client
     from windrow.errors import MasterUnreachable
+    from windrow.sdk.client import Client
 
     with Client(address, patience_s=0.2) as client, pytest.raises(MasterUnreachable, match=address) as caught:
         client.master()

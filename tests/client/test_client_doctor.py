@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 from client_workspace import Workspace, wait_until
+from windrow.common.interpreter import find_interpreter
 from windrow.doctor import state
 from windrow.doctor.findings import FAIL, OK, WARN
-from windrow.interpreter import find_interpreter
 
 SECRET = "do-not-show-me"
 
@@ -77,7 +77,7 @@ def test_a_network_file_system_and_slow_syncs_are_told(monkeypatch: pytest.Monke
         "trouble": "",
     }
     monkeypatch.setattr(state, "ask", lambda *arguments: seen)
-    levels = {finding.name: finding.level for finding in state.look("/x")}
+    levels = {finding.name: finding.level for finding in state.check("/x")}
     assert levels == {
         "folder": OK,
         "file system": FAIL,
@@ -210,5 +210,5 @@ def test_an_asked_process_that_takes_long_to_clean_up_is_not_killed(workspace: W
         wait_until((place / "asked to end").exists, "it was asked to end")
         (place / "may end").touch()
         wait_until(lambda: not (place / "made").exists(), "it has removed what it had made")
-        _, errors = asker.communicate(timeout=60)
+        _, errors = asker.communicate(timeout=240)
         assert b"KeyboardInterrupt" in errors

@@ -235,5 +235,5 @@ def test_a_run_is_looked_at_while_it_runs(tmp_path: Path) -> None:
         assert any("running now" in words for words in page.words)
     finally:
         workspace.gate.touch()
-        run.communicate(timeout=60)
+        run.communicate(timeout=240)
     assert run.returncode == 0

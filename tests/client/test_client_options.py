@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from windrow.cli import app, run_options
 from windrow.cli.display.figures import Figures, progress_line
-from windrow.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
-from windrow.quantities import counted, duration, rate, size
-from windrow.spec.datastores import read_datastores
+from windrow.common.quantities import counted, duration, rate, size
+from windrow.sdk.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
+from windrow.spec.naming.datastores import read_datastores
 
 
 def typer_options() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from core_driver import CoreDriver, completion
-from windrow.spec.effective import EffectiveStep, default_progress_update_timeout_s
+from windrow.spec.effective.job import EffectiveStep, default_progress_update_timeout_s
 from windrow_master.core import commands
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, NodeState, StepState

@@ -17,7 +17,8 @@ Make = Callable[..., EmbeddedRun]
 FILES = 12
 SCRIPT = """\
 import gc, os, socket, struct, threading
-from windrow_worker import channels, host, page
+from windrow_worker.protocol import channels, page
+from windrow_worker import host
 
 STRUCK = False
 

@@ -43,7 +43,7 @@ from windrow_master.shell.writer import Writer
 from windrow_master.store.sqlite.store import SqliteStore
 from windrow_master.watchers import Watchers
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 CODE_DIGEST = "a" * 64
 JOB = """\
 type: pipeline

@@ -16,10 +16,10 @@ import grpc
 import pytest
 from file_damage import cut, flip_middle
 from master_bench import MasterBench, drive
-from windrow.archives import DATA_LIMITS, PAX_BYTES_MAX, data_preamble
-from windrow.data_archive import DataArchive
+from windrow.common.archives import DATA_LIMITS, PAX_BYTES_MAX, data_preamble
 from windrow.rpc.errors import read_failure
 from windrow.rpc.v1 import artifact_service_pb2 as pb
+from windrow.transfer.data_archive import DataArchive
 from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.files.checked_records import RecordWriter
 from windrow_master.files.upload_lists import UploadedFile, read_list, write_file

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from windrow.log_places import place_of
+from windrow.rpc.log_paths import place_of
 from windrow.rpc.v1 import agent_service_pb2 as pb
 from windrow.rpc.v1 import job_service_pb2 as pb_jobs
 from windrow_master.reports.node_folders import REGISTER, read_register, write_register

@@ -23,7 +23,7 @@ from windrow_master.shell.committer import CommitPostponed
 from windrow_master.shell.errors import CommandFailed
 from windrow_master.shell.writer import Writer
 
-DEADLINE_S = 20.0
+DEADLINE_S = 180.0
 
 
 class GatedCommitter:

@@ -122,7 +122,7 @@ def test_known_environments_stand_in_for_their_names(client: MLClient, notebook:
     job = upper_job()
     job.jobs["upper"].task.environment = "azureml:mine:1"
     from windrow.ml.assets.environment import resolve_environments
-    from windrow.spec.nodes import to_plain
+    from windrow.spec.reading.nodes import to_plain
 
     resolved: Any = to_plain(resolve_environments(job.to_node(), client.environments.known))
     assert resolved["jobs"]["upper"]["task"]["environment"] == {"image": "img", "conda_file": "./src/conda.yml"}

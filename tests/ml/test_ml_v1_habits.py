@@ -1,6 +1,7 @@
 """What v1 notebooks say by the way, and mean: options, older names, how runs are looked at.
 
-Source: parallel-job.md, section 1.5; signatures of azureml-core 1.61 and azureml-pipeline-core 1.62.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1; signatures of azureml-core 1.61 and azureml-pipeline-core
+1.62.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from v1_notebooks import config, rows_of, script
 from windrow.errors import NotFound, UsageError
 from windrow.ml.v1.core import Dataset, Experiment, Model, Workspace
 from windrow.ml.v1.core.runconfig import CondaDependencies, RunConfiguration
-from windrow.ml.v1.data import OutputFileDatasetConfig
+from windrow.ml.v1.data import DataType, OutputFileDatasetConfig
 from windrow.ml.v1.data.datapath import DataPath, DataPathComputeBinding
 from windrow.ml.v1.data.dataset_type_definitions import PromoteHeadersBehavior
 from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParameter, PipelineRun
@@ -104,6 +105,36 @@ def test_a_table_is_looked_at_as_its_options_say(notebook: Path) -> None:
     assert len(lines("lines.jsonl", invalid_lines="drop").to_pandas_dataframe()) == 1
     with pytest.raises(UsageError, match="line 2 is no JSON object"):
         lines("lines.jsonl").to_pandas_dataframe()
+
+
+def test_a_table_is_looked_at_in_the_encoding_that_a_job_reads(workspace: Workspace, notebook: Path) -> None:
+    """latin1 means windows-1252, utf16 the little-endian one; marks are no part of the first name."""
+    read: Any = Dataset.Tabular.from_delimited_files
+    names = "def run(mini_batch):\n    return [f'{row.x} {row.y}' for row in mini_batch.itertuples()]\n"
+    settings = config(entry_script=script(notebook, "names.py", names))
+    for encoding, codec in (("latin1", "cp1252"), ("utf16", "utf-16"), ("utf8", "utf-8-sig"), ("utf32", "utf-32-le")):
+        (notebook / "table/1.csv").write_text("x,y\n\u20ac,1\n", codec)
+        (notebook / "table/2.csv").write_text("x,y\n\u2019,2\n", codec)
+        table = read("table/?.csv", encoding=encoding)
+        frame = table.to_pandas_dataframe()
+        assert frame.to_dict("list") == {"x": ["\u20ac", "\u2019"], "y": [1, 2]}
+        if encoding == "latin1":
+            assert _rows(workspace, notebook, table.as_named_input("t"), settings) == ["\u20ac 1", "\u2019 2"]
+    (notebook / "lines.jsonl").write_text('{"x": 1}\n', "utf-8-sig")
+    assert len(Dataset.Tabular.from_json_lines_files("lines.jsonl").to_pandas_dataframe()) == 1
+    with pytest.raises(UsageError, match="encoding='cp1250' is not read"):
+        read("table/?.csv", encoding="cp1250").to_pandas_dataframe()
+
+
+def test_options_of_a_table_that_no_reader_has_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"decimal_mark=','\) is not carried out"):
+        DataType.to_float(",")
+    assert DataType.to_float(".").name == "float"
+    with pytest.raises(UsageError, match="header='ONLY_FIRST_FILE' says not which files"):
+        Dataset.Tabular.from_delimited_files("table/?.csv", header="ONLY_FIRST_FILE")
+    for header in ("no_header", PromoteHeadersBehavior.NO_HEADERS, False):
+        (step,) = Dataset.Tabular.from_delimited_files("table/?.csv", header=header).steps
+        assert step["read_delimited"]["header"] == "no_header"
 
 
 def test_lines_that_are_dropped(workspace: Workspace, notebook: Path) -> None:

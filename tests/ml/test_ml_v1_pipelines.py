@@ -1,6 +1,6 @@
 """Pipelines of v1 notebooks with their imports changed: which steps they have, and what these become.
 
-Source: parallel-job.md, section 1.5.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1.
 """
 
 from __future__ import annotations
@@ -222,8 +222,8 @@ def test_reserved_arguments_and_wrong_names_are_refused(workspace: Workspace) ->
 
 def test_a_script_step_becomes_a_command(workspace: Workspace) -> None:
     from windrow.ml.v1.graph import Graph
-    from windrow.spec.nodes import Source, to_plain
-    from windrow.spec.reading import Context
+    from windrow.spec.reading.context import Context
+    from windrow.spec.reading.nodes import Source, to_plain
     from windrow.spec.v1.pipeline import translate
 
     made = OutputFileDatasetConfig("made")

@@ -1,6 +1,7 @@
 """What v1 notebooks say that has no effect, or is not there: told, never dropped.
 
-Source: parallel-job.md, section 1.5; signatures of azureml-core 1.61 and azureml-pipeline-core 1.62.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1; signatures of azureml-core 1.61 and azureml-pipeline-core
+1.62.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from planner_process import Planner, earlier_of, names, plan
-from windrow.data_archive import DataArchive
+from windrow.transfer.data_archive import DataArchive
 from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.placed_data import PlacedData
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from windrow.spec.mltable import ReadDelimited, ReadJsonLines, ReadParquet, read_mltable
-from windrow.spec.mltable_types import ColumnType
-from windrow.spec.problems import Problems
+from windrow.spec.reading.problems import Problems
+from windrow.spec.tables.columns import ColumnType
+from windrow.spec.tables.mltable import ReadDelimited, ReadJsonLines, ReadParquet, read_mltable
 
 PATHS = "paths:\n  - file: ./a.csv\n"
 
@@ -99,6 +99,7 @@ def test_short_forms(tmp_path: Path, step: str, expected: object) -> None:
         ("paths:\n  - file: '*.csv'\n", ":2:11: paths[0].file: ", "write `pattern:`"),
         ("paths:\n  - file: azureml://x/y\n", ":2:11: paths[0].file: ", "is no address of a datastore"),
         ("paths:\n  - file: hdfs://x/y\n", ":2:11: paths[0].file: ", "cannot be reached"),
+        ("paths:\n  - folder: file://data/x\n", ":2:13: paths[0].folder: ", 'names the host "data"'),
         ("paths:\n  - file: s3://x//y/../z\n", ":2:11: paths[0].file: ", "empty part"),
         ("paths:\n  - folder: https://x/y\n", ":2:13: paths[0].folder: ", "cannot be listed"),
         ("paths:\n  - folder: s3://x/*.csv\n", ":2:13: paths[0].folder: ", "write `pattern:`"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from reported_job import ReportedJob
-from windrow_agent.node.monitor import DISK_COLUMNS, PROCESS_COLUMNS, RESOURCE_COLUMNS
+from windrow_agent.steps.resource_monitor import DISK_COLUMNS, PROCESS_COLUMNS, RESOURCE_COLUMNS
 
 GOLDEN = Path(__file__).with_name("golden")
 ANY_ORDER = ("sys__error", "sys__node", "processed_mini-batches", "user__error__")

@@ -1,7 +1,7 @@
-"""The rows of the reference's tables of keys and arguments: each with its value, its edges, and values beyond them, and
+"""The rows of Azure ML's tables of keys and arguments: each with its value, its edges, and values beyond them, and
 what comes of them.
 
-Source: parallel-job.md, sections 1.2, 1.3, 1.4 and 2.2.
+Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #tasks, #inputs-and-outputs, #program-arguments.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from windrow.spec import Environment
-from windrow.spec.arguments import RUNTIME_ARGUMENTS
-from windrow.spec.schema import INPUT, OUTPUT, RESOURCES, RETRY_SETTINGS, STEP, TASK
+from windrow.spec.settings.arguments import RUNTIME_ARGUMENTS
+from windrow.spec.settings.schema import INPUT, OUTPUT, RESOURCES, RETRY_SETTINGS, STEP, TASK
 
 
 class Sets(NamedTuple):

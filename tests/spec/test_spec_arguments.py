@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spec_workspace import Workspace, unhurried
 from windrow.spec import EffectiveJob, EffectiveStep, LiteralInput, LoadedJob, Problem, resolve_arguments
-from windrow.spec.arguments import EXACT_ONLY, RUNTIME_ARGUMENTS, find_runtime_arguments, full_name
-from windrow.spec.effective import Rows
-from windrow.spec.expressions import split_arguments
+from windrow.spec.effective.job import Rows
+from windrow.spec.naming.expressions import split_arguments
+from windrow.spec.settings.arguments import EXACT_ONLY, RUNTIME_ARGUMENTS, find_runtime_arguments, full_name
 
 
 def with_arguments(arguments: str, more: str = "") -> str:

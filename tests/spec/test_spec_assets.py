@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from spec_workspace import STEP, Workspace, changed
 from windrow.spec import DataInput, EffectiveJob, JobFileError, LoadedJob, StepOutput, load_job
-from windrow.spec.asset_file import load_asset_file
-from windrow.spec.assets import AssetLookup, FoundAsset
+from windrow.spec.assets.asset_file import load_asset_file
+from windrow.spec.naming.assets import AssetLookup, FoundAsset
 
 
 def registry(workspace: Workspace) -> AssetLookup:

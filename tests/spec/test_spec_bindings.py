@@ -45,7 +45,8 @@ def test_literals_are_text_as_the_script_gets_it(workspace: Workspace, given: st
 
 @pytest.mark.parametrize(
     "spelling", ["./images", "images", "azureml:./images", "azureml:images", "file:./images", "{abs}", "azureml:{abs}",
-                 "file://{abs}", "file:{abs}", "azureml:file://{abs}", "./images/", "images/../images"],
+                 "file://{abs}", "file:{abs}", "azureml:file://{abs}", "./images/", "images/../images",
+                 "file://localhost{abs}", "FILE://{abs}"],
 )  # fmt: skip
 def test_a_local_path_is_read_in_every_spelling(workspace: Workspace, spelling: str) -> None:
     path = str(workspace.folder / "images")
@@ -68,6 +69,8 @@ def test_a_file_uri_is_percent_decoded(workspace: Workspace) -> None:
         ("{type: uri_folder, path: ./one.csv}", ".path", "is a file"),
         ("{type: uri_file, path: ./images}", ".path", "is a folder"),
         ("{type: mltable, path: ./nope}", ".path", "does not exist"),
+        ("{type: uri_folder, path: file://images}", ".path", 'names the host "images"'),
+        ("{type: uri_folder, path: file://images/x}", ".path", 'names the host "images"'),
         ("{type: uri_folder, path: azureml:data:1}", ".path", "registry"),
         ("{type: uri_folder, path: azureml:data@latest}", ".path", "registry"),
         ("{type: uri_folder, path: 'azureml://datastores/x/paths/y'}", ".path", "datastores"),

@@ -7,7 +7,7 @@ import json
 import pytest
 from spec_workspace import STEP, Workspace, changed
 from windrow.spec import DataInput, EffectiveJob, EffectiveStep, LiteralInput, OutputInput, StepOutput
-from windrow.spec.effective_json import DocumentError
+from windrow.spec.effective.document import DocumentError
 
 COMMAND = """\
 type: command

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from spec_workspace import STEP, Workspace, changed
 from windrow.spec import EffectiveJob, JobFileError
-from windrow.spec.effective_json import DocumentError
+from windrow.spec.effective.document import DocumentError
 
 JOB = """\
 type: pipeline

@@ -23,7 +23,7 @@ from windrow.spec import (
     StepOutput,
     build_effective,
 )
-from windrow.spec.fields import INT_MAX, TIMEOUT_S_MAX
+from windrow.spec.settings.fields import INT_MAX, TIMEOUT_S_MAX
 
 Change = Callable[[dict[str, Any]], None]
 

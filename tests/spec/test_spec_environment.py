@@ -6,8 +6,8 @@ import json
 
 import pytest
 from spec_workspace import Workspace
-from windrow.spec import EffectiveJob, Environment
-from windrow.spec.effective_json import DocumentError, from_json
+from windrow.spec import EffectiveJob, Environment, JobFileError
+from windrow.spec.effective.document import DocumentError, from_json
 
 TASK = """
 task:
@@ -29,6 +29,12 @@ def conda(workspace: Workspace, *dependencies: str) -> tuple[Environment | None,
     lines = "".join(f"  - {line}\n" for line in dependencies)
     workspace.write("conda.yml", f"name: e\nchannels: [conda-forge]\ndependencies:\n{lines}")
     return environment_of(workspace, "{conda_file: ./conda.yml}")
+
+
+def conda_problems(workspace: Workspace, *dependencies: str) -> list[str]:
+    with pytest.raises(JobFileError) as caught:
+        conda(workspace, *dependencies)
+    return [str(problem) for problem in caught.value.problems]
 
 
 @pytest.mark.parametrize(
@@ -61,6 +67,12 @@ def conda(workspace: Workspace, *dependencies: str) -> tuple[Environment | None,
         ('"python>=3.9,<3.12"', ">=3.9,<3.12", []),
         ('"python>=3.6,<3.12"', ">=3.8,<3.12", []),
         ('"python>=3.6"', None, []),
+        ('"python~=3.7"', None, []),
+        ('"python=3.10,!=3.10.1"', "==3.10.*,!=3.10.1", []),
+        ('"python>=3.6,=3.10"', ">=3.8,==3.10.*", []),
+        ('"python<3.12,==3.11.4"', "<3.12,==3.11.4", []),
+        ("python=3.12.0rc1", "3.12.0rc1", []),
+        ("python=3.13t", "3.13t", []),
     ],
 )
 def test_a_dependency_of_conda(workspace: Workspace, written: str, python: str | None, requirements: list[str]) -> None:
@@ -68,7 +80,38 @@ def test_a_dependency_of_conda(workspace: Workspace, written: str, python: str |
     assert environment == Environment(python, tuple(requirements))
 
 
-@pytest.mark.parametrize("version", ["=3.7", "==3.6.9", "<3.8", "<=3.7", "=2.7", "=2"])
+def test_entries_for_python_count_together(workspace: Workspace) -> None:
+    environment, told = conda(workspace, "python=3.10", '"python!=3.10.1"', "python=3")
+    assert environment == Environment("==3.10.*,!=3.10.1")
+    assert conda(workspace, "python=3.10", "python=3.10.4")[0] == Environment("3.10.4")
+    assert told == []
+
+
+@pytest.mark.parametrize("version", ["=3.x", "=abc", "=3.10.x", "=3.1O", "=310", "=3.10.4.5", ">=3.x", "=0"])
+def test_what_is_no_version_of_python_is_refused(workspace: Workspace, version: str) -> None:
+    (problem,) = conda_problems(workspace, f'"python{version}"')
+    assert "which is no version of Python" in problem
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        ("python=3.9", "python=3.11"),
+        ("python=3.11", '"python<3.11"'),
+        ('"python>=3.12"', "python=3.11"),
+        ("python=3.11.2", '"python!=3.11.*"'),
+        ("python=3.11.2", '"python!=3.11.2"'),
+        ("python=3.11", '"python<=3.10"'),
+        ('"python=3.11,<3.11"',),
+    ],
+)
+def test_versions_of_python_that_exclude_each_other_are_refused(workspace: Workspace, entries: tuple[str, ...]) -> None:
+    (problem,) = conda_problems(workspace, *entries)
+    assert "no version of Python is both" in problem
+    assert all(entry.strip('"') in problem for entry in entries)
+
+
+@pytest.mark.parametrize("version", ["=3.7", "==3.6.9", "<3.8", "<=3.7", "=2.7", "=2", "~=3.7.2"])
 def test_a_python_that_no_worker_runs_on_is_told_and_replaced(workspace: Workspace, version: str) -> None:
     environment, told = conda(workspace, f'"python{version}"')
     assert environment == Environment()

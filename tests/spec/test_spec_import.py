@@ -27,7 +27,7 @@ def test_reading_a_job_file_imports_nothing_costly(statement: str) -> None:
 
 
 def test_the_effective_job_needs_no_yaml() -> None:
-    assert "yaml" not in modules_after("import windrow.spec.effective, windrow.spec.effective_json")
+    assert "yaml" not in modules_after("import windrow.spec.effective.job, windrow.spec.effective.document")
 
 
 def test_every_public_name_is_there() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from spec_workspace import Workspace
 from windrow.spec import DataInput, LiteralInput
-from windrow.spec.effective import Environment
+from windrow.spec.effective.job import Environment
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from spec_workspace import Workspace
-from windrow.spec.mltable import read_mltable
-from windrow.spec.mltable_columns import ColumnChoice
-from windrow.spec.mltable_filter import DEPTH_MAX, TERMS_MAX, FilterSyntaxError, parse_filter
-from windrow.spec.mltable_steps import SEED_DEFAULT, Sample, SelectPartitions, Skip, Take
-from windrow.spec.problems import Problems
+from windrow.spec.reading.problems import Problems
+from windrow.spec.tables.columns import ColumnChoice
+from windrow.spec.tables.filter_expression import DEPTH_MAX, TERMS_MAX, FilterSyntaxError, parse_filter
+from windrow.spec.tables.mltable import read_mltable
+from windrow.spec.tables.steps import SEED_DEFAULT, Sample, SelectPartitions, Skip, Take
 
 TABLE = "inputs: {images: {type: mltable, path: ./t}}"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from spec_workspace import Workspace
-from windrow.spec.mltable import read_mltable
-from windrow.spec.mltable_partition_format import columns_of
-from windrow.spec.problems import Problems
+from windrow.spec.reading.problems import Problems
+from windrow.spec.tables.mltable import read_mltable
+from windrow.spec.tables.partition_format import columns_of
 
 TABLE = "inputs: {images: {type: mltable, path: %s}}"
 

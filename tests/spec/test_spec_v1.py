@@ -1,6 +1,6 @@
 """v1 files: each comes to the same effective job as its v2 twin, and its errors name the lines and keys of v1.
 
-Source: parallel-job.md, sections 1.5 and 2.1.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1, #reserved-arguments.
 """
 
 from __future__ import annotations
@@ -335,8 +335,9 @@ def test_a_file_of_both_spellings_is_refused(workspace: Workspace) -> None:
 
 
 def test_a_script_step_is_a_command_step(workspace: Workspace, tmp_path: Path) -> None:
-    from windrow.spec.nodes import Source, read_yaml, to_plain
-    from windrow.spec.reading import Context
+    from windrow.spec.reading.context import Context
+    from windrow.spec.reading.nodes import Source, to_plain
+    from windrow.spec.reading.yaml_files import read_yaml
     from windrow.spec.v1.pipeline import translate
 
     pipeline = """\

@@ -112,7 +112,7 @@ def _is_ours(path: str) -> bool:
 
 
 def traceback_of(error: BaseException, whole: bool = False) -> str:
-    """Python's traceback, as it would be printed, without the host's frames unless it is to be ``whole``. Never
+    """Python's traceback, as it would be printed, without the host's frames unless it is to be `whole`. Never
     raises."""
     import traceback
 

@@ -19,7 +19,7 @@ WHERE_SIGNAL = 59
 """At which the process writes to stderr where all of its threads are. A number: `signal` takes long to import."""
 
 _THREADS_GRACE_S = 5.0
-"""How long threads of the script may go on after ``shutdown()``."""
+"""How long threads of the script may go on after `shutdown()`."""
 
 
 before_leaving: List[Callable[[], object]] = []
@@ -69,7 +69,7 @@ def prepare_output() -> None:
 
 
 def tell_of_crashes() -> None:
-    """From here on, where C code crashes, and at ``WHERE_SIGNAL``, Python's lines that led there go to stderr."""
+    """From here on, where C code crashes, and at `WHERE_SIGNAL`, Python's lines that led there go to stderr."""
     try:
         import faulthandler
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from windrow.interpreter import LOOK, LOOK_S
-from windrow.signal_names import signal_name
+from windrow.common.interpreter import PROBE, PROBE_S
+from windrow.common.signal_names import signal_name
 
+from windrow_agent.environments.failures import EnvironmentFailed, failure_of
 from windrow_agent.environments.process import Abandoned, Process
 from windrow_agent.environments.recipe import Recipe
-from windrow_agent.environments.verdict import EnvironmentFailed, failure_of
 from windrow_agent.workers.capture import CapturedFile
-from windrow_agent.workers.environment import passed_variables
+from windrow_agent.workers.variables import passed_variables
 
 _WORDS_BYTES = 64 << 10
 _UNWRITTEN = 120
@@ -130,12 +130,12 @@ async def stated_version(python: Path, code: Path, libraries: Sequence[str], age
     variables = passed_variables(agent, built=str(python.parent.parent))
     with tempfile.TemporaryFile() as output:
         try:
-            process = Process([str(python), LOOK, str(code), *libraries], variables, output=output.fileno())
-            exit_code = await process.wait(lambda: time.monotonic() - begun < LOOK_S)
+            process = Process([str(python), PROBE, str(code), *libraries], variables, output=output.fileno())
+            exit_code = await process.wait(lambda: time.monotonic() - begun < PROBE_S)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise DoesNotRun(str(error)) from error
         except (OSError, Abandoned) as error:
-            why = str(error) if isinstance(error, OSError) else f"it has not answered within {LOOK_S:g} s"
+            why = str(error) if isinstance(error, OSError) else f"it has not answered within {PROBE_S:g} s"
             raise _not_asked(python, why) from error
         output.seek(0)
         said = output.read().decode(errors="replace").strip()

@@ -8,7 +8,7 @@ from typing import Any
 def needed_libraries(reader: Any, rows: Any) -> tuple[str, ...]:
     """Names of modules, for a step's reader and rows (docs/contracts.md, sections 3 and 4).
 
-    The same that a client asks of `--python` (`windrow.interpreter.check_interpreter`), told by the pinned reader.
+    The same that a client asks of `--python` (`windrow.embedded.job_interpreter`), told by the pinned reader.
     """
     found: dict[str, None] = {}
     _add(reader, found)

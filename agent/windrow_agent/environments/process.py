@@ -19,7 +19,7 @@ class Abandoned(Exception):
 
 
 class Process:
-    """One process, leader of its group. ``output`` gets what it says; ``kept_open``: a descriptor that it inherits."""
+    """One process, leader of its group. `output` gets what it says; `kept_open`: a descriptor that it inherits."""
 
     def __init__(
         self,

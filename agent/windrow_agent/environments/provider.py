@@ -21,15 +21,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from windrow.interpreter import NoInterpreter, find_interpreter
-from windrow.journal import say
+from windrow.common.interpreter import NoInterpreter, find_interpreter
+from windrow.common.journal import say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.environments.build import Build, DoesNotRun, Stated, stated_version
 from windrow_agent.environments.cache import Cache, Lock
+from windrow_agent.environments.failures import EnvironmentFailed
 from windrow_agent.environments.process import POLL_S, Abandoned
 from windrow_agent.environments.recipe import Recipe, build_variables, recipe_of
-from windrow_agent.environments.verdict import EnvironmentFailed
 from windrow_agent.workers.capture import CapturedFile
 
 TRIES = 2

@@ -13,7 +13,7 @@ Invariants:
    files removed.
 3. A fetch process that dies costs no lease a try: what it had in hand is asked of the next one. Only when several in a
    row die without any answer, the leases are handed back as the node's fault.
-4. A fetch ends within ``task_overhead_timeout``: with files, a failure, or a timeout.
+4. A fetch ends within `task_overhead_timeout`: with files, a failure, or a timeout.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windrow.journal import say
+from windrow.common.journal import say
 from windrow.rpc.v1 import work_pb2 as work
 
-from windrow_agent import completions
-from windrow_agent.fetching.process import FetchProcess, NotRunning
+from windrow_agent.fetch_process.client import FetchProcess, NotRunning
 from windrow_agent.fetching.recipes import Fetch, read_recipe
 from windrow_agent.leases.lease import Lease
-from windrow_agent.steps import Step
+from windrow_agent.outgoing import completions
+from windrow_agent.steps.step import Step
 
 DISK_RESERVE_BYTES = 64 << 20
 """What fetching leaves of the disk to others."""
@@ -56,7 +56,7 @@ OnFailed = Callable[[Step, Lease, work.Completion], None]
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A lease that is here. ``begun_ns``: when its fetch began, 0: not yet. ``asked``: the process has it in hand."""
+    """A lease that is here. `begun_ns`: when its fetch began, 0: not yet. `asked`: the process has it in hand."""
 
     lease: Lease
     step: Step
@@ -72,7 +72,7 @@ class NotFetched(Exception):
 
 
 class Fetcher:
-    """``on_ready`` is given the recipe for the worker; ``on_failed`` the completion of a lease that cannot be had."""
+    """`on_ready` is given the recipe for the worker; `on_failed` the completion of a lease that cannot be had."""
 
     def __init__(self, bytes_max: int, on_ready: OnReady, on_failed: OnFailed) -> None:
         self._bytes_max = bytes_max
@@ -124,7 +124,7 @@ class Fetcher:
         return min(AHEAD_MAX, workers * (1 + math.ceil(fetch_s / run_s)))
 
     def look_after(self, held: Callable[[int], bool], now_ns: int) -> None:
-        """To be called at every tick. ``held``: whether the ledger still has a lease, unfinished."""
+        """To be called at every tick. `held`: whether the ledger still has a lease, unfinished."""
         for lease_id, one in list(self._held.items()):
             limit_s = one.step.limits.load_s
             if not held(lease_id):

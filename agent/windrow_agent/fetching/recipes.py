@@ -14,11 +14,11 @@ from urllib.parse import unquote
 
 from windrow.storage.urls import StorageUrl, is_remote, parse_url
 
-from windrow_agent.fetching.messages import Part
+from windrow_agent.fetch_process.messages import Part
 
 
 class Fetch(NamedTuple):
-    """What a mini-batch needs. ``local``: the recipe that the worker gets, once the parts are in the folder."""
+    """What a mini-batch needs. `local`: the recipe that the worker gets, once the parts are in the folder."""
 
     parts: list[Part]
     local: bytes
@@ -29,26 +29,8 @@ class Fetch(NamedTuple):
         return sum(part.wanted for part in self.parts)
 
 
-def needs_fetching(reader: Any) -> bool:
-    """Whether (some of) the step's input lies in remote storage, or workers get copies of it."""
-    return isinstance(reader, dict) and bool(reader.get("remote") or reader.get("copy"))
-
-
-def local_reader(reader: dict[str, Any]) -> dict[str, Any]:
-    """The reader document for workers: they know nothing of stores."""
-    made = {key: value for key, value in reader.items() if key not in ("remote", "copy")}
-    if made.get("kind") == "inputs":
-        return {**made, "inputs": [local_reader(one) for one in made["inputs"]]}
-    if made.get("kind") != "files":
-        return made
-    made["root"] = ""
-    if "partition" in made:
-        made["partition"] = {**made["partition"], "listed": True}
-    return made
-
-
 def read_recipe(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
-    """What a recipe needs in ``folder``. Raises ValueError for one that cannot be understood."""
+    """What a recipe needs in `folder`. Raises ValueError for one that cannot be understood."""
     if reader.get("kind") == "files":
         return _files(reader, recipe, folder)
     if reader.get("kind") == "inputs":
@@ -138,7 +120,7 @@ def _length(path: str) -> int:
 
 class _Places:
     """Gives each object a file under its own name. In a store both `a` and `a/b` may be objects: where one would have
-    to be file and folder, it goes to another folder, and so does a second `a` of another store. ``alone``: and so does
+    to be file and folder, it goes to another folder, and so does a second `a` of another store. `alone`: and so does
     an object that is named twice, since a script may change what it is given."""
 
     def __init__(self, *, alone: bool) -> None:

@@ -20,7 +20,7 @@ class LeaseState(IntEnum):
 class Lease:
     """One held lease: what the master sent, and where it stands here.
 
-    ``worker`` is the agent's own number of the worker process that has it, 0 for none.
+    `worker` is the agent's own number of the worker process that has it, 0 for none.
     """
 
     lease_id: int
@@ -43,8 +43,8 @@ class Lease:
 class Revocation:
     """What a revocation or recall asks of the shell.
 
-    ``released``: gone from the ledger already; tell the master.
-    ``take_back``: workers whose channels hold some of the leases.
+    `released`: gone from the ledger already; tell the master.
+    `take_back`: workers whose channels hold some of the leases.
     """
 
     released: list[int] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Revocation:
 
 @dataclass(slots=True)
 class Loss:
-    """What became of a dead worker's leases. ``charged`` is FINISHED now and needs a completion."""
+    """What became of a dead worker's leases. `charged` is FINISHED now and needs a completion."""
 
     charged: Lease | None = None
     requeued: list[Lease] = field(default_factory=list)

@@ -26,7 +26,7 @@ Invariants:
 4. Losing a worker charges at most one lease; all its others go back to the front of their queue, in their old order.
 5. A revoked lease is never given again: it leaves as soon as it is not in a worker's hands, or it finishes.
 6. While an exclusive lease is with a worker, no other lease is with any worker.
-7. ``count`` and ``digest`` are those of all leases in the ledger, FINISHED ones included.
+7. `count` and `digest` are those of all leases in the ledger, FINISHED ones included.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Ledger:
     # Edges.
 
     def receive(self, leases: Iterable[Lease], *, fetch: bool = False) -> list[Lease]:
-        """Takes in what the master assigned; returns those that were new. ``fetch``: their data has to be fetched."""
+        """Takes in what the master assigned; returns those that were new. `fetch`: their data has to be fetched."""
         held = self._leases
         new: list[Lease] = []
         for lease in leases:
@@ -124,7 +124,7 @@ class Ledger:
         return new
 
     def fetched(self, lease_id: int, recipe: bytes) -> bool:
-        """What a FETCHING lease needs is here; ``recipe``: for the worker. False: it is not FETCHING (any more)."""
+        """What a FETCHING lease needs is here; `recipe`: for the worker. False: it is not FETCHING (any more)."""
         lease = self._fetching.pop(lease_id, None)
         if lease is None:
             return False
@@ -137,7 +137,7 @@ class Ledger:
         return True
 
     def give(self, step_id: int, worker: int, limit: int) -> list[Lease]:
-        """Gives up to ``limit`` queued leases of a step to a worker, in order."""
+        """Gives up to `limit` queued leases of a step to a worker, in order."""
         queue = self._queues.get(step_id)
         if not queue or self._exclusive or self._exclusive_out:
             return []
@@ -221,7 +221,7 @@ class Ledger:
         return True
 
     def lose(self, worker: int, started: int) -> Loss:
-        """A worker is dead, all its frames have been read. ``started``: the lease it had begun, 0 for none.
+        """A worker is dead, all its frames have been read. `started`: the lease it had begun, 0 for none.
 
         That one is charged (FINISHED: the shell makes its completion), unless it was revoked; the rest is queued again.
         """
@@ -281,7 +281,7 @@ class Ledger:
         return [lease.lease_id for lease in wanted]
 
     def release_last(self, step_id: int, count: int) -> list[int]:
-        """Drops up to ``count`` FETCHING and QUEUED leases of a step, those first that would begin last; returns their
+        """Drops up to `count` FETCHING and QUEUED leases of a step, those first that would begin last; returns their
         ids."""
         waiting = [
             *(lease for lease in reversed(self._fetching.values()) if lease.step_id == step_id),

@@ -11,9 +11,9 @@ import subprocess
 import sys
 
 from windrow_agent.node import resources
+from windrow_agent.node.gpus import find_gpus
 from windrow_agent.node.kernel import become_subreaper, forbid_dumps
-from windrow_agent.workers.gpus import find_gpus
-from windrow_agent.workers.oom import OomCounter
+from windrow_agent.node.oom import OomCounter
 
 _PR_SET_PDEATHSIG = "import ctypes, sys; sys.exit(ctypes.CDLL(None).prctl(1, 9, 0, 0, 0))"
 

@@ -9,8 +9,8 @@ import secrets
 import time
 from pathlib import Path
 
-from windrow.journal import say
-from windrow.notes import NoteDamaged, read_note, write_note
+from windrow.common.journal import say
+from windrow.common.notes import NoteDamaged, read_note, write_note
 
 from windrow_agent.node.strays import kill_strays
 
@@ -22,7 +22,7 @@ class FolderInUse(Exception):
 class Identity:
     """Holds the lock of the agent's folder for the life of the process.
 
-    ``replaced_incarnation``: the one that had the folder before, certainly dead; empty when there is none.
+    `replaced_incarnation`: the one that had the folder before, certainly dead; empty when there is none.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -16,9 +16,17 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from windrow_agent.workers.environment import MARK
+MARK = "WINDROW_WORKER"
+"""Tells the agent, or a later incarnation of it, which worker a process descends from."""
 
 _PATIENCE_S = 5.0
+
+
+def mark_of(node_incarnation: str, worker: int) -> str:
+    """Value of the mark for one worker (its key); the incarnation alone, with the point, is the prefix of all its
+    workers.
+    """
+    return f"{node_incarnation}.{worker}"
 
 
 def start_time(pid: int) -> int | None:
@@ -132,7 +140,7 @@ def end_orphans(node_incarnation: str, workers: Mapping[int, int]) -> int:
     """Ends what dead workers have left behind outside their process groups, and buries what has come to us and died.
 
     Such a process (a daemon, its own session) is our child now, as we are the subreaper, and carries its worker's mark.
-    ``workers``: key → pid of those alive; what descends from them is left alone. Returns how many were killed. To be
+    `workers`: key → pid of those alive; what descends from them is left alone. Returns how many were killed. To be
     called again now and then: the kernel's list of children may miss one while others die.
     """
     alive = set(workers.values())

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
-from windrow_agent.session.link import Link
+from windrow_agent.link import Link
 
 TIMEOUT_S = 3.0
 ANSWER_S = 1.0

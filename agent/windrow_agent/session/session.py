@@ -29,20 +29,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-from windrow.health_file import HealthFile
-from windrow.journal import Condition, say
+from windrow.common.health_file import HealthFile
+from windrow.common.journal import Condition, say
 from windrow.rpc import errors
 from windrow.rpc.tls import tls_fault
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2 as node
 
 from windrow_agent.config import AgentConfig
-from windrow_agent.dispatch import Dispatcher
+from windrow_agent.control.controller import Controller
+from windrow_agent.link import Link, WorkCall, socket_missing
 from windrow_agent.node.identity import Identity
 from windrow_agent.node.resources import UsageMeter
+from windrow_agent.outgoing.queue import OutgoingQueue
 from windrow_agent.session.heartbeats import LinkStalled, beat
-from windrow_agent.session.link import Link, WorkCall, socket_missing
-from windrow_agent.session.upward import Upward
 
 if TYPE_CHECKING:
     from windrow.rpc.certificates import CertificateWatch
@@ -76,15 +76,15 @@ class SessionLost(Exception):
 
 
 class Session:
-    """Talks to whichever master is reachable. ``last_contact``: monotonic seconds of the last word from it."""
+    """Talks to whichever master is reachable. `last_contact`: monotonic seconds of the last word from it."""
 
     def __init__(
         self,
         config: AgentConfig,
         identity: Identity,
         resources: node.NodeResources,
-        dispatcher: Dispatcher,
-        upward: Upward,
+        controller: Controller,
+        outgoing: OutgoingQueue,
         on_admitted: Callable[[rpc.RegisterResponse], None],
         on_drain: Callable[[], None],
     ) -> None:
@@ -98,8 +98,8 @@ class Session:
         self._config = config
         self._identity = identity
         self._resources = resources
-        self._dispatcher = dispatcher
-        self._upward = upward
+        self._controller = controller
+        self._outgoing = outgoing
         self._on_admitted = on_admitted
         self._on_drain = on_drain
         self._addresses = list(config.master_addresses)
@@ -126,7 +126,7 @@ class Session:
             "the disk of this node has room again",
         )
         self._certificates: CertificateWatch | None = None
-        upward.wake = self._wake.set
+        outgoing.wake = self._wake.set
 
     def link(self) -> asyncio.Future[Link]:
         """The present connection, admitted; waits for one while there is none."""
@@ -185,7 +185,7 @@ class Session:
                 master_incarnation=response.master_incarnation,
                 seen=self._master_incarnation,
             )
-        self._dispatcher.forget(response.foreign_step_ids)
+        self._controller.forget(response.foreign_step_ids)
         link.credential = response.node_credential
         link.takes_rows_files = response.takes_rows_files
         self._master_incarnation = response.master_incarnation
@@ -214,7 +214,7 @@ class Session:
             resources=self._resources,
             labels=self._config.labels,
             windrow_version=_version(),
-            held_steps=self._dispatcher.held_steps(),
+            held_steps=self._controller.held_steps(),
         )
 
     # Work.
@@ -222,8 +222,8 @@ class Session:
     async def _serve(self, link: Link) -> None:
         call = link.open_work()
         self.drain_heard = False
-        self._upward.begin_stream()
-        hello = self._dispatcher.teller.hello(self._config.node_id, self._identity.node_incarnation)
+        self._outgoing.begin_stream()
+        hello = self._controller.status.hello(self._config.node_id, self._identity.node_incarnation)
         tasks = [
             asyncio.create_task(self._write(link, call, hello)),
             asyncio.create_task(self._read(call)),
@@ -245,17 +245,18 @@ class Session:
             self.connected = True
             self._tell_health()
             self._link.set_result(link)
-            self._dispatcher.teller.tell_capacities()
+            self._controller.status.send_capacities()
             wake = self._wake
-            upward = self._upward
+            outgoing = self._outgoing
             while True:
                 wake.clear()
                 sent = 0
-                while not upward.empty:
-                    message = upward.take(self._message_bytes)
+                while not outgoing.empty:
+                    message = outgoing.take(self._message_bytes)
                     if message:
                         await call.write(message)
                         sent += len(message)
+                    outgoing.written()
                 gathering_ends = time.monotonic() + GATHER_S
                 if sent > 512:
                     # Work flows: let completions gather. A lone one is sent at once.
@@ -274,7 +275,7 @@ class Session:
         nor the job, whose last completions leave this node with nothing to go on with.
         """
         wake = self._wake
-        while self._upward.completions_only and self._dispatcher.teller.well_provided:
+        while self._outgoing.completions_only and self._controller.status.has_plenty:
             left = deadline - time.monotonic()
             if left <= 0:
                 return
@@ -290,7 +291,7 @@ class Session:
             assert isinstance(response, rpc.WorkResponse)
             self._heard()
             try:
-                self._dispatcher.take(response)
+                self._controller.take(response)
                 self._work_came.set()
             except Exception:
                 # Nothing a master says may end the agent; a new stream tells both sides what is held.
@@ -324,13 +325,13 @@ class Session:
         self._next_heartbeat_s = self._heartbeat_s
         while True:
             await self._until_heartbeat()
-            ledger = self._dispatcher.ledger
-            self._next_heartbeat_s = self._idle_heartbeat_s if self._dispatcher.idle else self._heartbeat_s
+            ledger = self._controller.ledger
+            self._next_heartbeat_s = self._idle_heartbeat_s if self._controller.idle else self._heartbeat_s
             request = rpc.HeartbeatRequest(
                 node_id=self._config.node_id,
                 node_incarnation=self._identity.node_incarnation,
                 usage=self._usage.measure(),
-                workers=self._dispatcher.teller.worker_statuses(),
+                workers=self._controller.status.worker_statuses(),
                 lease_count=ledger.count,
                 lease_digest=ledger.digest,
             )

@@ -34,10 +34,10 @@ class CapturedFile:
 
     The master's copy is a stream of its own: the file as far as it was sent when it was cut, at least up to there, a
     notice, then the end of the file. Without a notice where nothing is left out.
-    ``sent`` counts that stream's bytes which the master has.
+    `sent` counts that stream's bytes which the master has.
 
-    ``follows``: an earlier file of which the master has a copy under the same name. This one's stream goes on behind
-    it, from ``begin`` on, as soon as all of that is there.
+    `follows`: an earlier file of which the master has a copy under the same name. This one's stream goes on behind
+    it, from `begin` on, as soon as all of that is there.
     """
 
     def __init__(self, path: Path, limit: int = LIMIT_BYTES, follows: CapturedFile | None = None) -> None:
@@ -104,7 +104,7 @@ class CapturedFile:
         self._ended = True
 
     def increment(self, limit: int) -> bytes:
-        """The next piece of the master's copy, beginning at ``sent``; empty when there is nothing for now."""
+        """The next piece of the master's copy, beginning at `sent`; empty when there is nothing for now."""
         if self._waits:
             return b""
         if self._ending is None:

@@ -13,17 +13,17 @@ class Limits:
 
     run_s: float
     load_s: float
-    """Also for what else is done around ``run()``: writing what it returned, and ``shutdown()``."""
+    """Also for what else is done around `run()`: writing what it returned, and `shutdown()`."""
 
     @property
     def init_s(self) -> float:
-        """Bound for start and ``init()`` together (reference 5.4)."""
+        """Bound for start and `init()` together (docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes)."""
         return 3 * self.run_s + 30
 
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """A deadline that is over: ``what`` took too long, and the ``remedy``; ``during_run``: in ``run()`` itself."""
+    """A deadline that is over: `what` took too long, and the `remedy`; `during_run`: in `run()` itself."""
 
     phase: Phase
     what: str
@@ -31,7 +31,7 @@ class Overrun:
     during_run: bool = False
 
     def text(self, place: str = "") -> str:
-        """The user's message. ``place``: where the script was, if that is known."""
+        """The user's message. `place`: where the script was, if that is known."""
         return f"{self.what} and the process was killed{f' at {place}' if place else ''}. {self.remedy}"
 
 
@@ -54,7 +54,7 @@ def due_ns(look: Look, limits: Limits, *, spawned_ns: int, stalled_ns: int = 0) 
 def judge(look: Look, limits: Limits, *, now_ns: int, spawned_ns: int, stalled_ns: int = 0) -> Overrun | None:
     """The deadline that is over, if one is.
 
-    ``spawned_ns``: when the process was started (its page is empty until it writes). ``stalled_ns``: time within the
+    `spawned_ns`: when the process was started (its page is empty until it writes). `stalled_ns`: time within the
     phase in which this machine stood still as a whole; it does not count. All in CLOCK_MONOTONIC nanoseconds.
     """
     phase = look.phase

@@ -7,10 +7,9 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from windrow.common.signal_names import signal_name
 from windrow.rpc.v1 import work_pb2 as work
-from windrow.signal_names import signal_name
 
-from windrow_agent.code_cache import sums_of
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.page import BUSY, Phase
 
@@ -18,7 +17,7 @@ CODE_CHANGED = 195
 TOO_OLD = 194
 HOST_FAULT = 193
 CHANNEL_CLOSED = 192
-"""Exit codes of the worker's host (worker/windrow_worker/exits.py); TOO_OLD is ``launch.py``'s."""
+"""Exit codes of the worker's host (worker/windrow_worker/exits.py); TOO_OLD is `launch.py`'s."""
 
 _DOING = {
     Phase.NONE: "while the interpreter started",
@@ -34,7 +33,7 @@ _DOING = {
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended: ``code`` for an exit, ``signal`` for a signal (the other is 0)."""
+    """How a process ended: `code` for an exit, `signal` for a signal (the other is 0)."""
 
     code: int = 0
     signal: int = 0
@@ -48,19 +47,21 @@ class Death:
     message: str
 
 
-def changed_code(exit_: Exit, code: Path) -> str:
-    """The file below ``code`` that a worker found changed and has ended for; "" for any other end."""
+def changed_code(exit_: Exit, sums: Path) -> str:
+    """The file that a worker found changed and has ended for; "" for any other end. `sums`: the checksums of the code
+    that it ran; the worker leaves the name of the file beside them.
+    """
     if exit_.code != CODE_CHANGED and exit_.signal != signal.SIGKILL:
         return ""
     try:
-        return os.fsdecode(sums_of(code).with_suffix(".changed").read_bytes())
+        return os.fsdecode(sums.with_suffix(".changed").read_bytes())
     except FileNotFoundError:
         # The end of one whose child has found it tells nothing by itself.
         return "a file" if exit_.code == CODE_CHANGED else ""
 
 
 def of_changed_code(name: str, *, again: bool) -> Death:
-    """``again``: also in a copy that was unpacked for this reason."""
+    """`again`: also in a copy that was unpacked for this reason."""
     if again:
         then = "This is the second time, so the script seems to write the file itself: it is used as it is from now on"
     else:
@@ -79,10 +80,10 @@ def explain(
     killed_for: str | None = None,
     place: str = "",
 ) -> Death:
-    """Tells the causes apart. ``overrun``: the agent killed it for a deadline; ``killed_for``: for another reason,
+    """Tells the causes apart. `overrun`: the agent killed it for a deadline; `killed_for`: for another reason,
     said in a line.
 
-    ``oom``: the cgroup's oom_kill count has risen. ``place``: where the script was, if that is known.
+    `oom`: the cgroup's oom_kill count has risen. `place`: where the script was, if that is known.
     """
     doing = _DOING[phase]
     if overrun is not None:

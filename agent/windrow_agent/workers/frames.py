@@ -35,7 +35,7 @@ class FrameType(IntEnum):
 class Result(NamedTuple):
     """One result frame.
 
-    ``flags`` & ROWS_IN_FILE: ``rows`` is the path of the file that holds the ``rows_length`` bytes.
+    `flags` & ROWS_IN_FILE: `rows` is the path of the file that holds the `rows_length` bytes.
     """
 
     type: int
@@ -59,7 +59,7 @@ class Result(NamedTuple):
 class BadFrame(ValueError):
     """What came over the result channel is no frame: the script has written into it, or the worker is broken.
 
-    ``before``: the frames that came before it in the same bytes.
+    `before`: the frames that came before it in the same bytes.
     """
 
     def __init__(self, text: str, before: list[Result]) -> None:
@@ -76,7 +76,7 @@ class FrameReader:
     _missing: int = 0
 
     def feed(self, data: bytes) -> list[Result]:
-        """The frames that are complete with ``data``. Raises BadFrame."""
+        """The frames that are complete with `data`. Raises BadFrame."""
         if self._parts is not None:
             # A large frame arrives: gather its pieces without copying the beginning again and again.
             self._parts.append(data)
@@ -186,7 +186,7 @@ def run_packet_with_file(
 
 
 def shutdown_packet() -> bytes:
-    """End after what came before: call ``shutdown()``, then leave."""
+    """End after what came before: call `shutdown()`, then leave."""
     return _PACKET.pack(SHUTDOWN, 0, 0, 0, 0, 0, 0, 0)
 
 

@@ -1,9 +1,9 @@
 # ruff: noqa: I002, UP036
 """First code of a worker process, in the user's interpreter (Python 3.8 or newer, standard library only).
 
-``<python> launch.py <boot.py> <config.json> <pid of the agent> <open files>``: ties the worker's life to the agent's,
+`<python> launch.py <boot.py> <config.json> <pid of the agent> <open files>`: ties the worker's life to the agent's,
 takes back the soft limit of open files that the agent had raised for itself (scripts may use select(), or close all
-that they could have opened), then becomes ``boot.py``. This is done here and not between fork and exec, because
+that they could have opened), then becomes `boot.py`. This is done here and not between fork and exec, because
 Python code in a forked child of a process that runs gRPC's threads can lock up.
 
 Written so that even Python 2 can read it, to tell an interpreter that is too old from one that is broken.
@@ -13,7 +13,7 @@ import os
 import sys
 
 TOO_OLD = 194
-"""Exit code for an interpreter that cannot read the worker's code (``death.py``)."""
+"""Exit code for an interpreter that cannot read the worker's code (`death.py`)."""
 
 
 def _die_with(agent_pid):

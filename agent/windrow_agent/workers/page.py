@@ -35,9 +35,9 @@ BUSY = frozenset({Phase.LOADING, Phase.RUNNING, Phase.RETURNING})
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One reading of the page. ``items``: of the mini-batch in work, as counted at load.
+    """One reading of the page. `items`: of the mini-batch in work, as counted at load.
 
-    ``phase_start_ns``: CLOCK_MONOTONIC.
+    `phase_start_ns`: CLOCK_MONOTONIC.
     """
 
     phase: Phase

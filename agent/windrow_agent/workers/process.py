@@ -12,18 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from windrow_agent.outputs.folder import OutputFolder
+from windrow_agent.node.oom import make_likely_victim
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.death import Exit
 from windrow_agent.workers.frames import BadFrame, FrameReader, Result, shutdown_packet
-from windrow_agent.workers.oom import make_likely_victim
+from windrow_agent.workers.output_folder import OutputFolder
 from windrow_agent.workers.page import NOTHING, Look, Page
 from windrow_agent.workers.process_log import ProcessLog
-from windrow_agent.workers.whereabouts import WHERE_SIGNAL
+from windrow_agent.workers.stack_dump import WHERE_SIGNAL
 
 _READ_BYTES = 1 << 18
 _PACKET_BYTES = 1 << 17
+
+LAUNCH = Path(__file__).with_name("launch.py")
+"""The first code of every worker."""
 
 PACKET_RECIPE_MAX = 60_000
 """Recipes beyond this many bytes travel in a file; a packet must fit the socket's buffer at any setting."""
@@ -59,17 +62,17 @@ class Channels:
 
 @dataclass(slots=True, eq=False)
 class WorkerProcess:
-    """A running (or just ended) worker. ``key``: the agent's own number of it, never reused.
+    """A running (or just ended) worker. `key`: the agent's own number of it, never reused.
 
-    ``code``: its copy of the step's code. ``outputs``: where it writes what goes to a store, if anything does;
-    ``saving``: it gets nothing to do until that is there.
-    ``overrun``/``killed_for``: why the agent has killed it, or is about to; ``overrun_ns``: since when;
-    ``killed_over``: the lease that this was about, 0 where it was about none; ``spoilt``: its results can no longer
+    `code`: its copy of the step's code. `outputs`: where it writes what goes to a store, if anything does;
+    `saving`: it gets nothing to do until that is there.
+    `overrun`/`killed_for`: why the agent has killed it, or is about to; `overrun_ns`: since when;
+    `killed_over`: the lease that this was about, 0 where it was about none; `spoilt`: its results can no longer
     be told, from the first one on that has not come.
-    ``received``: results that have come; ``missing_since_ns``: since when the page has told of more, 0: it does
+    `received`: results that have come; `missing_since_ns`: since when the page has told of more, 0: it does
     not.
-    ``retiring``: it has been told to shut down; ``stopped``: its ``shutdown()`` is done.
-    ``stall_mark_ns``: the agent's standstills when the present phase began, -1: not looked at yet.
+    `retiring`: it has been told to shut down; `stopped`: its `shutdown()` is done.
+    `stall_mark_ns`: the agent's standstills when the present phase began, -1: not looked at yet.
     """
 
     key: int
@@ -177,7 +180,7 @@ class WorkerProcess:
             packets.append(packet)
 
     def read_results(self) -> list[Result]:
-        """The frames that are there; ``read_bytes``: how long they are. Clears ``result_open`` at the end of the
+        """The frames that are there; `read_bytes`: how long they are. Clears `result_open` at the end of the
         channel. Raises BadFrame."""
         try:
             data = self.channels.result.recv(_READ_BYTES)
@@ -214,7 +217,7 @@ class WorkerProcess:
         return self.page.look()
 
     def ask_to_stop(self) -> None:
-        """Lets it finish what is in its channel, call ``shutdown()`` and leave."""
+        """Lets it finish what is in its channel, call `shutdown()` and leave."""
         self.retiring = True
         self.send(shutdown_packet())
 

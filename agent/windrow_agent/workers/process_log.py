@@ -1,4 +1,5 @@
-"""What a worker process did, line by line: `sys/node/<node>/processNNN.txt` (reference 7.1).
+"""What a worker process did, line by line: `sys/node/<node>/processNNN.txt`
+(docs/reference/azure-ml/parallel-job.md#logs).
 
 A line a mini-batch, where mini-batches take long enough that nobody notices its cost; of shorter ones their number,
 once in a while. Each of them is in `sys/job_report/processed_mini-batches.csv` in any case.

@@ -1,17 +1,8 @@
 """The `windrow` command.
 
-Where to look:
-
-- ``main``       (here) sends the command line where it belongs; nothing else is imported before that.
-- ``run_options``, ``early``  `windrow run`: reads its options without typer, and starts master and agent before
-  anything is imported.
-- ``run``        `windrow run` itself.
-- ``local_health``  `windrow health` of a folder on this machine: called every few seconds, it imports next to nothing.
-- ``app``        everything else, and all help texts: the typer application; ``job``, ``mini_batches`` and
-  ``node`` hold its groups; ``replaying`` and ``job_report`` look closer.
-- ``display``    progress as a live display, as plain lines, or as JSON lines.
-- ``validate``, ``dry_run``, ``doctor``  what is looked at before a run; the work is done in packages of these names.
-- ``tables``, ``messages``, ``completion``: lists, errors and names for people.
+`main` sends a command line where it belongs and imports nothing before. `windrow run` reads its options and starts its
+master and agent before typer is loaded (`run_options`, `run_start`); `windrow health` on a folder of this machine loads
+next to nothing (`local_health`); all else, and all help, is the typer application (`app`).
 """
 
 from __future__ import annotations
@@ -50,11 +41,11 @@ def main() -> None:
     # To people, its messages (a connection lost, found again) mean nothing; errors reach them through ours.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if arguments and arguments[0] == "run" and "_WINDROW_COMPLETE" not in os.environ:
-        from windrow.cli import early, run_options
+        from windrow.cli import run_options, run_start
 
         options = run_options.parse(arguments[1:])
         if options is not None:
-            leave(early.run(options))
+            leave(run_start.run(options))
     if arguments and arguments[0] == "agent" and "_WINDROW_COMPLETE" not in os.environ:
         from windrow.cli.agent import run_alone as run_app
     else:

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from windrow.cli.options import APP_SETTINGS, Environments, EnvironmentsChoice, guarded
-from windrow.contexts import check_certificates, read_text
+from windrow.common.interpreter import check_interpreter, find_interpreter
+from windrow.common.users import become_user, look_as, unreadable
 from windrow.errors import UsageError
-from windrow.interpreter import check_interpreter, find_interpreter
-from windrow.spec.names import NAME
-from windrow.users import become_user, look_as, unreadable
+from windrow.rpc.contexts import check_certificates, read_text
+from windrow.spec.naming.names import NAME
 
 READABLE = (
     "The agent's user must be able to read what the agent runs. Install Windrow where all users can read it (in "

@@ -15,12 +15,12 @@ from windrow.cli import (
     become,
     context,
     doctor,
-    early,
     health,
     job,
     job_report,
     mini_batches,
     node,
+    run_start,
     validate,
 )
 from windrow.cli import state as state_commands
@@ -144,7 +144,7 @@ def run(
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
     options.exact_row_index, options.dry_run, options.since = exact_row_index, dry_run, since
     options.output = output.value
-    return early.run(options)
+    return run_start.run(options)
 
 
 @app.command(

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from windrow.asset import Asset
 from windrow.cli import exit_codes
 from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.messages import YELLOW, coloured, say
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
 from windrow.errors import UsageError
+from windrow.sdk.asset import Asset
 
 WORDS = {"data": "data asset", "model": "model"}
 TYPES_HELP = (
@@ -160,7 +160,7 @@ def _named(word: str, text: str, version: str | None) -> tuple[str, str | None]:
 
     Raises UsageError for what names none, and for two versions.
     """
-    from windrow.spec.names import split_asset_reference
+    from windrow.spec.naming.assets import split_asset_reference
 
     try:
         found = split_asset_reference(text.removeprefix("azureml:"))
@@ -178,7 +178,7 @@ def _wanted(kind: str, file: Path | None) -> tuple[Asset, Path]:
     """What a file says of the asset, and where its relative paths begin."""
     if file is None:
         return Asset(kind, "", "", "", ""), Path.cwd()
-    from windrow.spec.asset_file import load_asset_file
+    from windrow.spec.assets.asset_file import load_asset_file
 
     read = load_asset_file(file, kind)
     for warning in read.warnings:

@@ -12,8 +12,8 @@ import typer
 from windrow.cli import completion, exit_codes
 from windrow.cli.options import Output, OutputForm, guarded
 from windrow.cli.tables import out, print_json, print_table
-from windrow.contexts import Access, Contexts, access_from_json, find_access, read_text
 from windrow.errors import UsageError
+from windrow.rpc.contexts import Access, Contexts, access_from_json, find_access, read_text
 
 app = typer.Typer(
     help="Masters by name: address, certificates and client token of each.",

@@ -12,8 +12,8 @@ from windrow.cli import completion, exit_codes
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured
 from windrow.cli.options import Output, OutputForm, guarded
 from windrow.cli.tables import out, print_json
+from windrow.common.quantities import counted
 from windrow.doctor.findings import FAIL, OK, WARN, Finding
-from windrow.quantities import counted
 
 COLOURS = {OK: GREEN, WARN: YELLOW, FAIL: RED}
 WIDTH = 24
@@ -58,11 +58,11 @@ def doctor(
 
     Each line is ok, warn or fail. Exit code 0: nothing fails; 1: something does. Secrets are never shown.
     """
-    from windrow.doctor.examine import examine
+    from windrow.doctor.checks import run_checks
 
     findings: list[Finding] = []
     area = ""
-    for finding in examine(str(state.absolute()), master=master, python=python, with_master=True, deep=deep):
+    for finding in run_checks(str(state.absolute()), master=master, python=python, with_master=True, deep=deep):
         findings.append(finding)
         if output is OutputForm.TEXT:
             if finding.area != area:
@@ -84,7 +84,7 @@ def doctor(
     out("")
     told = f" {counted(len(warnings), 'warning')}." if warnings else ""
     if failures:
-        out(f"{coloured(f'{len(failures)} of {len(findings)} looks fail.', RED, sys.stdout)}{told}")
+        out(f"{coloured(f'{len(failures)} of {len(findings)} checks fail.', RED, sys.stdout)}{told}")
     else:
         out(f"{coloured('Nothing fails: this machine is fit.', GREEN, sys.stdout)}{told}")
     return code

@@ -7,11 +7,11 @@ from typing import Any
 
 from windrow.cli import exit_codes
 from windrow.cli.display.summary import retry_command
+from windrow.cli.master_choice import master_options
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
-from windrow.cli.place import place_options
 from windrow.cli.tables import out, print_json
-from windrow.job import Job, JobState, Step, StepReason
-from windrow.quantities import counted
+from windrow.common.quantities import counted
+from windrow.sdk.job import Job, JobState, Step, StepReason
 
 
 @guarded
@@ -39,7 +39,7 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
         if not stands_still or reason.code in ("COMPLETED", "FAILED", "CANCELLED", "WAITS_FOR_STEPS"):
             out(f"  {reason.message or 'There is nothing more to say.'}")
         _tell_failures(steps[reason.step])
-    for line in _what_next(found, reasons, document, place_options(master, state)):
+    for line in _what_next(found, reasons, document, master_options(master, state)):
         out(line)
     return exit_codes.DONE
 

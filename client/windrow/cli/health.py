@@ -12,8 +12,8 @@ from windrow.cli import exit_codes
 from windrow.cli.local_health import MASTER_SERVES_NOT, local_health
 from windrow.cli.options import Master, guarded
 from windrow.cli.tables import out
-from windrow.contexts import Access, find_access
 from windrow.errors import UsageError
+from windrow.rpc.contexts import Access, find_access
 
 
 @guarded
@@ -51,7 +51,7 @@ def health(
     if _serves(access, timeout):
         if access.token:
             # Raises RequestRefused, with the master's own words on the token.
-            from windrow.client import Client
+            from windrow.sdk.client import Client
 
             with Client(access=access, patience_s=timeout) as client:
                 client.master()

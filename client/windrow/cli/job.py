@@ -11,6 +11,8 @@ from windrow.cli import exit_codes
 from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.explain import explain
 from windrow.cli.job_files import download_outputs, print_log
+from windrow.cli.job_stream import stream_job
+from windrow.cli.master_choice import master_options
 from windrow.cli.messages import say
 from windrow.cli.options import (
     JobName,
@@ -24,14 +26,12 @@ from windrow.cli.options import (
     open_client,
     warn_read_only,
 )
-from windrow.cli.place import place_options
 from windrow.cli.retry import retry
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
 from windrow.cli.validate import validate
-from windrow.cli.watching import stream_job
 from windrow.errors import UsageError
-from windrow.fetched import shown_places
-from windrow.job import Job, JobState
+from windrow.sdk.job import Job, JobState
+from windrow.transfer.fetch_places import shown_places
 
 app = typer.Typer(
     help="The jobs of a master: submit, look at, follow, cancel, fetch.",
@@ -83,14 +83,14 @@ def create(
             out(f"warning: {warning}")
         if stream:
             return stream_job(
-                client, job.job_id, output.value, strict=strict, options=place_options(master, state), begun=job
+                client, job.job_id, output.value, strict=strict, options=master_options(master, state), begun=job
             )
         if output is OutputForm.JSON:
             print_json(job.to_dict())
         else:
             out(job.job_id)
             for path in shown_places(client.document(job.job_id), job.job_id):
-                say(f"Note: {path} is filled by: windrow job download {job.job_id}{place_options(master, state)}")
+                say(f"Note: {path} is filled by: windrow job download {job.job_id}{master_options(master, state)}")
             if waits := client.why_no_work(job.job_id):
                 say(waits)
     return exit_codes.DONE
@@ -139,7 +139,7 @@ def show(job: JobName, master: Master = None, state: State = None, output: Outpu
         out(waits)
     if found.state.ended:
         out("")
-        print_summary(found, document, options=place_options(master, state), here=client.is_here)
+        print_summary(found, document, options=master_options(master, state), here=client.is_here)
     return exit_codes.DONE
 
 
@@ -157,7 +157,7 @@ def stream(
 ) -> int:
     """Follow a job to its end; the exit code is the job's. Ctrl-C ends the following, not the job."""
     with open_client(master, state) as client:
-        return stream_job(client, job, output.value, strict=strict, options=place_options(master, state))
+        return stream_job(client, job, output.value, strict=strict, options=master_options(master, state))
 
 
 @app.command("cancel", epilog="example: windrow job cancel digits-20260501-101500-ab12 --wait")

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes
+from windrow.cli.job_stream import stands_still, tell_stands_still
 from windrow.cli.messages import is_colourful, say
 from windrow.cli.tables import out, print_json
-from windrow.cli.watching import stands_still, tell_stands_still
+from windrow.common.quantities import counted, size
 from windrow.errors import NotFound
-from windrow.fetched import fetch_paths, fetch_places, shown
-from windrow.quantities import counted, size
+from windrow.transfer.fetch_places import fetch_paths, fetch_places, shown
 
 if TYPE_CHECKING:
-    from windrow.client import Client
+    from windrow.sdk.client import Client
 
 REDRAW_S = 0.2
 TAIL_READ_BYTES = 1 << 20

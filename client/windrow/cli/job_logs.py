@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.cli import exit_codes
 from windrow.cli.job_files import print_log, tail_of
+from windrow.cli.job_stream import stands_still, tell_stands_still
 from windrow.cli.messages import DIM, RED, YELLOW, coloured, say
 from windrow.cli.tables import out, print_json
-from windrow.cli.watching import stands_still, tell_stands_still
 from windrow.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
-    from windrow.client import Client, LogFile
+    from windrow.sdk.client import Client, LogFile
 
 FOLLOW_S = 0.5
 SETTLE_S = 1.5

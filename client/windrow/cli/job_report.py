@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from windrow.cli import exit_codes
+from windrow.cli.master_choice import master_options
 from windrow.cli.messages import say
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
-from windrow.cli.place import place_options
 from windrow.cli.tables import out, print_json
 from windrow.errors import UsageError
 
@@ -45,7 +45,7 @@ def report(
         return exit_codes.DONE
     from windrow.job_page import job_page
 
-    page = job_page(figures, options=place_options(master, state))
+    page = job_page(figures, options=master_options(master, state))
     if to_stdout:
         sys.stdout.write(page)
         sys.stdout.flush()

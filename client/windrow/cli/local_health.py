@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from windrow.health_file import Silent, is_serving
+from windrow.common.health_file import Silent, is_serving
 
 SERVES, SERVES_NOT, USAGE, NO_ANSWER = 0, 1, 2, 5
 """As in `windrow.cli.exit_codes`."""

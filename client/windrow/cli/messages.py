@@ -66,7 +66,7 @@ def printable(text: str, encoding: str | None) -> str:
 
 def report(error: Exception, output: str) -> int:
     """Tell an error of a foreseeable kind and return its exit code; any other is raised again."""
-    from windrow.spec.problems import JobFileError
+    from windrow.spec.reading.problems import JobFileError
 
     problems: list[dict[str, object]] = []
     reason = ""

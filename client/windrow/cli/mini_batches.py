@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli import completion, exit_codes
+from windrow.cli.master_choice import master_options
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
-from windrow.cli.place import place_options
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
+from windrow.common.quantities import counted, precise_duration, size
 from windrow.errors import UsageError
-from windrow.mini_batch import Attempt, MiniBatch, MiniBatchDetails
-from windrow.quantities import counted, precise_duration, size
+from windrow.sdk.mini_batch import Attempt, MiniBatch, MiniBatchDetails
 
 if TYPE_CHECKING:
-    from windrow.client import Client
+    from windrow.sdk.client import Client
 
 app = typer.Typer(
     help="The mini-batches of a job: look at them, run one again here.",
@@ -32,7 +32,7 @@ MiniBatchName = Annotated[
 
 
 class MiniBatchState(StrEnum):
-    """What `--only` takes: `windrow.mini_batch.STATES`."""
+    """What `--only` takes: `windrow.sdk.mini_batch.STATES`."""
 
     QUEUED = "queued"
     LEASED = "leased"
@@ -105,7 +105,7 @@ def list_mini_batches(
         out(f"The first {counted(limit, 'mini-batch')}; there are more: --limit N, or fewer by --only, --cause.")
     bad = next((one for one in found if one.cause), None)
     if bad is not None:
-        options = place_options(master, state)
+        options = master_options(master, state)
         out(f"To look closer: windrow mb show {job} {_name(bad, several=several)}{options}")
     return exit_codes.DONE
 
@@ -131,11 +131,11 @@ def show(
         is_command = any(one.is_command for one in steps if one.name == found.mini_batch.step)
         earlier = "" if found.attempts else _earlier_job(client, job, found.mini_batch)
         warn_read_only(client)
-    replay = f"windrow mb replay {job} {_name(found.mini_batch, several=several)}{place_options(master, state)}"
+    replay = f"windrow mb replay {job} {_name(found.mini_batch, several=several)}{master_options(master, state)}"
     if output is OutputForm.JSON:
         print_json({**found.to_dict(), "replay": replay})
     else:
-        _print_details(job, found, replay, place_options(master, state), earlier, is_command=is_command)
+        _print_details(job, found, replay, master_options(master, state), earlier, is_command=is_command)
     return exit_codes.DONE
 
 
@@ -181,14 +181,14 @@ def replay(
     The same worker host with the mini-batch's code, arguments, environment variables and data; prints, tracebacks,
     breakpoint() and input() are yours. Exit code 0: run() returned something of use; 1: it did not; 130: interrupted.
     """
-    from windrow.cli.replaying import Replaying
+    from windrow.cli.replay import Replay
 
     step, index = parse_name(mini_batch)
-    with Replaying(keep) as replaying:
+    with Replay(keep) as prepared:
         with open_client(master, state) as client:
-            replaying.bring(client, job, index, step, pdb=pdb, python=python, code=code, write_outputs=write_outputs)
+            prepared.bring(client, job, index, step, pdb=pdb, python=python, code=code, write_outputs=write_outputs)
         # The master, perhaps a private one of ours, is not needed while the script runs.
-        return replaying.run()
+        return prepared.run()
 
 
 def parse_name(text: str) -> tuple[str | None, int]:
@@ -216,7 +216,7 @@ def _row(found: MiniBatch) -> tuple[str, ...]:
         last.node_id if last is not None else "",
         last.process_name if last is not None else "",
         local_time(last.start_time) if last is not None else "",
-        _told(last.elapsed_s) if last is not None else "",
+        _duration(last.elapsed_s) if last is not None else "",
         last.message if last is not None else "",
     )
 
@@ -291,8 +291,8 @@ def _print_attempt(number: int, attempt: Attempt) -> None:
         fields.append(("  now", attempt.phase or "waits on the node"))
     elif attempt.elapsed_s is not None:
         times = (
-            f"{_told(attempt.elapsed_s)}: run() {_told(attempt.run_s)}, loading and writing {_told(attempt.load_s)}, "
-            f"CPU {_told(attempt.cpu_s)}"
+            f"{_duration(attempt.elapsed_s)}: run() {_duration(attempt.run_s)}, "
+            f"loading and writing {_duration(attempt.load_s)}, CPU {_duration(attempt.cpu_s)}"
         )
         fields.append(("  took", times))
         if attempt.peak_rss_bytes:
@@ -308,5 +308,5 @@ def _print_attempt(number: int, attempt: Attempt) -> None:
             out(f"    {line}")
 
 
-def _told(seconds: float | None) -> str:
+def _duration(seconds: float | None) -> str:
     return "" if seconds is None else precise_duration(seconds)

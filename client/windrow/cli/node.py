@@ -14,12 +14,12 @@ from windrow.cli import completion, exit_codes
 from windrow.cli.messages import YELLOW, coloured, say
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import out, print_json, print_table
-from windrow.node import Node
-from windrow.quantities import counted, duration, size
+from windrow.common.quantities import counted, duration, size
+from windrow.sdk.node import Node
 
 if TYPE_CHECKING:
-    from windrow.client import Client
-    from windrow.master import Master as FoundMaster
+    from windrow.sdk.client import Client
+    from windrow.sdk.master import Master as FoundMaster
 
 POLL_S = 0.25
 
@@ -185,13 +185,13 @@ def _row(node: Node, *, with_pools: bool) -> tuple[str, ...]:
         return (*begin, *[""] * 7, node.windrow_version, _why(node))
     return (
         *begin,
-        f"{_told(node.workers, str)}/{node.slots}",
+        f"{_figure(node.workers, str)}/{node.slots}",
         f"{node.leases:,}",
-        f"{_told(node.cpu_percent, '{:.0f}%'.format)} of {node.cpu_count}",
-        f"{_told(node.memory_used_bytes, size)} of {size(node.memory_bytes)}",
-        _told(node.disk_free_bytes or None, size),
+        f"{_figure(node.cpu_percent, '{:.0f}%'.format)} of {node.cpu_count}",
+        f"{_figure(node.memory_used_bytes, size)} of {size(node.memory_bytes)}",
+        _figure(node.disk_free_bytes or None, size),
         str(node.gpu_count),
-        _told(node.silent_s, duration),
+        _figure(node.silent_s, duration),
         node.windrow_version,
         _why(node),
     )
@@ -237,6 +237,6 @@ def _when(ends: datetime, now: datetime) -> str:
     return f"expires on {ends:%Y-%m-%d} ({counted(days, 'day')} left)" if days < WARN_DAYS else ""
 
 
-def _told(value: _Value | None, form: Callable[[_Value], str]) -> str:
+def _figure(value: _Value | None, form: Callable[[_Value], str]) -> str:
     """A figure of the last heartbeat, in words; "-" where there was none."""
     return "-" if value is None else form(value)

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 import typer
 
 from windrow.cli import completion
+from windrow.cli.master_choice import choose_master
 from windrow.cli.messages import YELLOW, coloured, report, say
-from windrow.cli.place import one_place
+from windrow.common.state_mark import STATE_MARK
 from windrow.embedded import state_folder
 from windrow.errors import UsageError
-from windrow.state_mark import STATE_MARK
 
 if TYPE_CHECKING:
-    from windrow.client import Client
-    from windrow.master import Master as FoundMaster
+    from windrow.sdk.client import Client
+    from windrow.sdk.master import Master as FoundMaster
 
 P = ParamSpec("P")
 APP_SETTINGS: dict[str, Any] = {
@@ -128,9 +128,9 @@ def warn_read_only(client: Client) -> FoundMaster:
 
 def state_of(master: str | None, state: Path | None) -> Path | None:
     """The state folder of runs on this machine that the options mean, by the rule of `open_client`; None: a master."""
-    from windrow.contexts import Contexts
+    from windrow.rpc.contexts import Contexts
 
-    master, state = one_place(master, state)
+    master, state = choose_master(master, state)
     if (
         state is None
         and not master
@@ -148,10 +148,10 @@ def open_client(master: str | None, state: Path | None, *, live: bool = False, m
     `live`: a running one is needed, since the command asks for work. `make`: a state folder need not be there yet.
     Raises UsageError and what `Client` raises.
     """
-    from windrow.client import Client
-    from windrow.contexts import Contexts
+    from windrow.rpc.contexts import Contexts
+    from windrow.sdk.client import Client
 
-    master, state = one_place(master, state)
+    master, state = choose_master(master, state)
     if not master and state is None and Contexts().in_use() is None:
         if not make and not Path(state_folder.DEFAULT, STATE_MARK).is_file():
             raise UsageError(

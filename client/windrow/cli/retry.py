@@ -9,12 +9,12 @@ import typer
 
 from windrow.cli import exit_codes
 from windrow.cli.display.uploads import UploadDisplay
+from windrow.cli.job_stream import stream_job
+from windrow.cli.master_choice import master_options
 from windrow.cli.messages import say
 from windrow.cli.options import JobName, Master, Output, OutputForm, Sets, State, guarded, open_client, state_of
-from windrow.cli.place import place_options
 from windrow.cli.run_options import RunOptions
 from windrow.cli.tables import out, print_json
-from windrow.cli.watching import stream_job
 from windrow.errors import UsageError
 
 
@@ -65,7 +65,7 @@ def retry(
             found = client.retry(job, file, sets=sets or (), on_upload=display.show)
         if stream:
             return stream_job(
-                client, job, output.value, strict=strict, options=place_options(master, state), begun=found
+                client, job, output.value, strict=strict, options=master_options(master, state), begun=found
             )
         if output is OutputForm.JSON:
             print_json(found.to_dict())
@@ -87,10 +87,10 @@ def _here(
     output: OutputForm,
 ) -> int:
     """A run of this machine: with a master and an agent of its own, as `windrow run`."""
-    from windrow.cli import early
-    from windrow.embedded import told
+    from windrow.cli import run_start
+    from windrow.embedded import remembered_options
 
-    before = told.recall(str(folder), job)
+    before = remembered_options.recall(str(folder), job)
     options = RunOptions("" if file is None else str(file))
     options.retried, options.sets = job, sets or []
     options.state, options.python, options.slots = str(folder), python or before.python, slots
@@ -100,4 +100,4 @@ def _here(
     if before.python and not python:
         say(f"Scripts run in {before.python}, as in the run before; --python names another.")
     options.strict, options.output = strict, output.value
-    return early.run(options)
+    return run_start.run(options)

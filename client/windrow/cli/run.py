@@ -11,12 +11,13 @@ from windrow.cli import exit_codes
 from windrow.cli.interrupts import Interrupts
 from windrow.cli.messages import YELLOW, coloured, is_colourful, leave_closed_terminal, report, say
 from windrow.cli.run_options import RunOptions
-from windrow.storage.secrecy import hide_credentials
+from windrow.common import garbage_collector
+from windrow.storage.credentials import hide_credentials
 
 if TYPE_CHECKING:
     from windrow.cli.display import Display
     from windrow.embedded.session import Session
-    from windrow.job import Job
+    from windrow.sdk.job import Job
     from windrow.spec import LoadedJob
 
 
@@ -77,9 +78,9 @@ class _Run:
         loaded = self._load() if self._options.job_file else None
         session = self._opened()
         if session.interpreter and loaded is not None:
-            from windrow.interpreter import check_interpreter
+            from windrow.embedded.job_interpreter import check_job_interpreter
 
-            check_interpreter(session.interpreter, loaded, builds=session.builds_environments)
+            check_job_interpreter(session.interpreter, loaded, builds=session.builds_environments)
         if loaded is not None:
             self._tell_environments(session, loaded)
         self._job, self._document = self._follow(session, loaded)
@@ -101,12 +102,12 @@ class _Run:
 
     def forget(self) -> None:
         """The end has been said: the next equal command begins a new run."""
-        from windrow.embedded import untold
+        from windrow.embedded import unreported_run
 
         if sys.stdout is not None:
             sys.stdout.flush()
         if self._job is not None:
-            untold.forget(self._options.state, self._job.job_id)
+            unreported_run.forget(self._options.state, self._job.job_id)
 
     def interrupted(self) -> int:
         """The first Ctrl-C: let what runs end, keep the state, and say how to go on; or how the run has ended."""
@@ -142,8 +143,8 @@ class _Run:
         """
         if self.has_ended or self._job is None or self._session is None or self._interrupts.hurried:
             return
-        from windrow.client import Client
         from windrow.errors import WindrowError
+        from windrow.sdk.client import Client
 
         try:
             with Client(self._session.address, patience_s=LOOK_PATIENCE_S) as client:
@@ -158,7 +159,7 @@ class _Run:
             pass  # it ended by itself; what was seen last is told
 
     def _load(self) -> LoadedJob:
-        from windrow.embedded.asset_lookup import SessionAssets
+        from windrow.sdk.private_master import SessionAssets
         from windrow.spec import load_job
 
         datastores = self._session.datastores if self._session is not None else ()
@@ -206,16 +207,16 @@ class _Run:
         )
 
     def _remember_told(self, session: Session, job_id: str) -> None:
-        from windrow.embedded import told
+        from windrow.embedded import remembered_options
 
         options = self._options
         python = session.interpreter if options.python else None
-        told.remember(options.state, job_id, python, options.environments, options.datastores)
+        remembered_options.remember(options.state, job_id, python, options.environments, options.datastores)
 
     def _follow(self, session: Session, loaded: LoadedJob | None) -> tuple[Job, dict[str, Any]]:
         """Begin or continue the run and follow it to its end, whatever happens to the master or its owner."""
-        from windrow.embedded.connect import connect
         from windrow.embedded.session import OwnerGone
+        from windrow.sdk.private_master import connect
 
         seq = 0
         while True:
@@ -235,7 +236,7 @@ class _Run:
                 client.close()
 
     def _begin(self, client: Any, session: Session, loaded: LoadedJob | None) -> Job:
-        from windrow.embedded.submission import begin, retry
+        from windrow.sdk.run_choice import begin, retry
 
         options = self._options
         if loaded is None or options.retried:
@@ -262,8 +263,9 @@ class _Run:
         return begun.job
 
     def _watch(self, client: Any, session: Session, job_id: str, seq: int) -> tuple[Job, dict[str, Any]]:
-        from windrow.cli.follow import Follower
+        from windrow.cli.job_follower import Follower
 
+        garbage_collector.resume()
         assert self._display is not None
         live = self._options.output != "json" and not self._options.no_progress and is_colourful(sys.stderr)
         follower = Follower(client, job_id, after_seq=seq, with_nodes=live, warned=self._warned)
@@ -281,7 +283,7 @@ class _Run:
         from pathlib import Path
 
         from windrow.cli.display import summary
-        from windrow.cli.place import place_options
+        from windrow.cli.master_choice import master_options
 
         code = summary.exit_code(job, strict=self._options.strict)
         if self._options.output == "json":
@@ -290,7 +292,7 @@ class _Run:
             places = summary.output_places(job, document) if job.state.succeeded else []
             emit("end", job=job.to_dict(), outputs=places, exit_code=code)
         else:
-            options = place_options(None, Path(self._options.state))
+            options = master_options(None, Path(self._options.state))
             summary.print_summary(job, document, options=options, here=True)
         return code
 

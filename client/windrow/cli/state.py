@@ -11,9 +11,9 @@ import typer
 from windrow.cli import exit_codes
 from windrow.cli.options import Output, OutputForm, guarded
 from windrow.cli.tables import out, print_json, print_table
-from windrow.doctor.findings import Unanswered, ask
+from windrow.common.quantities import counted
+from windrow.common.role_query import Unanswered, ask
 from windrow.errors import UsageError
-from windrow.quantities import counted
 
 app = typer.Typer(
     help="A state folder that may be damaged: check it, and save what can still be read.",

@@ -88,7 +88,7 @@ def out(text: str) -> None:
 
 def ago(moment: datetime | None) -> str:
     """`5 s ago`, `3 h 2 min ago`; empty for None."""
-    from windrow.quantities import duration
+    from windrow.common.quantities import duration
 
     if moment is None:
         return ""

@@ -18,7 +18,7 @@ from windrow.embedded import state_folder
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
-    from windrow.spec.assets import AssetLookup
+    from windrow.spec.naming.assets import AssetLookup
 
 CheckedFile = Annotated[
     Path,
@@ -90,7 +90,7 @@ def validate(
 
 def _registry(opened: contextlib.ExitStack) -> AssetLookup:
     """That of the context in use, else of the runs here; where there is neither, nothing is registered."""
-    from windrow.spec.assets import NO_ASSETS
+    from windrow.spec.naming.assets import NO_ASSETS
 
     try:
         return opened.enter_context(open_client(None, None)).asset_lookup()

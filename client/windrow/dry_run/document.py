@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.spec import DataInput, EffectiveJob, EffectiveStep, LiteralInput, LoadedJob, Origin, OutputInput
-from windrow.spec.effective import default_progress_update_timeout_s
-from windrow.spec.fields import INT_MAX
+from windrow.spec.effective.job import default_progress_update_timeout_s
+from windrow.spec.settings.fields import INT_MAX
 
 FORMAT = 1
 _TOLD_ELSEWHERE = frozenset(

@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 
+from windrow.common import garbage_collector
 from windrow.embedded.state_folder import RUN_FOLDER_VARIABLE, remove_run_folder
 
 HURRY_S = 1.0
@@ -64,6 +65,8 @@ def take_lifeline() -> int:
 
 def main() -> None:
     """Follow the starter, then become the module."""
+    # Master and agent resume it when they have imported what they need.
+    garbage_collector.pause()
     run_folder = os.environ.pop(RUN_FOLDER_VARIABLE, "")
     threading.Thread(target=follow, args=(take_lifeline(), run_folder), name="follow-starter", daemon=True).start()
     module = sys.argv[1]

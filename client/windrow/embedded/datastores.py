@@ -22,7 +22,7 @@ def read(items: Sequence[str]) -> dict[str, str]:
     """Names, and where each is. `items`: `NAME=PLACE`. Raises UsageError."""
     if not items:
         return {}
-    from windrow.spec.datastores import BadDatastore, read_datastores
+    from windrow.spec.naming.datastores import BadDatastore, read_datastores
 
     try:
         return read_datastores(items)
@@ -41,7 +41,7 @@ def gather(folder: str, given: Mapping[str, str]) -> dict[str, str]:
     kept = _kept(path)
     together = {**kept, **given}
     if together != kept:
-        from windrow.notes import write_note
+        from windrow.common.notes import write_note
 
         write_note(path, {"datastores": together})
     return _there(together)
@@ -55,7 +55,7 @@ def known(folder: str, given: Mapping[str, str]) -> dict[str, str]:
 def _kept(path: str) -> dict[str, str]:
     if not os.path.exists(path):
         return {}
-    from windrow.notes import NoteDamaged, read_note
+    from windrow.common.notes import NoteDamaged, read_note
 
     try:
         kept: dict[str, str] = (read_note(path) or {"datastores": {}})["datastores"]

@@ -12,19 +12,17 @@ import os
 import threading
 import time
 
+from windrow.common.interpreter import find_interpreter
+from windrow.common.open_files import need_open_files
+from windrow.common.state_mark import STATE_MARK
 from windrow.embedded import state_folder
 from windrow.embedded.datastores import gather, read
 from windrow.embedded.supervisor import Supervisor
 from windrow.errors import MasterFailed, StateFolderError, UsageError, WindrowError
-from windrow.interpreter import find_interpreter
-from windrow.open_files import need_open_files
-from windrow.state_mark import STATE_MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from windrow.job import Job
 
 READY_S = 60.0
 """A master that has to recover a large state, on a slow disk, is given so long before it serves."""
@@ -224,16 +222,6 @@ def _listed(datastores: Mapping[str, str]) -> str:
 
 class OwnerGone(MasterFailed):
     """The process that had started the master ended, and the master with it. `Session.take_over` goes on."""
-
-
-def need_runner(job: Job) -> None:
-    """Raises OwnerGone for an unfinished job, where the process that ran it has ended."""
-    # A master alone ends what is to be cancelled.
-    if not job.state.ended and job.state != "cancelling":
-        raise OwnerGone(
-            f"The windrow process that ran job {job.job_id} has ended, and the job is unfinished ({job.items.done:,} "
-            f"of {job.items.total:,} items done). Continue it with the `windrow run` command that began it."
-        )
 
 
 def open_session(

@@ -17,8 +17,8 @@ import fcntl
 import os
 import time
 
+from windrow.common.notes import NoteDamaged, read_note, write_note
 from windrow.errors import StateFolderError
-from windrow.notes import NoteDamaged, read_note, write_note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ import signal
 import threading
 import time
 
+from windrow.common.signal_names import signal_name
 from windrow.embedded.process import Process, spawn
 from windrow.embedded.state_folder import RUN_FOLDER_VARIABLE, remove_run_folder
 from windrow.errors import MasterFailed
-from windrow.signal_names import signal_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

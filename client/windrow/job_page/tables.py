@@ -6,8 +6,8 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+from windrow.common.quantities import counted
 from windrow.job_page.drawing import KIND_NAMES, KINDS, share, size, span
-from windrow.quantities import counted
 
 Commands = Callable[[str], str]
 """Completes a command such as `mb show JOB 17` with the options that reach the same master."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from windrow.common.quantities import counted
 from windrow.job_page.drawing import (
     KIND_NAMES,
     KINDS,
@@ -25,7 +26,6 @@ from windrow.job_page.drawing import (
     text,
     time_axis,
 )
-from windrow.quantities import counted
 
 LEVELS = "0123456789abcdefghijklmnopqrstuvwxyz"
 LABELLED_ROWS = 32

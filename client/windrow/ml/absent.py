@@ -20,17 +20,17 @@ _CODE_CONFIGURATION = (
 )
 _SCHEDULES = "schedules are not there. Let cron, or another timer, run: windrow job create FILE"
 _WORKSPACES = (
-    "the workspace is a master, which is started by itself (docs/deploy.md). MLClient(master=ADDRESS) names it, and "
-    "client.workspaces.get() tells its names."
+    "the workspace is a master, which is started by itself (docs/how-to/run-a-cluster.md). "
+    "MLClient(master=ADDRESS) names it, and client.workspaces.get() tells its names."
 )
 _DATASTORES = (
     "datastores are named where the master is started (--datastore NAME=PLACE), or for jobs on this machine: "
     "MLClient(datastores={NAME: PLACE}). client.datastores lists them."
 )
-_CREDENTIALS = "agents read stores with credentials of their own (docs/deploy.md). Take it out."
+_CREDENTIALS = "agents read stores with credentials of their own (docs/how-to/use-object-storage.md). Take it out."
 _MACHINES = (
-    "Windrow makes no machines: agents join a pool by their own start (docs/operations.md). A step names a pool by "
-    "compute=NAME."
+    "Windrow makes no machines: agents join a pool by their own start (docs/how-to/run-a-cluster.md). "
+    "A step names a pool by compute=NAME."
 )
 _COMMAND_JOB = (
     "write the job as a step, command(...) of windrow.ml: client.jobs.create_or_update takes it as it is. To ask "

@@ -10,8 +10,8 @@ from enum import Enum
 from typing import Any
 
 from windrow.ml.places import calling_place
-from windrow.spec.building import from_plain, mapping, sequence
-from windrow.spec.nodes import Mapping, Node, Place, Scalar, Sequence, to_plain
+from windrow.spec.reading.from_python import from_plain, mapping, sequence
+from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, Sequence, to_plain
 
 _NODES = (Scalar, Sequence, Mapping)
 NESTED = ("resources", "retry_settings", "settings", "environment_variables", "tags", "properties", "limits")

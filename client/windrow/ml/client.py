@@ -26,7 +26,7 @@ from windrow.ml.operations.registry import DataOperations, ModelOperations
 from windrow.ml.operations.workspace import DatastoreOperations, WorkspaceOperations
 
 if TYPE_CHECKING:
-    from windrow.client import Client
+    from windrow.sdk.client import Client
 
 CONFIG_FILE = "config.json"
 _NONE: Mapping[str, str] = MappingProxyType({})

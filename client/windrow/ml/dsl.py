@@ -1,4 +1,4 @@
-"""Pipelines as Python functions. Reference: parallel-job.md, section 1.1."""
+"""Pipelines as Python functions. Reference: docs/reference/azure-ml/parallel-job.md#pipelines."""
 
 from __future__ import annotations
 

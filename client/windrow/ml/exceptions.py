@@ -11,11 +11,11 @@ from windrow.errors import JobFailed as JobException
 from windrow.errors import RequestRefused, UsageError, WindrowError
 from windrow.errors import UsageError as UserErrorException
 from windrow.ml.absent import refusing_all
-from windrow.spec.problems import JobFileError
-from windrow.spec.problems import JobFileError as JobParsingError
+from windrow.spec.reading.problems import JobFileError
+from windrow.spec.reading.problems import JobFileError as JobParsingError
 
 if TYPE_CHECKING:
-    from windrow.spec.reading import Context
+    from windrow.spec.reading.context import Context
 
 MlException = (WindrowError, JobFileError)
 """All that can be foreseen."""

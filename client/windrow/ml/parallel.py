@@ -1,4 +1,4 @@
-"""Parallel steps made in Python. Reference: parallel-job.md, sections 1.2 and 1.3."""
+"""Parallel steps made in Python. Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #tasks."""
 
 from __future__ import annotations
 

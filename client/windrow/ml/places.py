@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from windrow.spec.nodes import Place, Source, source_label
+from windrow.spec.reading.nodes import Place, Source, source_label
 
 KIND = "python"
 _PACKAGE = "windrow.ml"

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from windrow.journal import say
+from windrow.common.journal import say
 
 LOOK_EVERY_S = 3600.0
 WARN_DAYS = 30

@@ -15,11 +15,11 @@ from windrow.rpc import errors
 from windrow.rpc.address import grpc_target
 from windrow.rpc.bearer import Bearer
 from windrow.rpc.errors import Failure
-from windrow.rpc.moving import MovingChannel
+from windrow.rpc.moving_channel import MovingChannel
 from windrow.rpc.tls import tls_fault
 
 if TYPE_CHECKING:
-    from windrow.contexts import Access
+    from windrow.rpc.contexts import Access
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -38,6 +38,8 @@ PageT = TypeVar("PageT", bound=Page)
 
 CALL_TIMEOUT_S: Final = 30.0
 """One try of one unary call; a master answers in milliseconds unless its disk stalls."""
+STREAM_TIMEOUT_S: Final = 24 * 3600.0
+"""Of an upload or a download as a whole."""
 RETRY_PAUSE_S: Final = 0.05
 RETRY_PAUSE_MAX_S: Final = 1.0
 TELL_AFTER_S: Final = 1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windrow.spec.effective import (
+from windrow.spec.effective.job import (
     DEFAULT_ROWS_FILE,
     DataInput,
     EffectiveJob,
@@ -25,11 +25,11 @@ from windrow.spec.effective import (
 )
 
 if TYPE_CHECKING:
-    from windrow.spec.effective_json import DocumentError
+    from windrow.spec.effective.document import DocumentError
+    from windrow.spec.job.pipeline import LoadedJob, build_effective
     from windrow.spec.load import load_job
-    from windrow.spec.pipeline import LoadedJob, build_effective
-    from windrow.spec.problems import JobFileError, Problem
-    from windrow.spec.reading import Origin
+    from windrow.spec.reading.context import Origin
+    from windrow.spec.reading.problems import JobFileError, Problem
 
 __all__ = [
     "DEFAULT_ROWS_FILE",
@@ -54,12 +54,12 @@ __all__ = [
 ]
 
 _LAZY = {
-    "DocumentError": "effective_json",
-    "JobFileError": "problems",
-    "LoadedJob": "pipeline",
-    "Origin": "reading",
-    "Problem": "problems",
-    "build_effective": "pipeline",
+    "DocumentError": "effective.document",
+    "JobFileError": "reading.problems",
+    "LoadedJob": "job.pipeline",
+    "Origin": "reading.context",
+    "Problem": "reading.problems",
+    "build_effective": "job.pipeline",
     "load_job": "load",
 }
 

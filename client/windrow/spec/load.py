@@ -6,14 +6,15 @@ import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from windrow.spec.nodes import Mapping, Node, Source, read_yaml, source_label
-from windrow.spec.pipeline import LoadedJob, read_pipeline
-from windrow.spec.problems import JobFileError
-from windrow.spec.reading import Context
-from windrow.spec.sets import apply_sets
+from windrow.spec.job.pipeline import LoadedJob, read_pipeline
+from windrow.spec.job.sets import apply_sets
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.nodes import Mapping, Node, Source, source_label
+from windrow.spec.reading.problems import JobFileError
+from windrow.spec.reading.yaml_files import read_yaml
 
 if TYPE_CHECKING:
-    from windrow.spec.assets import OpenLookup
+    from windrow.spec.naming.assets import OpenLookup
 
 
 def is_v1(root: Node) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from windrow.dry_run.ask import ask
+from windrow.dry_run.query import ask
 from windrow.spec import DEFAULT_ROWS_FILE, LoadedJob, build_effective
-from windrow.spec.locations import is_elsewhere
-from windrow.spec.problems import Problem
+from windrow.spec.naming.locations import is_elsewhere
+from windrow.spec.reading.problems import Problem
 
 _NO_CODE = "0" * 64
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 
-from windrow.spec.mltable import FILE_NAME
-from windrow.spec.nesting import full_name
-from windrow.spec.nodes import Mapping, Node, Place, Scalar, Source, is_null, source_label
-from windrow.spec.pipeline import LoadedJob, read_pipeline
-from windrow.spec.problems import Problem
-from windrow.spec.reading import Context
-from windrow.spec.schema import LITERAL_TYPES
-from windrow.spec.table_files import check_table
+from windrow.spec.job.graph import full_name
+from windrow.spec.job.pipeline import LoadedJob, read_pipeline
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, Source, is_null, source_label
+from windrow.spec.reading.problems import Problem
+from windrow.spec.settings.schema import LITERAL_TYPES
+from windrow.spec.tables.mltable import FILE_NAME
+from windrow.spec.tables.table_files import check_table
 
 COMPONENT_TYPES = ("parallel", "command")
 _STEP = "component"

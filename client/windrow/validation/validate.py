@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from windrow.common.interpreter import NoInterpreter, find_interpreter
 from windrow.errors import UsageError
-from windrow.interpreter import NoInterpreter, find_interpreter
 from windrow.spec import JobFileError, LoadedJob, load_job
 from windrow.spec.load import is_v1
-from windrow.spec.nodes import Mapping, read_yaml, source_label
-from windrow.spec.problems import Problem, Problems
-from windrow.spec.reading import StepCode
+from windrow.spec.reading.nodes import Mapping, source_label
+from windrow.spec.reading.problems import Problem, Problems, StepCode
+from windrow.spec.reading.yaml_files import read_yaml
 from windrow.validation.code import check_codes
 from windrow.validation.standalone import is_component, is_table, read_component, read_table
 

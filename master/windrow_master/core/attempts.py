@@ -11,7 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult
@@ -190,17 +190,29 @@ def _complete_attempt(
     table.lease_ids[mini_batch] = lease_id = lease.lease_id
     state.dirty.outcomes.append(
         OutcomeRow(
-            step.step_id, mini_batch, outcome, lease.generation, items, ok, lease_id, block, row_count, 0.0
+            step.step_id,
+            mini_batch,
+            state=outcome,
+            generation=lease.generation,
+            item_count=items,
+            ok_count=ok,
+            lease_id=lease_id,
+            rows=block,
+            row_count=row_count,
         )
-    )  # fmt: skip
+    )
     _store_result(state, node, lease, result, AttemptState.SUCCEEDED, 0, message, "")
     if short:
         state.dirty.item_outcomes.append(
             ItemOutcomeRow(
-                step.step_id, mini_batch, table.item_firsts[mini_batch], short, Cause.NONE,
-                message + "; which of them are missing is not known",
+                step.step_id,
+                mini_batch,
+                item_first=table.item_firsts[mini_batch],
+                item_count=short,
+                cause=Cause.NONE,
+                message=message + "; which of them are missing is not known",
             )
-        )  # fmt: skip
+        )
     misfits = result.misfits
     if misfits:
         for misfit in misfits:
@@ -256,12 +268,27 @@ def _store_result(
 ) -> None:
     state.dirty.attempts.append(
         AttemptRow(
-            lease.lease_id, lease.step_id, lease.mini_batch, lease.generation, lease.node_id, node.node_incarnation,
-            result.process_number, ending, cause, result.start_unix_us, result.elapsed_us & INT64_MAX,
-            result.run_us & INT64_MAX, result.cpu_us & INT64_MAX, result.item_count, result.result_count,
-            result.peak_rss_kib & INT64_MAX, message, detail, result.phase,
+            lease_id=lease.lease_id,
+            step_id=lease.step_id,
+            mini_batch=lease.mini_batch,
+            generation=lease.generation,
+            node_id=lease.node_id,
+            node_incarnation=node.node_incarnation,
+            process_number=result.process_number,
+            state=ending,
+            cause=cause,
+            start_unix_us=result.start_unix_us,
+            elapsed_us=result.elapsed_us & INT64_MAX,
+            run_us=result.run_us & INT64_MAX,
+            cpu_us=result.cpu_us & INT64_MAX,
+            item_count=result.item_count,
+            result_count=result.result_count,
+            peak_rss_kib=result.peak_rss_kib & INT64_MAX,
+            message=message,
+            detail=detail,
+            phase=result.phase,
         )
-    )  # fmt: skip
+    )
 
 
 def _after_failure(
@@ -300,11 +327,23 @@ def _after_failure(
     table.lease_ids[mini_batch] = lease.lease_id
     state.dirty.outcomes.append(
         OutcomeRow(
-            step.step_id, mini_batch, MiniBatchState.FAILED, lease.generation, items, 0, lease.lease_id, -1, 0, 0.0
+            step.step_id,
+            mini_batch,
+            state=MiniBatchState.FAILED,
+            generation=lease.generation,
+            item_count=items,
+            lease_id=lease.lease_id,
         )
     )
     state.dirty.item_outcomes.append(
-        ItemOutcomeRow(step.step_id, mini_batch, table.item_firsts[mini_batch], items, cause, message)
+        ItemOutcomeRow(
+            step.step_id,
+            mini_batch,
+            item_first=table.item_firsts[mini_batch],
+            item_count=items,
+            cause=cause,
+            message=message,
+        )
     )
 
 

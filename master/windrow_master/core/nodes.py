@@ -41,7 +41,7 @@ from windrow_master.core.ids import LEASE_PREFIX_SHIFT, LeaseId, NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.pools import pools_of
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node
-from windrow_master.core.states import MiniBatchState, NodeState
+from windrow_master.core.states import JobState, MiniBatchState, NodeState
 
 DIGEST_MISMATCHES_MAX = 4
 """So many heartbeats in a row with another view of the leases held, and the stream is opened anew."""
@@ -184,10 +184,12 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
         state.recall_unstarted(node)
     for step_id in command.step_ids:
         step = state.steps.get(step_id)
-        if step is None or step.state in ENDED_STEPS:
-            state.effects.append(fx.EndStep(node.node_id, node.stream, step_id))
-        else:
+        if step is not None:
             step.sent_to.add(node.node_id)
+            if state.jobs[step.job_key].state == JobState.CANCELLING:
+                step.ending_on.add(node.node_id)
+        if step is None or (step.state in ENDED_STEPS and node.node_id not in step.ending_on):
+            state.effects.append(fx.EndStep(node.node_id, node.stream, step_id))
     for step in state.steps.values():
         if node.node_id in step.ending_on:
             # Whatever was said on an earlier stream may have been lost.

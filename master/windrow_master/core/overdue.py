@@ -1,10 +1,11 @@
-"""Steps that take too long as a whole: no first mini-batch, or no progress (parallel-job.md, sections 2.2 and 5.5)."""
+"""Steps that take too long as a whole: no first mini-batch, or no progress
+(docs/reference/azure-ml/parallel-job.md#program-arguments, #the-end-of-a-job)."""
 
 from __future__ import annotations
 
 import math
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.commands import Moment
 from windrow_master.core.pools import is_in_pool
@@ -77,7 +78,7 @@ def _waits_for_node(state: CoreState, step: Step) -> bool:
 
 
 def _no_progress(step: Step, silence_s: float) -> str:
-    """Reference: parallel-job.md, section 5.5."""
+    """Reference: docs/reference/azure-ml/parallel-job.md#the-end-of-a-job."""
     timeout_s = step.settings.progress_update_timeout_s
     text = (
         f"No progress update in {silence_s:.0f} seconds, more than progress_update_timeout allows ({timeout_s:g} s): "

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.commands import ExplainJob, Moment, Refused
 from windrow_master.core.leases import Lease

@@ -85,9 +85,11 @@ class Step:
     """When a mini-batch was planned, an attempt ended or a worker told of its failure, last (monotonic). A node's fault
     is no such end: it costs its mini-batch nothing, so that only the lack of progress ends a lasting one."""
     sent_to: set[NodeId] = field(default_factory=set)
-    """Nodes that were offered it, or say that they have it, since its workers were ended last."""
+    """Nodes that may have workers of it: they were offered it, or say that they have it, since its workers were ended
+    last."""
     ending_on: set[NodeId] = field(default_factory=set)
-    """Nodes that still end its workers before its output is made; those alone that have not said that they are done."""
+    """Nodes that still end its workers, where that is waited for: before its output is made, or its job is
+    CANCELLED."""
     shutdown_failures: int = 0
     """Workers whose `shutdown()` failed, on all nodes that have said that they are done."""
     shutdown_failure: str = ""
@@ -110,20 +112,20 @@ class Step:
     def row(self) -> StepRow:
         """As stored."""
         return StepRow(
-            self.step_id,
-            self.job_key,
-            self.ordinal,
-            self.settings.name,
-            self.state,
-            self.message,
-            self.paths,
-            self.reader,
-            self.checkpoint,
-            self.counters.to_json(),
-            self.header,
-            self.start_time,
-            self.end_time,
-            self.error_category,
+            step_id=self.step_id,
+            job_key=self.job_key,
+            ordinal=self.ordinal,
+            name=self.settings.name,
+            state=self.state,
+            message=self.message,
+            paths=self.paths,
+            reader=self.reader,
+            checkpoint=self.checkpoint,
+            counters=self.counters.to_json(),
+            header=self.header,
+            start_time=self.start_time,
+            end_time=self.end_time,
+            error_category=self.error_category,
         )
 
     def tries_of(self, mini_batch: int) -> Tries:
@@ -178,22 +180,21 @@ class Job:
     def row(self) -> JobRow:
         """As stored."""
         return JobRow(
-            self.job_key,
-            self.job_id,
-            self.request_id,
-            self.state,
-            self.generation,
-            self.seq,
-            self.queue,
-            self.priority,
-            self.weight,
-            None,
-            self.run_digest,
-            self.document,
-            self.message,
-            json.dumps(self.warnings).encode(),
-            self.create_time,
-            self.end_time,
+            job_key=self.job_key,
+            job_id=self.job_id,
+            request_id=self.request_id,
+            state=self.state,
+            generation=self.generation,
+            seq=self.seq,
+            queue=self.queue,
+            priority=self.priority,
+            weight=self.weight,
+            run_digest=self.run_digest,
+            document=self.document,
+            message=self.message,
+            warnings=json.dumps(self.warnings).encode(),
+            create_time=self.create_time,
+            end_time=self.end_time,
         )
 
 
@@ -265,14 +266,14 @@ class Node:
     def row(self) -> NodeRow:
         """As stored."""
         return NodeRow(
-            self.node_id,
-            self.node_incarnation,
-            self.state,
-            self.message,
-            self.resources,
-            self.labels,
-            self.register_time,
-            int(self.cordoned),
+            node_id=self.node_id,
+            node_incarnation=self.node_incarnation,
+            state=self.state,
+            message=self.message,
+            resources=self.resources,
+            labels=self.labels,
+            register_time=self.register_time,
+            cordoned=int(self.cordoned),
         )
 
 
@@ -423,24 +424,17 @@ class CoreState:
         node = self.nodes.get(lease.node_id)
         self.dirty.attempts.append(
             AttemptRow(
-                lease.lease_id,
-                lease.step_id,
-                lease.mini_batch,
-                lease.generation,
-                lease.node_id,
-                node.node_incarnation if node is not None else "",
-                process_number,
-                state,
-                cause,
-                int((now.wall_s - (now.monotonic_s - lease.granted_s)) * 1e6),
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-                message,
-                "",
+                lease_id=lease.lease_id,
+                step_id=lease.step_id,
+                mini_batch=lease.mini_batch,
+                generation=lease.generation,
+                node_id=lease.node_id,
+                node_incarnation=node.node_incarnation if node is not None else "",
+                process_number=process_number,
+                state=state,
+                cause=cause,
+                start_unix_us=int((now.wall_s - (now.monotonic_s - lease.granted_s)) * 1e6),
+                message=message,
             )
         )
         lease.stored = True
@@ -454,10 +448,15 @@ class CoreState:
                 return
         rows.append(
             AttemptRow(
-                lease_id, step.step_id, mini_batch, self.jobs[step.job_key].generation, "", "", 0,
-                AttemptState.ABANDONED, cause, 0, 0, 0, 0, 0, 0, 0, message, "",
+                lease_id=lease_id,
+                step_id=step.step_id,
+                mini_batch=mini_batch,
+                generation=self.jobs[step.job_key].generation,
+                state=AttemptState.ABANDONED,
+                cause=cause,
+                message=message,
             )
-        )  # fmt: skip
+        )
 
     def take_dirty(self) -> Dirty:
         """The rows that changed since the last call, as they are now. Those of the last call must be durable."""

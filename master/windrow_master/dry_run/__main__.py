@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from windrow.spec.effective import EffectiveJob
+from windrow.spec.effective.job import EffectiveJob
 
 from windrow_master.datastores import Datastores
 from windrow_master.dry_run.division import Limits, end_planners

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from windrow.since import LAST, NO_LAST, with_results_of
-from windrow.spec.effective import (
+from windrow.spec.earlier_results import LAST, NO_LAST, with_results_of
+from windrow.spec.effective.job import (
     DataInput,
     EffectiveJob,
     EffectiveStep,

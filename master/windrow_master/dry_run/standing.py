@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from windrow.spec.effective import EffectiveJob, EffectiveStep
-from windrow.spec.effective_json import DocumentError
+from windrow.spec.effective.document import DocumentError
+from windrow.spec.effective.job import EffectiveJob, EffectiveStep
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow

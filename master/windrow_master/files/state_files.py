@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from windrow.state_mark import STATE_MARK
+from windrow.common.state_mark import STATE_MARK
 
 _MADE_AFTER_THE_DATABASE = ("jobs", "artifacts", "uploads", "reuse", "outputs")
 

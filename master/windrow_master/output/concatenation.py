@@ -80,7 +80,7 @@ class Wanted:
     header: bytes | None
     """Stands once on top, as it is; of Parquet: the columns. None: no header."""
     row_format: str = "text"
-    """As windrow.spec.effective.ROW_FORMATS."""
+    """As windrow.spec.settings.schema.ROW_FORMATS."""
     rows: int | None = None
     """How many the step has counted as they were committed; None: nobody has."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from windrow_master.planning.file_steps import FileSteps
 
 FILES_DEFAULT = 10
-"""Files in a mini-batch where none is given. Source: reference/parallel-job.md, section 4.1."""
+"""Files in a mini-batch where none is given. Reference: docs/reference/azure-ml/parallel-job.md#division-by-size."""
 
 
 class FileList(NamedTuple):

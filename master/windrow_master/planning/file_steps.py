@@ -1,8 +1,7 @@
 """Steps of an MLTable file on its list of files: before it is read, or where it is not read at all.
 
 The list has one column, `Path`, the absolute path as text, and is one partition: what has no meaning for it was refused
-when the MLTable file was read. Source: reference/mltable.md,
-section 2, rule 10.
+when the MLTable file was read. Reference: docs/reference/azure-ml/mltable.md#paths, #samples.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ import os
 from collections.abc import Sequence
 from itertools import compress
 
-from windrow.spec.mltable_file_steps import PATH
-from windrow.spec.mltable_steps import Filter, Sample, SelectPartitions, Skip, Step, Take
+from windrow.spec.tables.steps import PATH, Filter, Sample, SelectPartitions, Skip, Step, Take
 
 from windrow_master.planning.counts import Bound, Counts
 from windrow_master.planning.errors import PlanningError, shown

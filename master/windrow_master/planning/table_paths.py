@@ -25,9 +25,9 @@ def places_in(definition: bytes) -> Iterator[tuple[str, bytes]]:
     None at all when the file has errors: whoever reads the data by it tells them.
     """
     # Most inputs are no tables, and need no YAML.
-    from windrow.spec.locations import is_elsewhere
-    from windrow.spec.mltable import read_mltable
-    from windrow.spec.problems import Problems
+    from windrow.spec.naming.locations import is_elsewhere
+    from windrow.spec.reading.problems import Problems
+    from windrow.spec.tables.mltable import read_mltable
 
     table = read_mltable(os.fsdecode(definition), Problems())
     for index, entry in enumerate(table.paths if table is not None else ()):
@@ -49,10 +49,10 @@ def keys_in_paths(definition: bytes) -> tuple[str, ...] | None:
     None when the file has errors, or where it names a list of files, or a Delta table, whose log tells more of them:
     planning tells what there is to tell.
     """
-    from windrow.spec.mltable import read_mltable
-    from windrow.spec.mltable_delta import ReadDelta
-    from windrow.spec.mltable_partition_format import columns_of
-    from windrow.spec.problems import Problems
+    from windrow.spec.reading.problems import Problems
+    from windrow.spec.tables.delta import ReadDelta
+    from windrow.spec.tables.mltable import read_mltable
+    from windrow.spec.tables.partition_format import columns_of
 
     table = read_mltable(os.fsdecode(definition), Problems())
     if table is None or table.read is None or isinstance(table.read, ReadDelta):

@@ -4,7 +4,7 @@ name.
 Order: `a/z.csv` < `a-1.csv` < `a.csv`: within a folder entries of every kind are sorted by their raw name; what lies
 in a subfolder stands where the subfolder's name does. So names rise strictly, and "after the last one" is all a
 resumed walk has to know.
-Source: reference/mltable.md, rule 5 and section 2.
+Reference: docs/reference/azure-ml/mltable.md#paths.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from windrow.state_mark import STATE_MARK
+from windrow.common.state_mark import STATE_MARK
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.roots import Roots

@@ -1,7 +1,8 @@
 """Mini-batches without input, as the planner process sends those that have one: there is nothing to wait for, so they
 take no process.
 
-Source: reference/parallel-job.md, 2.2 (`--rank_mini_batch_count`); docs/contracts.md, section 3.
+Reference: docs/reference/azure-ml/parallel-job.md#program-arguments (`--rank_mini_batch_count`); docs/contracts.md,
+section 3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The metrics of a step over time: `metrics.csv`, one line for each value, with Azure ML's names (reference 7.1).
+"""The metrics of a step over time: `metrics.csv`, one line for each value, with Azure ML's names
+(docs/reference/azure-ml/parallel-job.md#logs).
 
 With `--push_metrics_to_parent` they are also written to the `metrics.csv` of the job, at the root of its logs.
 """

@@ -1,7 +1,7 @@
 """`sys/job_report/`: tables of all attempts, worker processes and nodes.
 
-`processed_mini-batches.csv` has the columns of reference 7.3, and the node. The columns of the summaries are ours:
-Azure ML's are not public.
+`processed_mini-batches.csv` has the columns of docs/reference/azure-ml/parallel-job.md#mini-batch-tables, and the node.
+The columns of the summaries are ours: Azure ML's are not public.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from windrow.journal import say
-from windrow.notes import NoteDamaged, read_note, write_note
+from windrow.common.journal import say
+from windrow.common.notes import NoteDamaged, read_note, write_note
 
 REGISTER = "nodes.json"
 

@@ -1,4 +1,5 @@
-"""`job_progress_overview.<yyyymmddhh>.txt`: how far a step is, in lines for people. Reference: parallel-job.md, 7.1.
+"""`job_progress_overview.<yyyymmddhh>.txt`: how far a step is, in lines for people.
+Reference: docs/reference/azure-ml/parallel-job.md#logs.
 
 States of an overview: begun -> dividing and processing -> concatenating -> ended. Pure: it returns what to write, and
 is given the time.
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from datetime import UTC, datetime
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import StepRow

@@ -1,5 +1,5 @@
 """`--copy_logs_to_parent`: a step's progress, results and logs, copied to the root of the job's logs, as Azure ML shows
-them on the pipeline's run. Reference: parallel-job.md, 2.2.
+them on the pipeline's run. Reference: docs/reference/azure-ml/parallel-job.md#program-arguments.
 
 The copies are hard links where the file system has them, so what is appended later shows in both places.
 """

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from windrow.failure_list import place_in
-from windrow.quantities import counted, duration, size
+from windrow.common.failure_list import place_in
+from windrow.common.quantities import counted, duration, size
 
 from windrow_master.core.states import AttemptState, Cause, JobState, Phase, StepState
 from windrow_master.core.statuses import category_of, status_of

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.ids import StepId
 from windrow_master.core.states import AttemptState, Cause

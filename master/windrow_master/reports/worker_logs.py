@@ -20,8 +20,8 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from windrow.journal import say
-from windrow.log_places import WORKER_LOGS, place_of, worker_place
+from windrow.common.journal import say
+from windrow.rpc.log_paths import WORKER_LOGS, place_of, worker_place
 from windrow.rpc.v1 import agent_service_pb2 as pb
 
 from windrow_master.reports.node_folders import REGISTER, folder_name, read_register, write_register

@@ -5,5 +5,5 @@
 - `notes`             what earlier steps made
 - `digest_processes`  asks processes of their own (`__main__`) for digests: inputs may be many, and take long to read
 
-Reference: parallel-job.md, sections 1.1 (force_rerun), 1.2 (is_deterministic) and 1.5 (allow_reuse).
+Reference: docs/reference/azure-ml/parallel-job.md#pipelines, #parallel-steps, #version-1 (allow_reuse).
 """

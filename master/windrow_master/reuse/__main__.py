@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from windrow.storage.secrecy import hide_credentials
+from windrow.storage.credentials import hide_credentials
 
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.one_request import read_request

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import struct
 import time
 from collections.abc import Iterator
@@ -46,6 +47,9 @@ class Marks(NamedTuple):
         """Whether its last change is long enough ago that another one would change the marks."""
         return max(self.mtime_ns, self.ctime_ns) < time.time_ns() - AT_REST_NS
 
+
+_PARTIAL = re.compile(r"\..+\.(\d+)")
+"""The name of a listing that is being written: that of the listing, and the process that writes it."""
 
 NO_MARKS = Marks(0, 0, 0, 0, 0)
 
@@ -129,7 +133,8 @@ def remove_unused(folder: Path) -> None:
         for entry in entries:
             # Others may remove theirs.
             with contextlib.suppress(OSError):
-                is_left = entry.name.startswith(".") and not _is_alive(int(entry.name.rpartition(".")[2]))
+                partial = _PARTIAL.fullmatch(entry.name)  # not `.nfs…`: what NFS keeps of a file that is open
+                is_left = partial is not None and not _is_alive(int(partial[1]))
                 if is_left or entry.stat().st_mtime < now - KEPT_S:
                     os.unlink(entry.path)  # as scandir names it
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 import windrow
-from windrow.spec.effective import EffectiveStep, LiteralInput
+from windrow.spec.effective.job import EffectiveStep, LiteralInput
 
 _UNDECISIVE = frozenset(
     (

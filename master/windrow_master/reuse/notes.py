@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from windrow.journal import say
-from windrow.notes import NoteDamaged, read_note, write_note
+from windrow.common.journal import say
+from windrow.common.notes import NoteDamaged, read_note, write_note
 
 KEPT = 10
 

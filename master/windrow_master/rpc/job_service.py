@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +42,10 @@ if TYPE_CHECKING:
     from windrow.rpc.certificates import CertificateWatch
 
 WATCH_INTERVAL_S = 0.25
-"""So far apart a watcher hears of changes; of the end at once."""
+"""Shortest time between two messages to a watcher. The end of the job is sent at once."""
+WATCH_REST = 20
+"""A watcher waits this many times as long as its last message took to make: a job of hundreds of steps would else keep
+the master busy with telling of itself."""
 
 FOLLOW_INTERVAL_S = 0.25
 JOBS_PAGE, JOBS_PAGE_MAX = 50, 200
@@ -121,13 +125,16 @@ class JobService(MiniBatchCalls, NodeCalls):
         with self._watchers.watch(job.job_key) as watch:
             while True:
                 watch.changed.clear()
+                begun_s = time.monotonic()
                 job, steps = await self._job(request.job_id, context)
-                if job.seq > seq:
+                message = job_message(job, steps) if job.seq > seq else None
+                took_s = time.monotonic() - begun_s
+                if message is not None:
                     seq = job.seq
-                    yield pb.WatchJobResponse(job=job_message(job, steps))
+                    yield pb.WatchJobResponse(job=message)
                 if job.state in ENDED_JOBS:
                     return
-                await watch.next_change(WATCH_INTERVAL_S)
+                await watch.next_change(max(WATCH_INTERVAL_S, WATCH_REST * took_s))
 
     async def ExplainJob(self, request: pb.ExplainJobRequest, context: Context) -> pb.ExplainJobResponse:
         """Why each step stands where it stands."""

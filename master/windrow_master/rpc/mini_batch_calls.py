@@ -11,7 +11,7 @@ import grpc
 from windrow.rpc import errors
 from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow.rpc.v1 import mini_batch_pb2, node_pb2, work_pb2
-from windrow.spec.effective import EffectiveJob, LiteralInput
+from windrow.spec.effective.job import EffectiveJob, LiteralInput
 
 from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.leases import Lease

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from windrow.notes import NoteDamaged, read_note
+from windrow.common.notes import NoteDamaged, read_note
 from windrow_worker.loaded import InputChanged
 from windrow_worker.tables.sorted_sums import SUMS, SortedSums
 

@@ -17,8 +17,8 @@ TOKEN = re.compile(rb"[!-~]+\s*")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line; exits with 2 and a message when it is wrong."""
+def command_line() -> argparse.ArgumentParser:
+    """The options of `windrow setup`."""
     parser = argparse.ArgumentParser(
         prog="windrow setup",
         description="Makes the certificates and tokens of a master, its agents and its clients, each in a folder of "
@@ -45,6 +45,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="with --owner: let the owner write in this data folder"
     )
+    return parser
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line; exits with 2 and a message when it is wrong."""
+    parser = command_line()
     given = parser.parse_args(arguments)
     given.name = [name for text in given.name for name in text.replace(",", " ").split()]
     for name in given.name:

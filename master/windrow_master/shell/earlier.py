@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from windrow.spec.effective import EffectiveJob, EffectiveStep
+from windrow.spec.effective.job import EffectiveJob, EffectiveStep
 
 from windrow_master.core.commands import TakenOver
 from windrow_master.core.records import JobRow, StepRow

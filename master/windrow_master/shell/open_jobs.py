@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windrow.spec.effective import EffectiveJob, EffectiveStep
+from windrow.spec.effective.job import EffectiveJob, EffectiveStep
 
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey

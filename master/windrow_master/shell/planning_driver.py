@@ -10,7 +10,7 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from windrow.journal import Repeated, log, say
+from windrow.common.journal import Repeated, log, say
 
 from windrow_master.core.commands import FailStep, PlanGroup, TakenOver
 from windrow_master.core.ids import StepId

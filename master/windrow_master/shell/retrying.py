@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from windrow.spec.effective import EffectiveJob, EffectiveStep
+from windrow.spec.effective.job import EffectiveJob, EffectiveStep
 
 from windrow_master.core import commands
 from windrow_master.core.counters import Counters

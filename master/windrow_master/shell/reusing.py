@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windrow.journal import log, say
-from windrow.notes import NoteDamaged, read_note, write_note
-from windrow.spec.effective import EffectiveStep, LiteralInput
+from windrow.common.journal import log, say
+from windrow.common.notes import NoteDamaged, read_note, write_note
+from windrow.spec.effective.job import EffectiveStep, LiteralInput
 
 from windrow_master.core.state import Step
 from windrow_master.core.states import StepState

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from windrow.journal import log
-from windrow.spec.effective import EffectiveStep, OutputInput
+from windrow.common.journal import log
+from windrow.spec.effective.job import EffectiveStep, OutputInput
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.urls import is_remote
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from windrow.rpc.v1 import work_pb2
-from windrow.spec.effective import EffectiveStep, LiteralInput, outputs_elsewhere, resolve_arguments
+from windrow.spec.effective.job import EffectiveStep, LiteralInput, outputs_elsewhere, resolve_arguments
 from windrow.storage.urls import is_remote
 
 from windrow_master.core.ids import step_identity

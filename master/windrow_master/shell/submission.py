@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from windrow.spec.effective import (
+from windrow.spec.effective.document import DocumentError
+from windrow.spec.effective.job import (
     DataInput,
     EffectiveJob,
     EffectiveStep,
@@ -18,7 +19,6 @@ from windrow.spec.effective import (
     default_progress_update_timeout_s,
     outputs_elsewhere,
 )
-from windrow.spec.effective_json import DocumentError
 from windrow.storage.urls import is_remote
 
 from windrow_master.assets import AssetRefused, Assets

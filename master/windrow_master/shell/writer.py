@@ -24,7 +24,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from windrow.journal import Condition, say
+from windrow.common.journal import Condition, say
 
 from windrow_master.core import commands
 from windrow_master.core.commands import Command, Moment

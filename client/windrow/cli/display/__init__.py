@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from windrow.job import Job
-from windrow.node import Node
+from windrow.sdk.job import Job
+from windrow.sdk.node import Node
 
 
 class Display(Protocol):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from windrow.cli.display.figures import Figures, first_line
 from windrow.cli.messages import say
-from windrow.job import Job, Step
-from windrow.node import Node
-from windrow.quantities import counted, duration, rate
+from windrow.common.quantities import counted, duration, rate
+from windrow.sdk.job import Job, Step
+from windrow.sdk.node import Node
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,8 +10,8 @@ from typing import Any
 
 from windrow.cli.messages import DIM, RED, coloured
 from windrow.cli.tables import out
+from windrow.common.quantities import counted, size
 from windrow.dry_run.document import problems_of
-from windrow.quantities import counted, size
 
 KINDS = {
     "files": "files",

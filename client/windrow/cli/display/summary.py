@@ -11,11 +11,11 @@ from typing import Any
 
 from windrow.cli import exit_codes
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
-from windrow.fetched import shown_places
-from windrow.job import Job, JobState, Step
-from windrow.quantities import counted, duration, rate, size
-from windrow.results import rows_files
+from windrow.common.quantities import counted, duration, rate, size
+from windrow.sdk.job import Job, JobState, Step
+from windrow.sdk.results import rows_files
 from windrow.storage.urls import is_remote
+from windrow.transfer.fetch_places import shown_places
 
 DETAIL_LINES = 20
 NO_SCRIPT_RAN = frozenset(("node_fault", "node_lost", "preempted", "cancelled"))

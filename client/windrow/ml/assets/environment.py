@@ -1,4 +1,7 @@
-"""Environments of scripts. Reference: parallel-job.md, section 1.3; client.md, section 3."""
+"""Environments of scripts.
+
+Reference: docs/reference/azure-ml/parallel-job.md#tasks; docs/reference/azure-ml/client.md#dumped-jobs.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.ml.attributes import Attributes
-from windrow.spec.building import mapping
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Node, Scalar
+from windrow.spec.reading.from_python import mapping
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Node, Scalar
 
 
 class BuildContext(Attributes):

@@ -1,4 +1,4 @@
-"""Command steps made in Python. Reference: parallel-job.md, section 1.4."""
+"""Command steps made in Python. Reference: docs/reference/azure-ml/parallel-job.md#command-steps."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
-from windrow.spec.environment import is_path
-from windrow.spec.expressions import has_expression, whole_reference
-from windrow.spec.locations import absolute, parse_location
-from windrow.spec.nodes import Mapping, Node, Scalar, to_plain
-from windrow.spec.schema import DATA_TYPES, MODEL_TYPES
+from windrow.spec.environments.environment import is_path
+from windrow.spec.naming.expressions import has_expression, whole_reference
+from windrow.spec.naming.locations import absolute, parse_location
+from windrow.spec.reading.nodes import Mapping, Node, Scalar, to_plain
+from windrow.spec.settings.schema import DATA_TYPES, MODEL_TYPES
 
 _STEP_PATHS = ("code", "component")
 

@@ -1,4 +1,7 @@
-"""Jobs, components and assets from YAML files. Reference: client.md, sections 1 and 2."""
+"""Jobs, components and assets from YAML files.
+
+Reference: docs/reference/azure-ml/client.md#spellings, #refusals, #loading.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,15 @@ from windrow.ml.exceptions import job_file_error
 from windrow.ml.jobs.pipeline_job import PipelineJob
 from windrow.ml.jobs.pipeline_step import pipeline_from_tree, step_from_tree
 from windrow.ml.jobs.step import Step
-from windrow.spec.building import from_plain
-from windrow.spec.components import FLOW, is_flow
+from windrow.spec.job.components import FLOW, is_flow
+from windrow.spec.job.sets import apply_sets
 from windrow.spec.load import is_v1
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Node, Place, Scalar, Source, read_yaml, source_label, to_plain
-from windrow.spec.nodes import Sequence as SequenceNode
-from windrow.spec.reading import Context
-from windrow.spec.sets import apply_sets
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import from_plain
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Node, Place, Scalar, Source, source_label, to_plain
+from windrow.spec.reading.nodes import Sequence as SequenceNode
+from windrow.spec.reading.yaml_files import read_yaml
 
 
 def load_job(
@@ -190,7 +194,7 @@ def _plain(
 
 
 def _from_here(node: Scalar) -> str:
-    from windrow.spec.locations import absolute, parse_location
+    from windrow.spec.naming.locations import absolute, parse_location
 
     location = parse_location(node.text)
     if location.kind != "local" or os.path.isabs(location.value):

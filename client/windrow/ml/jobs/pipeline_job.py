@@ -13,14 +13,14 @@ from windrow.ml.jobs.dumping import to_yaml
 from windrow.ml.jobs.ports import PipelineInput, Ports, StepOutput
 from windrow.ml.jobs.step import Step
 from windrow.ml.places import calling_file
-from windrow.spec.building import mapping, scalar
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Node, Scalar, Source, is_null
-from windrow.spec.reading import Context
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import mapping, scalar
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Node, Scalar, Source, is_null
 
 if TYPE_CHECKING:
     from windrow.spec import LoadedJob
-    from windrow.spec.assets import OpenLookup
+    from windrow.spec.naming.assets import OpenLookup
 
 _APART = ("type", "inputs", "outputs", "jobs")
 
@@ -128,7 +128,7 @@ class PipelineJob(Attributes, Job):
         `environments`: those that were made known, by `name:version`; others are noted as those of a file.
         `assets`: opens the registry of data assets and models.
         """
-        from windrow.spec.pipeline import read_pipeline
+        from windrow.spec.job.pipeline import read_pipeline
 
         place = self._place.source
         context = Context(

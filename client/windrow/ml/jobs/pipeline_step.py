@@ -13,12 +13,13 @@ from typing import Any
 from windrow.ml.jobs.pipeline_job import PipelineJob
 from windrow.ml.jobs.ports import PipelineInput
 from windrow.ml.jobs.step import Step, begin_pipeline, end_pipeline
-from windrow.spec.building import mapping
-from windrow.spec.components import is_flow, told_type
-from windrow.spec.locations import absolute, parse_location
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Node, Scalar, is_null, read_yaml
-from windrow.spec.reading import Context
+from windrow.spec.job.components import is_flow, told_type
+from windrow.spec.naming.locations import absolute, parse_location
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import mapping
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Node, Scalar, is_null
+from windrow.spec.reading.yaml_files import read_yaml
 
 
 class PipelineStep(Step):

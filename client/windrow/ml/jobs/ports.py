@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from windrow.ml.assets.data import Input
 from windrow.ml.attributes import Attributes, to_node
 from windrow.ml.places import calling_place
-from windrow.spec.building import mapping, scalar
-from windrow.spec.nodes import Mapping, Node, Place, Scalar, is_null
-from windrow.spec.problems import did_you_mean, listed
-from windrow.spec.schema import DATA_TYPES, MODEL_TYPES
+from windrow.spec.reading.from_python import mapping, scalar
+from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, is_null
+from windrow.spec.reading.problems import did_you_mean, listed
+from windrow.spec.settings.schema import DATA_TYPES, MODEL_TYPES
 
 
 class KeyedStep(Protocol):

@@ -16,9 +16,9 @@ from windrow.errors import UsageError
 from windrow.ml.attributes import Attributes
 from windrow.ml.jobs.ports import Ports, StepInput, StepOutput
 from windrow.ml.places import calling_place
-from windrow.spec.building import mapping, scalar
-from windrow.spec.nodes import Mapping, Node, Scalar
-from windrow.spec.problems import did_you_mean, listed
+from windrow.spec.reading.from_python import mapping, scalar
+from windrow.spec.reading.nodes import Mapping, Node, Scalar
+from windrow.spec.reading.problems import did_you_mean, listed
 
 _NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
 

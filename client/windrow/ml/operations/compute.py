@@ -48,7 +48,7 @@ class ComputeOperations:
         return iter(self._known.values())
 
     def begin_create_or_update(self, compute: Compute) -> Finished:
-        """Note the pool. Machines are not made: agents join a pool by their own start (docs/operations.md)."""
+        """Note the pool. Agents join a pool when they start (docs/how-to/run-a-cluster.md)."""
         warnings.warn(
             f"Windrow makes no machines: {compute['name']} is the pool of the agents that say so when they are "
             "started; on this machine, jobs run here.",

@@ -10,9 +10,9 @@ from windrow.ml.absent import refuse_label
 from windrow.ml.assets.data import Asset, Data, Model
 
 if TYPE_CHECKING:
-    from windrow.asset import Asset as Registered
-    from windrow.client import Client
     from windrow.ml.connection import MasterConnection
+    from windrow.sdk.asset import Asset as Registered
+    from windrow.sdk.client import Client
 
 A = TypeVar("A", bound=Asset)
 

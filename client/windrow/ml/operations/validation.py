@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from windrow.spec import LoadedJob
-    from windrow.spec.problems import Problem
+    from windrow.spec.reading.problems import Problem
 
 
 class Validation:

@@ -8,7 +8,7 @@ from typing import Any
 
 from windrow.errors import UsageError
 from windrow.ml.exceptions import JobWarning
-from windrow.spec.problems import did_you_mean, listed
+from windrow.spec.reading.problems import did_you_mean, listed
 
 _PUBLISH = (
     "pipelines are not published. Keep the notebook or pipeline.to_yaml() in a file, and run that: `windrow run "
@@ -36,7 +36,7 @@ _INSTEAD: dict[str, str] = {
     **dict.fromkeys(("Schedule", "ScheduleRecurrence", "ScheduleStatus", "TimeZone"), _SCHEDULE),
     **dict.fromkeys(("ScriptRunConfig", "ScriptRun"), _ONE_STEP),
     "CommandStep": "commands of v1 are scripts. Call it from a PythonScriptStep, or take windrow.ml.command",
-    "Keyvault": "secrets are not kept. Give nodes their credentials by their own environment (docs/operations.md)",
+    "Keyvault": "secrets are not kept. Put credentials into the nodes' environment (docs/how-to/use-object-storage.md)",
     **dict.fromkeys(("DockerConfiguration", "DockerSection", "ContainerRegistry", "ContainerInstance"), _CONTAINERS),
     **dict.fromkeys(
         ("HyperDriveStep", "HyperDriveStepRun", "HyperDriveConfig", "AutoMLStep", "AutoMLStepRun", "AutoMLConfig"),

@@ -1,6 +1,6 @@
 """Datasets: lists of files, and tables. What a plain path cannot say is written as an MLTable file.
 
-Reference: mltable.md; parallel-job.md, section 1.4.
+Reference: docs/reference/azure-ml/mltable.md; docs/reference/azure-ml/parallel-job.md#inputs-and-outputs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from windrow.ml.v1.datastores import DataPath, DataReference, Datastore
 from windrow.ml.v1.local_data import copy_files, local_files, read_frame
 from windrow.ml.v1.table_options import DataType
 from windrow.ml.v1.versions import find_version
-from windrow.spec.problems import did_you_mean, listed
+from windrow.spec.reading.problems import did_you_mean, listed
+from windrow.spec.tables.mltable import HEADERS
 
 _PATTERN = re.compile(r"[*?\[]")
 _KEYS = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
@@ -340,13 +341,20 @@ def _table(
 def _header(header: Any) -> str:
     if isinstance(header, bool):
         return "all_files_same_headers" if header else "no_header"
-    name = str(getattr(header, "name", header)).lower()
     known = {
         "no_headers": "no_header",
         "only_first_file_has_headers": "from_first_file",
         "combine_all_files_headers": "all_files_different_headers",
+        "all_files_have_same_headers": "all_files_same_headers",
     }
-    return known.get(name, "all_files_same_headers")
+    known |= {name: name for name in HEADERS}
+    found = known.get(str(getattr(header, "name", header)).lower())
+    if found is None:
+        raise UsageError(
+            f"header={header!r} says not which files have a header; allowed are True, False and the members of "
+            "PromoteHeadersBehavior."
+        )
+    return found
 
 
 def _from_root(partition_format: str | None) -> str:

@@ -14,9 +14,9 @@ from windrow.errors import NotFound, UsageError
 from windrow.ml.absent import refuse_label
 from windrow.ml.exceptions import JobWarning
 from windrow.ml.v1.versions import find_version
-from windrow.spec.locations import absolute, parse_location
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Scalar, to_plain
+from windrow.spec.naming.locations import absolute, parse_location
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Scalar, to_plain
 from windrow.spec.v1.environments import Environment as WrittenEnvironment
 
 DEFAULT_CPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"

@@ -9,9 +9,9 @@ from windrow.errors import UsageError
 from windrow.ml.v1.bindings import NamedInput, Output, OutputTable, PipelineParameter, data_behind
 from windrow.ml.v1.datastores import DEFAULT_NAME, DataPath, DataReference, Datastore
 from windrow.ml.v1.steps import NOT_IN_NAMES, ParallelRunStep, PipelineStep, PythonScriptStep, step_key, value_of
-from windrow.spec.building import from_plain, mapping, scalar
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Node, Place
+from windrow.spec.reading.from_python import from_plain, mapping, scalar
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Node, Place
 from windrow.spec.v1.data import default_place, run_id
 
 

@@ -7,13 +7,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TextIO
 
 from windrow.errors import UsageError
-
-_CODECS = {"utf8bom": "utf-8-sig", "iso88591": "latin-1", "windows1252": "cp1252"}
-"""Encodings that Python calls otherwise."""
+from windrow.spec.tables.mltable import ENCODINGS
 
 
 class LocalFile(NamedTuple):
@@ -107,13 +106,8 @@ def _delimited(file: str, options: Mapping[str, Any], first: Any) -> Any:
     text = {} if options.get("infer_column_types", True) else {"dtype": str, "keep_default_na": False}
     if text and not options.get("empty_as_string"):
         text["na_values"] = [""]
-    frame = pd.read_csv(
-        file,
-        sep=options.get("delimiter", ","),
-        header=None if bare else 0,
-        encoding=_codec(options),
-        **text,
-    )
+    with _opened(file, options) as lines:
+        frame = pd.read_csv(lines, sep=options.get("delimiter", ","), header=None if bare else 0, **text)
     if header == "no_header":
         frame.columns = [f"Column{number}" for number in range(1, len(frame.columns) + 1)]
     elif bare:
@@ -128,7 +122,7 @@ def _delimited(file: str, options: Mapping[str, Any], first: Any) -> Any:
 def _json_lines(file: str, options: Mapping[str, Any]) -> list[Any]:
     """Raises UsageError for a line that is no JSON object, where these are not dropped."""
     rows = []
-    with open(file, encoding=_codec(options)) as lines:
+    with _opened(file, options) as lines:
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line) if line.strip() else None
@@ -143,6 +137,15 @@ def _json_lines(file: str, options: Mapping[str, Any]) -> list[Any]:
     return rows
 
 
-def _codec(options: Mapping[str, Any]) -> str:
-    encoding = str(options.get("encoding") or "utf8")
-    return _CODECS.get(encoding, encoding)
+@contextmanager
+def _opened(file: str, options: Mapping[str, Any]) -> Iterator[TextIO]:
+    """A file as text, without the mark of its encoding. Its encoding means what it means in a job: latin1 is
+    windows-1252, say. Raises UsageError for one that a job does not read."""
+    written = str(options.get("encoding") or "utf8")
+    encoding = ENCODINGS.get(written)
+    if encoding is None:
+        raise UsageError(f"encoding={written!r} is not read here or in a job; known are: {', '.join(ENCODINGS)}.")
+    with open(file, encoding=encoding, newline="") as text:
+        if text.read(1) != "\ufeff":
+            text.seek(0)
+        yield text

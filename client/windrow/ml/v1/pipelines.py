@@ -16,16 +16,16 @@ from windrow.ml.v1.bindings import Output
 from windrow.ml.v1.graph import Graph
 from windrow.ml.v1.runs import PipelineRun, RunWorkspace
 from windrow.ml.v1.steps import PipelineStep
-from windrow.spec.building import from_plain, mapping, scalar
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Source
-from windrow.spec.problems import did_you_mean, listed
-from windrow.spec.reading import Context
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import from_plain, mapping, scalar
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Source
+from windrow.spec.reading.problems import did_you_mean, listed
 
 if TYPE_CHECKING:
     from windrow.ml.v1.datastores import Datastore
     from windrow.spec import LoadedJob
-    from windrow.spec.assets import OpenLookup
+    from windrow.spec.naming.assets import OpenLookup
 
 
 _PIPELINE = (
@@ -144,7 +144,7 @@ class Pipeline(Refusing):
         Raises windrow.spec.JobFileError with all its problems, and UsageError for parameters that it does not have and
         steps that cannot belong to one pipeline.
         """
-        from windrow.spec.pipeline import read_pipeline
+        from windrow.spec.job.pipeline import read_pipeline
 
         context = self._context(embedded, datastores, assets)
         root = self._translated(parameters or {}, context)

@@ -13,9 +13,9 @@ from windrow.ml.v1.run_files import RunFiles
 from windrow.ml.v1.steps import step_key
 
 if TYPE_CHECKING:
-    from windrow.client import Client
-    from windrow.job import Job, Step
     from windrow.ml.client import MLClient
+    from windrow.sdk.client import Client
+    from windrow.sdk.job import Job, Step
 
 _STATUS = {
     "queued": "NotStarted",
@@ -167,7 +167,7 @@ class StepRun(RunFiles):
         return f"StepRun(id={self.id!r})"
 
     def state(self) -> Step:
-        """As `windrow.job` has it."""
+        """As `windrow.sdk.job` has it."""
         return next(step for step in self.run._job().steps if step.name == self.name)
 
     def get_status(self) -> str:

@@ -22,10 +22,10 @@ from windrow.ml.v1.bindings import (
 )
 from windrow.ml.v1.datastores import DataPathComputeBinding
 from windrow.ml.v1.environment import Environment, RunConfiguration
-from windrow.spec.building import from_plain
-from windrow.spec.nodes import Mapping as MappingNode
-from windrow.spec.nodes import Source, source_label, to_plain
-from windrow.spec.reading import Context
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import from_plain
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Source, source_label, to_plain
 from windrow.spec.v1.environments import read_environment
 from windrow.spec.v1.run_config import read_config_file, read_run_config
 
@@ -53,7 +53,7 @@ NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
 
 
 class ParallelRunConfig:
-    """How a ParallelRunStep runs. Reference: parallel-job.md, section 1.5."""
+    """How a ParallelRunStep runs. Reference: docs/reference/azure-ml/parallel-job.md#version-1."""
 
     def __init__(
         self,
@@ -149,7 +149,10 @@ class ParallelRunConfig:
 
 
 class PipelineStep:
-    """A step: what it reads and writes, and what has to be done before it. Reference: parallel-job.md, section 1.5."""
+    """A step: what it reads and writes, and what has to be done before it.
+
+    Reference: docs/reference/azure-ml/parallel-job.md#version-1.
+    """
 
     def __init__(
         self,
@@ -221,7 +224,7 @@ class PipelineStep:
 
 
 class ParallelRunStep(PipelineStep):
-    """A step that divides its inputs. Reference: parallel-job.md, section 1.5."""
+    """A step that divides its inputs. Reference: docs/reference/azure-ml/parallel-job.md#version-1."""
 
     def __init__(
         self,
@@ -234,7 +237,7 @@ class ParallelRunStep(PipelineStep):
         allow_reuse: bool | None = None,
     ) -> None:
         """`inputs`: what is divided; `arguments` may hold side inputs and pipeline parameters; `allow_reuse`: None is
-        not True, other than in Azure ML (docs/compatibility.md). Raises UsageError."""
+        not True, other than in Azure ML (docs/reference/compatibility.md). Raises UsageError."""
         super().__init__(
             name,
             inputs=inputs,
@@ -251,7 +254,7 @@ class ParallelRunStep(PipelineStep):
 
 
 class PythonScriptStep(PipelineStep):
-    """A step that runs a script once. Reference: parallel-job.md, section 1.4."""
+    """A step that runs a script once. Reference: docs/reference/azure-ml/parallel-job.md#command-steps."""
 
     def __init__(
         self,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
+from windrow.errors import UsageError
+
 
 class DataType:
     """Types of columns, for `set_column_types`."""
@@ -25,7 +27,12 @@ class DataType:
 
     @staticmethod
     def to_float(decimal_mark: str = ".") -> DataType:
-        """Numbers."""
+        """Numbers. Raises UsageError for another mark than the point, which no reader of tables knows."""
+        if decimal_mark != ".":
+            raise UsageError(
+                f"to_float(decimal_mark={decimal_mark!r}) is not carried out: numbers are read with a point. Read the "
+                "column as text, with to_string(), and convert it in the script."
+            )
         return DataType("float")
 
     @staticmethod

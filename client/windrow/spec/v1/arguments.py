@@ -1,6 +1,6 @@
 """The `arguments` of a v1 step: what they may be, and as the one text of v2.
 
-Reference: parallel-job.md, sections 1.5 and 2.1.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1, #reserved-arguments.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import shlex
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from windrow.spec.expressions import has_expression
-from windrow.spec.nodes import Node, Scalar, Sequence, is_null, shown
-from windrow.spec.problems import did_you_mean, listed
-from windrow.spec.reading import Context
+from windrow.spec.naming.expressions import has_expression
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.nodes import Node, Scalar, Sequence, is_null, shown
+from windrow.spec.reading.problems import did_you_mean, listed
 from windrow.spec.v1.schema import RESERVED_ARGUMENTS
 
 _SHELL_SPECIAL = re.compile(r'["\\`]|\$(?!\{\{)')

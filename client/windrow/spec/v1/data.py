@@ -1,6 +1,6 @@
 """Data of a v1 pipeline: references, parameters, and what a step's inputs and outputs name of them.
 
-Reference: parallel-job.md, section 1.5.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import os
 import re
 from typing import NamedTuple
 
-from windrow.spec.building import mapping, scalar
-from windrow.spec.datastores import DEFAULT_DATASTORES
-from windrow.spec.locations import absolute, parse_location
-from windrow.spec.nodes import Mapping, Node, Scalar, is_null, shown
-from windrow.spec.problems import did_you_mean, listed
-from windrow.spec.reading import Context, as_mapping, check_name
+from windrow.spec.naming.datastores import DEFAULT_DATASTORES
+from windrow.spec.naming.locations import absolute, parse_location
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import mapping, scalar
+from windrow.spec.reading.keys import as_mapping, check_name
+from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.reading.problems import did_you_mean, listed
 from windrow.spec.v1.reading import choose_mode, entry, read_mapping, text_of
 from windrow.spec.v1.schema import DATA_REFERENCE, INPUT, INPUT_MODES, OUTPUT, OUTPUT_MODES, PARAMETER_TYPES
 

@@ -1,6 +1,6 @@
 """The environment of a v1 step as v2 spells it: inline, a file, or a legacy name or folder.
 
-Reference: parallel-job.md, section 1.5.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from windrow.spec.building import mapping, scalar
-from windrow.spec.locations import absolute
-from windrow.spec.nodes import Mapping, Node, Scalar, is_null, read_yaml, shown
-from windrow.spec.reading import Context
+from windrow.spec.naming.locations import absolute
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import mapping, scalar
+from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.reading.yaml_files import read_yaml
 from windrow.spec.v1.reading import entry, found_from, text_of
 
 

@@ -1,15 +1,15 @@
-"""A v1 file as the tree of a v2 pipeline. Reference: parallel-job.md, section 1.5."""
+"""A v1 file as the tree of a v2 pipeline. Reference: docs/reference/azure-ml/parallel-job.md#version-1."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 
-from windrow.spec.building import mapping, scalar
-from windrow.spec.names import NAME
-from windrow.spec.nodes import Mapping, Node, is_null, shown
-from windrow.spec.nodes import Sequence as ListNode
-from windrow.spec.reading import Context
+from windrow.spec.naming.names import NAME
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import mapping, scalar
+from windrow.spec.reading.nodes import Mapping, Node, is_null, shown
+from windrow.spec.reading.nodes import Sequence as ListNode
 from windrow.spec.v1.arguments import joined
 from windrow.spec.v1.data import Sources
 from windrow.spec.v1.reading import entry, read_mapping, text_of

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 
-from windrow.spec.building import scalar
-from windrow.spec.fields import Field
-from windrow.spec.locations import absolute, parse_location
-from windrow.spec.nodes import Mapping, Node, Place, Scalar, Source, is_null, shown
-from windrow.spec.problems import did_you_mean
-from windrow.spec.reading import Context, as_mapping, read_scalar
+from windrow.spec.naming.locations import absolute, parse_location
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import scalar
+from windrow.spec.reading.keys import as_mapping, read_scalar
+from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, Source, is_null, shown
+from windrow.spec.reading.problems import did_you_mean
+from windrow.spec.settings.fields import Field
 
 
 def read_mapping(node: Node | None, table: dict[str, Field], key: str, context: Context) -> Mapping | None:

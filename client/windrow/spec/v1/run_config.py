@@ -1,16 +1,20 @@
-"""A ParallelRunConfig as the settings of a parallel step. Reference: parallel-job.md, section 1.5."""
+"""A ParallelRunConfig as the settings of a parallel step.
+
+Reference: docs/reference/azure-ml/parallel-job.md#version-1.
+"""
 
 from __future__ import annotations
 
 import os
 from typing import NamedTuple
 
-from windrow.spec.arguments import checked_partition_keys
-from windrow.spec.building import from_plain, mapping, scalar
-from windrow.spec.names import ROWS_FILE_NAME_REFUSED, is_rows_file_name
-from windrow.spec.nodes import Mapping, Node, Scalar, read_yaml, shown
-from windrow.spec.nodes import Sequence as ListNode
-from windrow.spec.reading import Context
+from windrow.spec.naming.names import ROWS_FILE_NAME_REFUSED, is_rows_file_name
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import from_plain, mapping, scalar
+from windrow.spec.reading.nodes import Mapping, Node, Scalar, shown
+from windrow.spec.reading.nodes import Sequence as ListNode
+from windrow.spec.reading.yaml_files import read_yaml
+from windrow.spec.settings.arguments import checked_partition_keys
 from windrow.spec.v1.environments import merged_variables, read_environment
 from windrow.spec.v1.reading import checked, entry, found_from, read_mapping, text_of
 from windrow.spec.v1.schema import RUN_CONFIG

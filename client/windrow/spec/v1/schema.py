@@ -1,8 +1,11 @@
-"""The keys of v1 files, as tables. Reference: parallel-job.md, section 1.5 and 2.1."""
+"""The keys of v1 files, as tables.
+
+Reference: docs/reference/azure-ml/parallel-job.md#version-1, #reserved-arguments.
+"""
 
 from __future__ import annotations
 
-from windrow.spec.fields import INT_MAX, TIMEOUT_S_MAX, Field, threshold
+from windrow.spec.settings.fields import INT_MAX, TIMEOUT_S_MAX, Field, threshold
 
 _TEXT = Field("text")
 _NODE = Field("node")
@@ -123,4 +126,4 @@ RESERVED_ARGUMENTS = (
     "append_row_file_name",
     "partition_keys",
 )
-"""Names that the runtime takes from the ParallelRunConfig: refused among a step's arguments (2.1)."""
+"""Names that the runtime takes from the ParallelRunConfig: refused among a step's arguments."""

@@ -1,4 +1,4 @@
-"""The steps of a v1 pipeline as those of v2. Reference: parallel-job.md, section 1.5."""
+"""The steps of a v1 pipeline as those of v2. Reference: docs/reference/azure-ml/parallel-job.md#version-1."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import os
 import re
 from typing import NamedTuple
 
-from windrow.spec.arguments import quoted_options
-from windrow.spec.building import mapping, scalar, sequence
-from windrow.spec.locations import absolute
-from windrow.spec.nodes import Mapping, Node, Scalar, is_null, read_yaml, shown
-from windrow.spec.problems import did_you_mean
-from windrow.spec.reading import Context, as_mapping
+from windrow.spec.naming.locations import absolute
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import mapping, scalar, sequence
+from windrow.spec.reading.keys import as_mapping
+from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.reading.problems import did_you_mean
+from windrow.spec.reading.yaml_files import read_yaml
+from windrow.spec.settings.arguments import quoted_options
 from windrow.spec.v1.arguments import Names, check_parallel_arguments, joined, read_arguments, shell_quote
 from windrow.spec.v1.data import Sources
 from windrow.spec.v1.environments import Environment, merged_variables, read_environment
@@ -272,9 +274,10 @@ def _input_data(names: list[str], place: Node) -> Node | None:
 
 
 def _claimed(config: RunConfig, output: str | None, inputs: dict[str, Node], own: list[str]) -> list[str]:
-    """Arguments of v1's runtime that the script's source asks for and v2's does not have: reference 2.1.
+    """Arguments of v1's runtime that the script's source asks for and v2's does not have:
+    docs/reference/azure-ml/parallel-job.md#reserved-arguments.
 
-    Settings that both have come by `windrow.spec.arguments.runtime_values`.
+    Settings that both have come by `windrow.spec.settings.arguments.runtime_values`.
     """
     script, code = config.task.get("entry_script"), config.task.get("code")
     if not isinstance(script, Scalar) or not isinstance(code, Scalar):

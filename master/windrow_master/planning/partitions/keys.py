@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from windrow.spec.mltable import MLTable
-from windrow.spec.mltable_partition_format import ExtractColumns
-from windrow.spec.mltable_steps import SelectPartitions, Skip, Step, Take
+from windrow.spec.tables.mltable import MLTable
+from windrow.spec.tables.partition_format import ExtractColumns
+from windrow.spec.tables.steps import SelectPartitions, Skip, Step, Take
 from windrow_worker.tables.partition_format import PathColumns
 
 from windrow_master.planning.errors import PlanningError, shown

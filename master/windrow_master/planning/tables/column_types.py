@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.spec.mltable_types import ColumnType
+from windrow.spec.tables.columns import ColumnType
 from windrow_worker.tables.columns import FALSE_WORDS, TRUE_WORDS, Column
 
 _TYPES = {"int": "int", "float": "float", "string": "text", "boolean": "bool", "datetime": "datetime"}

@@ -1,7 +1,7 @@
 """The files of a Delta table: which there are in the version that is asked for, with the values of their partitions.
 
 They are read like any other Parquet files; the values of partition columns, which the files lack, go along with each.
-Needs the package `deltalake` (the extra `delta`). Source: reference/mltable.md, section 7.
+Needs the package `deltalake` (the extra `delta`). Reference: docs/reference/azure-ml/mltable.md#delta.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 
 import pyarrow
 import pyarrow.parquet
-from windrow.spec.mltable_delta import ReadDelta
+from windrow.spec.tables.delta import ReadDelta
 from windrow.storage.errors import Trouble, explained
 from windrow.storage.objects import stat_object
 from windrow.storage.options import store_options

@@ -1,6 +1,6 @@
 """Pins columns, types and layouts of a delimited table from headers and a sample, before its first mini-batch.
 
-Source: reference/mltable.md, rules 3, 4 and 9, sections 3 and 4.
+Reference: docs/reference/azure-ml/mltable.md#misfits, #types, #plain-files, #delimited-text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from windrow.spec.mltable import ReadDelimited
+from windrow.spec.tables.mltable import ReadDelimited
 from windrow_worker.tables.columns import Column, infer
 from windrow_worker.tables.delimited_text import Record, Text, distinct, widened
 from windrow_worker.tables.encodings import ENCODINGS

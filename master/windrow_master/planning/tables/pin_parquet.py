@@ -1,4 +1,7 @@
-"""Pins the schema of a Parquet table from the footers of all files. Source: reference/mltable.md, sections 5 and 7."""
+"""Pins the schema of a Parquet table from the footers of all files.
+
+Reference: docs/reference/azure-ml/mltable.md#partitions, #parquet.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow
 import pyarrow.parquet
-from windrow.spec.mltable import ReadParquet
+from windrow.spec.tables.mltable import ReadParquet
 from windrow.storage.objects import ObjectFile
 from windrow.storage.urls import parse_url
 from windrow_worker.tables.parquet import converted, pack_schema

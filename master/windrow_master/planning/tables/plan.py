@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from windrow.spec.mltable import Read, ReadDelimited, ReadJsonLines, ReadParquet
-from windrow.spec.mltable_delta import ReadDelta
-from windrow.spec.mltable_steps import SelectPartitions, Step
+from windrow.spec.tables.delta import ReadDelta
+from windrow.spec.tables.mltable import Read, ReadDelimited, ReadJsonLines, ReadParquet
+from windrow.spec.tables.steps import SelectPartitions, Step
 from windrow.storage.copies import copied
 from windrow_worker.tables.partition_format import PathColumns
 
@@ -45,12 +45,13 @@ from windrow_master.planning.tables.row_steps import column_names, columns_after
 from windrow_master.planning.tables.source import Source, is_marker, open_source, plain_read
 
 BYTES_DEFAULT = 1024 * 1024
-"""Bytes of a mini-batch where none are given. Source: reference/parallel-job.md, section 4.1."""
+"""Bytes of a mini-batch where none are given. Reference: docs/reference/azure-ml/parallel-job.md#division-by-size."""
 
 
 def plan_tables(request: Request, journal: Journal, emitter: Emitter) -> None:
     """Plan a step of which an input is of type mltable, or that gets its JSON lines files as lists of dicts
-    (reference/parallel-job.md, 2.3, `--amlbi_file_format jsonl`). Raises PlanningError."""
+    (docs/reference/azure-ml/parallel-job.md#undocumented-arguments, `--amlbi_file_format jsonl`). Raises
+    PlanningError."""
     start = request.checkpoint
     position = None if start is None else start.position["next"]
     if position is not None and request.several:

@@ -1,6 +1,6 @@
 """Steps on the rows of a table, resolved for its columns: the documents by which workers carry them out.
 
-Source: reference/mltable.md, sections 5 and 7, rules 6 and 10.
+Reference: docs/reference/azure-ml/mltable.md#partitions, #columns, #filters, #samples.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from windrow.spec.mltable_file_steps import PATH
-from windrow.spec.mltable_partition_format import ExtractColumns
-from windrow.spec.mltable_steps import (
+from windrow.spec.tables.partition_format import ExtractColumns
+from windrow.spec.tables.steps import (
+    PATH,
     ConvertColumnTypes,
     DropColumns,
     Filter,

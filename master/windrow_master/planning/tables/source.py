@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from windrow.spec import table_files
-from windrow.spec.mltable import FILE_NAME, MLTable, PathEntry, Read, read_mltable
-from windrow.spec.nodes import FILE_BYTES_MAX
-from windrow.spec.problems import Problems
+from windrow.spec.reading.problems import Problems
+from windrow.spec.reading.yaml_files import FILE_BYTES_MAX
+from windrow.spec.tables import table_files
+from windrow.spec.tables.mltable import FILE_NAME, MLTable, PathEntry, Read, read_mltable
 from windrow.storage.objects import read_part, stat_object
 from windrow.storage.urls import is_remote
 

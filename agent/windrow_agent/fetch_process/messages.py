@@ -1,0 +1,75 @@
+"""What agent and fetch process say to each other (docs/contracts.md, section 4b): JSON behind its length, both ways."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+LENGTH = struct.Struct("<I")
+MESSAGE_BYTES_MAX = 1 << 30
+
+
+class Part(NamedTuple):
+    """One local file to be made. `size` and `version`: of the object, as it was listed; `place`: the file, in the
+    folder of the request.
+
+    `ranges`: the bytes that are wanted, None: all. `keep_offsets`: they stand in the file where they stand in the
+    object (what is between them reads as zeros), else one behind the other. `url` may be a local path, of which all
+    is copied.
+    """
+
+    url: str
+    size: int
+    version: str
+    place: str
+    ranges: Sequence[Sequence[int]] | None = None
+    keep_offsets: bool = False
+
+    @property
+    def wanted(self) -> int:
+        """Bytes to be fetched."""
+        return self.size if self.ranges is None else sum(end - begin for begin, end in self.ranges)
+
+
+class Save(NamedTuple):
+    """One local file to be brought to a store. `name`: below the folder of the request; `inode`, `size`,
+    `ctime_ns`: as it was seen there.
+    """
+
+    name: str
+    address: str
+    inode: int
+    size: int
+    ctime_ns: int
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """A message as it travels."""
+    text = json.dumps(message, separators=(",", ":")).encode()
+    return LENGTH.pack(len(text)) + text
+
+
+class Decoder:
+    """Cuts what has arrived into messages."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """The messages that are complete with `data`. Raises ValueError for what is none."""
+        self._rest += data
+        found: list[dict[str, Any]] = []
+        at = 0
+        while len(self._rest) - at >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(self._rest, at)
+            if length > MESSAGE_BYTES_MAX:
+                raise ValueError(f"a message of {length} bytes")
+            end = at + LENGTH.size + length
+            if end > len(self._rest):
+                break
+            found.append(json.loads(self._rest[at + LENGTH.size : end]))
+            at = end
+        del self._rest[:at]
+        return found

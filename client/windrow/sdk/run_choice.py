@@ -1,0 +1,155 @@
+"""Which run a job file means over a state folder.
+
+A run is its `run_digest`: settings, inputs (with the MLTable files of those that are divided) and code. Unfinished and
+equal: it goes on. Unfinished and changed: refused, unless told what to do with it. Finished, or never begun: a new run,
+unless the command that followed it was killed before it could say so. Runs of one job file are told by its absolute
+path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from windrow.embedded import unreported_run
+from windrow.errors import NotFound, RequestRefused, RunChanged, UsageError
+from windrow.rpc.errors import JOB_EXISTS
+from windrow.sdk.earlier_jobs import with_job_files
+from windrow.sdk.job import Job, JobState
+from windrow.sdk.results import rows_files
+from windrow.storage.urls import is_remote
+
+if TYPE_CHECKING:
+    from windrow.sdk.client import Client
+    from windrow.spec import EffectiveJob, LoadedJob
+
+CANCEL_TIMEOUT_S = 60.0
+NAME_MAX = 64
+
+
+class Begun(NamedTuple):
+    """The run that was chosen. `continued`: it had begun before, and may have ended, too, with nobody told; `others`:
+    unfinished runs that go on as well.
+    """
+
+    job: Job
+    continued: bool
+    others: tuple[Job, ...] = ()
+
+
+def begin(
+    client: Client,
+    loaded: LoadedJob,
+    folder: str,
+    *,
+    restart: bool = False,
+    keep_rows: bool = False,
+    since: str = "",
+) -> Begun:
+    """Continue the unfinished run of this job file in a state folder, or submit a new one.
+
+    Until `unreported_run.forget`, its end counts as unreported. `restart`: cancel what is unfinished and begin anew.
+    `keep_rows`: continue the unfinished run as it was begun, although the job file or its code have changed since.
+    `since`: see `windrow.spec.earlier_results`. Raises RunChanged, and what `Client.submit` raises.
+    """
+    begun = _choose(client, loaded, folder, since, restart=restart, keep_rows=keep_rows)
+    unreported_run.remember(folder, begun.job.job_id)
+    return begun
+
+
+def retry(client: Client, job_id: str, loaded: LoadedJob | None, folder: str) -> Begun:
+    """Run what is not done of a run that has ended; one that has not goes on as it is.
+
+    `loaded`: what it is from now on. Raises what `Client.retry` raises.
+    """
+    job = client.get(job_id)
+    if job.state.ended:
+        job = client.retry(job_id, loaded)
+    others = [other for other in client.list_jobs() if not other.state.ended and other.job_id != job_id]
+    unreported_run.remember(folder, job_id)
+    return Begun(job, True, tuple(others))
+
+
+def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, restart: bool, keep_rows: bool) -> Begun:
+    effective = client.upload_code(loaded)
+    if since:
+        from windrow.sdk.earlier_jobs import taking_over
+
+        effective = taking_over(client, effective, since)
+    unfinished = [job for job in client.list_jobs() if not job.state.ended]
+    same_file, others = _split(client, unfinished, effective.job_file)
+    going = [job for job in same_file if job.state is not JobState.CANCELLING]
+    if restart:
+        for job in going:
+            client.cancel(job.job_id)
+            client.wait(job.job_id, timeout_s=CANCEL_TIMEOUT_S)
+    else:
+        equal = [job for job in going if job.run_digest == effective.run_digest]
+        if equal or (going and keep_rows):
+            chosen = (equal or going)[0]
+            return Begun(chosen, True, tuple(job for job in unfinished if job.job_id != chosen.job_id))
+        if going:
+            raise _changed(going[0], effective.job_file)
+        ended = _ended_unreported(client, effective, folder)
+        if ended is not None:
+            return Begun(ended, True, tuple(others))
+        if keep_rows:
+            raise UsageError(
+                f"--keep-rows: there is no unfinished run of {effective.job_file} to go on with. "
+                "Without --keep-rows a new run begins."
+            )
+    return Begun(_submit_new(client, effective), False, tuple(others))
+
+
+def _ended_unreported(client: Client, effective: EffectiveJob, folder: str) -> Job | None:
+    """The equal run that has succeeded while nobody followed it any more, and whose outputs are still there."""
+    job_id = unreported_run.remembered(folder)
+    if not job_id:
+        return None
+    try:
+        job, document = client.get(job_id), client.document(job_id)
+    except NotFound:
+        return None
+    if not job.state.succeeded or job.run_digest != effective.run_digest:
+        return None
+    if document.get("job_file") != effective.job_file:
+        return None
+    places = [file.place for file in rows_files(job, document)]
+    places += [out.path for step in job.steps for out in step.outputs]
+    # Whether an output in a store is still there, only the master can tell; it was there when the run ended.
+    return job if all(is_remote(place) or os.path.exists(place) for place in places) else None
+
+
+def _split(client: Client, unfinished: Iterable[Job], job_file: str) -> tuple[list[Job], list[Job]]:
+    same: list[Job] = []
+    others: list[Job] = []
+    for job, written in with_job_files(client, unfinished):
+        (same if written == job_file else others).append(job)
+    return same, others
+
+
+def _submit_new(client: Client, effective: EffectiveJob) -> Job:
+    """Submit; where an earlier run has the job file's name, with the next free number behind it."""
+    name, number = effective.name, 1
+    while True:
+        try:
+            return client.submit_effective(effective)
+        except RequestRefused as error:
+            if error.reason != JOB_EXISTS or name is None:
+                raise
+        number += 1
+        suffix = f"-{number}"
+        effective = effective._replace(name=f"{name[: NAME_MAX - len(suffix)]}{suffix}")
+
+
+def _changed(job: Job, job_file: str) -> RunChanged:
+    items = job.items
+    done = f"{items.done:,} of {items.total:,} items done" if items.total else "nothing done yet"
+    return RunChanged(
+        f"The unfinished run {job.job_id} of {job_file} ({done}) was begun with other settings, inputs "
+        "(or MLTable files), code or --since. Choose:\n"
+        f"  --restart    drop that run and begin anew with what is there now\n"
+        f"  --keep-rows  finish that run as it was begun, with its own settings and code, keeping its rows\n"
+        f"or undo the change, and the same command continues it."
+    )

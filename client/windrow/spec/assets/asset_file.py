@@ -1,0 +1,83 @@
+"""The file of a data asset or a model, as `az ml data create --file` and `az ml model create --file` take it.
+
+Keys as the vendor's schemas of data and models have them; paths are relative to the file.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.keys import check_keys, read_scalar, read_text, read_text_map
+from windrow.spec.reading.nodes import Mapping, is_null, shown, source_label
+from windrow.spec.reading.nodes import Source as SourceOfValues
+from windrow.spec.reading.problems import Problem, Problems
+from windrow.spec.reading.yaml_files import read_yaml
+from windrow.spec.settings.fields import Field
+from windrow.spec.settings.schema import DATA_TYPES, MODEL_TYPES
+
+_TEXT, _NODE = Field("text"), Field("node")
+_KEYS: dict[str, Field] = {
+    "$schema": _NODE,
+    "name": _TEXT,
+    "version": _TEXT,
+    "type": _TEXT,
+    "path": _TEXT,
+    "description": _TEXT,
+    "tags": Field("map"),
+    "properties": Field("node", effect="properties are kept nowhere; use tags"),
+    "creation_context": _NODE,
+    "id": _NODE,
+    "latest_version": _NODE,
+    "datastore": Field("text", effect="write the path as azureml://datastores/NAME/paths/PATH"),
+    "flavors": Field("node", effect="flavors of a model are not read; a script loads what lies at its path"),
+    "stage": Field("text", effect="stages of a model are not kept; use tags"),
+    "job_name": Field("text", effect="which job has written it, is kept of outputs that jobs register themselves"),
+}
+
+
+class AssetFile(NamedTuple):
+    """What a file says of an asset; `folder`: where relative paths begin. What it does not say is empty."""
+
+    name: str
+    version: str
+    type: str
+    path: str
+    description: str
+    tags: dict[str, str]
+    folder: str
+    warnings: tuple[Problem, ...]
+
+
+def load_asset_file(path: str | os.PathLike[str], kind: str) -> AssetFile:
+    """Reads the file of an asset; `kind`: data or model. Raises JobFileError with all that is wrong."""
+    file = os.path.abspath(path)
+    problems = Problems()
+    root = read_yaml(file, "asset", problems)
+    context = Context(SourceOfValues("asset", source_label(file), os.path.dirname(file)), embedded=True)
+    context.problems = problems
+    if root is not None and not isinstance(root, Mapping):
+        problems.error(root, "", f"is {shown(root)}; the file of an asset is a mapping, with name, path and type.")
+    problems.raise_errors()
+    assert isinstance(root, Mapping)
+    check_keys(root, _KEYS, "", context)
+    entries = root.entries
+    types = DATA_TYPES if kind == "data" else MODEL_TYPES
+    texts = {name: read_text(entries.get(name), name, context) or "" for name in ("name", "version", "description")}
+    wanted = read_scalar(entries.get("type"), Field("choice", choices=types), "type", context)
+    place = read_text(entries.get("path"), "path", context) or ""
+    if is_null(entries.get("path")):
+        problems.error(root, "path", "is missing; say where the data lies, relative to this file or by an address.")
+    tags = read_text_map(entries.get("tags"), "tags", context)
+    problems.raise_errors()
+    return AssetFile(
+        texts["name"],
+        texts["version"],
+        str(wanted or ""),
+        place,
+        texts["description"],
+        tags,
+        os.path.dirname(file),
+        tuple(problems.warnings),
+    )

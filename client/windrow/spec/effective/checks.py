@@ -1,0 +1,108 @@
+"""Whether the parts of an effective job fit each other: steps, the order among them, inputs, outputs, arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from windrow.spec.effective.job import EffectiveJob, EffectiveStep, LiteralInput, OutputInput
+from windrow.spec.naming.expressions import references
+from windrow.spec.settings.fields import TIMEOUT_S_MAX
+
+STEPS_MAX = 1000
+"""A job may have so many."""
+
+
+def mismatches(job: EffectiveJob) -> Iterator[str]:
+    """What is wrong, as texts of the form `path: what is wrong`."""
+    steps = {step.name: step for step in job.steps}
+    if not job.steps:
+        yield "steps: there is none"
+    if len(steps) != len(job.steps):
+        yield "steps: two have the same name"
+    for index, step in enumerate(job.steps):
+        key = f"steps[{index}]"
+        needed = {given.step for given in step.inputs.values() if isinstance(given, OutputInput)}
+        for given in step.inputs.values():
+            if isinstance(given, OutputInput) and (
+                given.step not in steps or given.output not in steps[given.step].outputs
+            ):
+                yield f"{key}.inputs: there is no output {given.output} of a step {given.step}"
+        if not needed <= set(step.depends_on) <= steps.keys():
+            yield (
+                f"{key}.depends_on: must name the steps whose outputs are read, and no others than the job's: "
+                f"{sorted(needed)}"
+            )
+        yield from _input_data(step, key)
+        yield from _kind(step, key)
+        if step.append_row_to is not None and step.append_row_to not in step.outputs:
+            yield f"{key}.append_row_to: {step.append_row_to!r} names no output"
+        yield from _argument_references(step, key)
+    cycle = find_cycle({step.name: step.depends_on for step in job.steps})
+    if cycle:
+        yield f"steps: wait for each other in a circle: {' -> '.join(cycle)}"
+    for name, output in job.outputs.items():
+        if output.step not in steps or output.output not in steps[output.step].outputs:
+            yield f"outputs.{name}: there is no output {output.output} of a step {output.step}"
+
+
+def _input_data(step: EffectiveStep, key: str) -> Iterator[str]:
+    if step.rank_mini_batch_count:
+        if step.input_data:
+            yield f"{key}.input_data: there is none beside rank_mini_batch_count"
+        return
+    if not step.input_data:
+        yield f"{key}.input_data: names no data input"
+    if len(set(step.input_data)) != len(step.input_data):
+        yield f"{key}.input_data: names an input twice"
+    for name in step.input_data:
+        given = step.inputs.get(name)
+        if isinstance(given, LiteralInput | None):
+            yield f"{key}.input_data: {name!r} names no data input"
+        elif step.file_format is not None and given.type == "mltable":
+            yield f"{key}.file_format: is for inputs of type uri_file and uri_folder"
+    if step.mini_batch_rows is not None and step.file_format is None:
+        yield f"{key}.mini_batch_rows: needs a file_format"
+
+
+def _kind(step: EffectiveStep, key: str) -> Iterator[str]:
+    """What a parallel step has, and a command step has not."""
+    if step.command is None:
+        if not step.entry_script:
+            yield f"{key}.entry_script: is empty"
+        if step.run_invocation_timeout_s > TIMEOUT_S_MAX:
+            yield f"{key}.run_invocation_timeout_s: at most {TIMEOUT_S_MAX}"
+    elif step.entry_script or step.arguments or step.append_row_to is not None or step.rank_mini_batch_count != 1:
+        yield f"{key}.command: goes with no entry_script, no arguments, no append_row_to, and rank_mini_batch_count 1"
+
+
+def _argument_references(step: EffectiveStep, key: str) -> Iterator[str]:
+    for number, argument in enumerate(step.words):
+        try:
+            found = references(argument)
+        except ValueError as error:
+            yield f"{key}.arguments[{number}]: {error}"
+            continue
+        for reference in found:
+            known = reference.name in (step.inputs if reference.scope == "inputs" else step.outputs)
+            if reference.scope not in ("inputs", "outputs") or not known:
+                yield f"{key}.arguments[{number}]: names what the step does not have: {argument!r}"
+
+
+def find_cycle(waits_for: Mapping[str, Iterable[str]]) -> list[str]:
+    """One circle as `[a, b, a]` (a waits for b, b for a), or an empty list. Names that are no key are passed over."""
+    done: set[str] = set()
+    for start in waits_for:
+        path: list[str] = []
+        stack: list[tuple[str, bool]] = [(start, False)]
+        while stack:
+            name, leaving = stack.pop()
+            if leaving:
+                path.pop()
+                done.add(name)
+            elif name in path:
+                return [*path[path.index(name) :], name]
+            elif name not in done and name in waits_for:
+                path.append(name)
+                stack.append((name, True))
+                stack.extend((next_name, False) for next_name in waits_for[name])
+    return []

@@ -1,0 +1,113 @@
+"""Checked values of a document that came from the network; what is wrong is noted, by its path.
+
+A method that reads returns a harmless value where it has noted a problem.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from windrow.spec.naming.names import is_encodable
+
+ENTRIES_MAX = 10_000
+TEXT_MAX = 64 * 1024
+_T = TypeVar("_T")
+
+
+class ValueReader:
+    """Reads values of a parsed JSON document; `problems` are texts of the form `path: what is wrong`."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def fields(
+        self, value: object, key: str, readers: Mapping[str, Callable[[object, str], Any]]
+    ) -> dict[str, Any] | None:
+        """All fields of an object, or None if a problem was noted on the way."""
+        before = len(self.problems)
+        if not isinstance(value, dict):
+            self.problems.append(f"{key}: is not an object")
+            return None
+        prefix = f"{key}." if key else ""
+        self.problems += [f"{prefix}{name[:80]}: is unknown" for name in value if name not in readers]
+        self.problems += [f"{prefix}{name}: is missing" for name in readers if name not in value]
+        fields = {name: read(value[name], prefix + name) for name, read in readers.items() if name in value}
+        return fields if len(self.problems) == before else None
+
+    def list_of(
+        self, read: Callable[[object, str], _T], count_max: int = ENTRIES_MAX
+    ) -> Callable[[object, str], tuple[_T, ...]]:
+        """A reader of lists; each item by `read`."""
+
+        def read_list(value: object, key: str) -> tuple[_T, ...]:
+            if not isinstance(value, list) or len(value) > count_max:
+                self.problems.append(f"{key}: is not a list of at most {count_max}")
+                return ()
+            return tuple(read(item, f"{key}[{index}]") for index, item in enumerate(value))
+
+        return read_list
+
+    def map_of(
+        self, read: Callable[[object, str], _T], names: re.Pattern[str] | None = None
+    ) -> Callable[[object, str], dict[str, _T]]:
+        """A reader of objects with free names, which must match `names`; each value by `read`."""
+
+        def read_map(value: object, key: str) -> dict[str, _T]:
+            if not isinstance(value, dict) or len(value) > ENTRIES_MAX:
+                self.problems.append(f"{key}: is not an object of at most {ENTRIES_MAX} entries")
+                return {}
+            self.problems.extend(
+                f"{key}: {name[:80]!r} is not a valid name" for name in value if names and not names.fullmatch(name)
+            )
+            return {name: read(item, f"{key}.{name[:80]}") for name, item in value.items()}
+
+        return read_map
+
+    def optional(self, read: Callable[[object, str], _T]) -> Callable[[object, str], _T | None]:
+        """A reader that takes null as well."""
+        return lambda value, key: None if value is None else read(value, key)
+
+    def text(self, value: object, key: str) -> str:
+        """Text that can be encoded."""
+        if not isinstance(value, str) or len(value) > TEXT_MAX or "\0" in value or not is_encodable(value):
+            self.problems.append(f"{key}: is not text of at most {TEXT_MAX} characters without NUL")
+            return ""
+        return value
+
+    def matching(self, value: object, key: str, pattern: re.Pattern[str], what: str) -> str:
+        """Text of a pattern; `what` is its name for people."""
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            self.problems.append(f"{key}: {str(value)[:80]!r} is not {what} ({pattern.pattern})")
+            return ""
+        return value
+
+    def one_of(self, *choices: str) -> Callable[[object, str], str]:
+        """A reader of one of these texts."""
+
+        def read(value: object, key: str) -> str:
+            if value not in choices:
+                self.problems.append(f"{key}: is {str(value)[:80]!r}; allowed are {', '.join(choices)}")
+            return str(value)
+
+        return read
+
+    def whole(self, minimum: int, maximum: int) -> Callable[[object, str], int]:
+        """A reader of whole numbers within these limits."""
+
+        def read(value: object, key: str) -> int:
+            if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+                self.problems.append(
+                    f"{key}: is {str(value)[:80]}; allowed is a whole number from {minimum} to {maximum}"
+                )
+                return minimum
+            return value
+
+        return read
+
+    def flag(self, value: object, key: str) -> bool:
+        """True or false."""
+        if not isinstance(value, bool):
+            self.problems.append(f"{key}: is {str(value)[:80]}; allowed are true and false")
+        return value is True

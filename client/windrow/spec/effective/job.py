@@ -1,0 +1,279 @@
+"""The effective job: what a job file means once every spelling, binding, default and override is resolved.
+
+The client makes it from a job file, the master reads it again from a submission and trusts nothing (`effective_json`).
+Format: docs/contracts.md, section 1.
+
+The records are named tuples, not dataclasses: those would add 12 ms of imports and generated
+code to every run, measured. A copy with other values is `record._replace(...)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from windrow.spec.naming.expressions import references, substitute
+from windrow.spec.naming.locations import is_elsewhere
+
+FORMAT = 1
+DEFAULT_ROWS_FILE = "parallel_run_step.txt"
+"""Name of the file of rows where an output names only a folder.
+
+Reference: docs/reference/azure-ml/parallel-job.md#the-rows-file.
+"""
+
+
+_EMPTY: Mapping[str, Any] = {}
+
+
+class LiteralInput(NamedTuple):
+    """An input that is text; `value` is what the script gets."""
+
+    value: str
+
+
+class DataInput(NamedTuple):
+    """An input that is data at an absolute `path`; `type` is uri_folder, uri_file or mltable.
+
+    `asset`: `azureml:<name>:<version>`, where the job file names a registered one; None: it names the path.
+    """
+
+    type: str
+    mode: str
+    path: str
+    asset: str | None = None
+
+
+class OutputInput(NamedTuple):
+    """An input that is the output of another step."""
+
+    step: str
+    output: str
+    type: str
+    mode: str
+
+
+StepInput: TypeAlias = LiteralInput | DataInput | OutputInput
+
+
+class StepOutput(NamedTuple):
+    """Where a step writes.
+
+    `path` is absolute, or None for the master's default place (a folder of the output's own). `file_name` names the
+    file of rows inside it when the place is a folder (None: DEFAULT_ROWS_FILE). Both may hold `${{name}}`, for which
+    the master puts the job's name. `asset_name`: as what it is registered when the step is done; `asset_version` None:
+    the next number.
+    """
+
+    type: str
+    mode: str
+    path: str | None = None
+    file_name: str | None = None
+    asset_name: str | None = None
+    asset_version: str | None = None
+
+
+class Rows(NamedTuple):
+    """How returned DataFrames become rows.
+
+    `dataframe_to_csv` are the user's keyword arguments of `DataFrame.to_csv` (the worker's defaults: a blank as
+    separator, no index), with `header` only as a list of other names; `dataframe_header`: column names once on top.
+    Reference: docs/reference/azure-ml/parallel-job.md#dataframe-settings. `format`: one of ROW_FORMATS; the two others
+    are for text alone.
+    """
+
+    dataframe_to_csv: Mapping[str, Any] = _EMPTY
+    dataframe_header: bool = False
+    format: str = "text"
+
+
+class Environment(NamedTuple):
+    """What has to be installed for a step's scripts, from a conda or pip list.
+
+    `python`: a version to ask for, such as 3.10 or >=3.9,<3.12; None: that of the agent's own Python. `requirements`
+    and `constraints`: lines of pip; `options`: pip's, as `--extra-index-url=https://…`.
+    Reference: docs/reference/azure-ml/parallel-job.md#tasks.
+    """
+
+    python: str | None = None
+    requirements: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+class EffectiveStep(NamedTuple):
+    """One step. Times are whole seconds; None means the master's own default.
+
+    `command`: it is a command step: the shell command of its one mini-batch, which has no input; it has no
+    `entry_script` and no `arguments` then. Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs. None:
+    a parallel step.
+    `compute`: the pool of nodes that it runs on; "" any. `instance_count`: at most so many nodes at a time; -1: all.
+    `input_data` names the inputs that are divided, each on its own, in this order
+    (docs/reference/azure-ml/parallel-job.md#several-inputs); it is empty exactly where `rank_mini_batch_count` is above
+    0: so many mini-batches without input. `file_format` "jsonl": the input's files are JSON lines, and `run()` gets
+    lists of dicts, of `mini_batch_rows` records (None: by `mini_batch_size`, in bytes). `exact_row_index`: records are
+    counted while the input is divided.
+    `mixed_types`: a column of JSON lines keeps values of several kinds.
+    `resource_monitor_interval_s`: 0 switches the monitor off.
+    `may_shut_down`: the script may have a `shutdown()`, which has to have ended everywhere before the step is done.
+    `table_digests`: the sha256 of the MLTable file of inputs that are divided, where the client has seen it.
+    `resume_from`: the job whose results are taken over, of mini-batches whose items have not changed since.
+    `reuse`: it need not run where an earlier job has made the same of the same.
+    `environment`: built on each node that serves the step; None: its own Python, whatever that holds.
+    Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #tasks, #program-arguments,
+    #undocumented-arguments.
+    """
+
+    name: str
+    code_digest: str
+    entry_script: str
+    inputs: Mapping[str, StepInput]
+    input_data: tuple[str, ...]
+    command: str | None = None
+    depends_on: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    environment_variables: Mapping[str, str] = _EMPTY
+    outputs: Mapping[str, StepOutput] = _EMPTY
+    append_row_to: str | None = None
+    mini_batch_size: int | None = None
+    partition_keys: tuple[str, ...] = ()
+    rank_mini_batch_count: int = 0
+    file_format: str | None = None
+    mini_batch_rows: int | None = None
+    exact_row_index: bool = False
+    mixed_types: bool = False
+    table_digests: Mapping[str, str] = _EMPTY
+    compute: str = ""
+    instance_count: int = -1
+    max_concurrency_per_instance: int | None = None
+    logging_level: str = "INFO"
+    error_threshold: int = -1
+    mini_batch_error_threshold: int = -1
+    allowed_failed_percent: float = 100.0
+    max_retries: int = 2
+    run_invocation_timeout_s: int = 60
+    task_overhead_timeout_s: int = 600
+    progress_update_timeout_s: int | None = None
+    first_task_creation_timeout_s: int = 600
+    may_shut_down: bool = True
+    environment: Environment | None = None
+    copy_logs_to_parent: bool = False
+    resource_monitor_interval_s: int = 600
+    metrics_name_prefix: str = ""
+    push_metrics_to_parent: bool = False
+    profiling_module: str | None = None
+    resume_from: str | None = None
+    reuse: bool = False
+    rows: Rows = Rows()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The texts in which the step's own inputs and outputs may be named: its arguments, or its command."""
+        return self.arguments if self.command is None else (self.command,)
+
+
+def outputs_elsewhere(step: EffectiveStep) -> list[str]:
+    """Names of outputs in a store or datastore to which the script writes by itself, by way of a local folder.
+
+    Not those of mode `direct`, whose address it is given. The output of the rows is one where the arguments tell of it.
+    """
+    told = {
+        reference.name for argument in step.words for reference in references(argument) if reference.scope == "outputs"
+    }
+    return [
+        name
+        for name, output in step.outputs.items()
+        if output.path is not None
+        and is_elsewhere(output.path)
+        and output.mode != "direct"
+        and (name != step.append_row_to or (name in told and output.type != "uri_file"))
+    ]
+
+
+def default_progress_update_timeout_s(step: EffectiveStep) -> int:
+    """After how many seconds without progress a step fails that does not say so itself.
+
+    The sum of all that a mini-batch may take by the step's own bounds: the start of a worker (3 x the run timeout + 30,
+    docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes), loading, `run()`, writing what it returned, and
+    bringing to a store what it wrote itself. So it strikes only what no other bound has ended. Reference:
+    docs/reference/azure-ml/parallel-job.md#program-arguments, where the default is "computed from other settings" and
+    the formula not public.
+    """
+    overheads = 3 if outputs_elsewhere(step) else 2
+    start_s = 3 * step.run_invocation_timeout_s + 30
+    return start_s + step.run_invocation_timeout_s + overheads * step.task_overhead_timeout_s
+
+
+class PipelineOutput(NamedTuple):
+    """Which output of which step a pipeline output is."""
+
+    step: str
+    output: str
+
+
+class EffectiveJob(NamedTuple):
+    """One job, ready to be submitted. `steps` are in the order of the job file.
+
+    `continue_on_step_failure`: a step that fails ends those alone that wait for it.
+    Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
+    `fetch`: where a client wants outputs that the master keeps for it, by `<step>.<output>`: paths below the folder of
+    the job file (`windrow.transfer.fetch_places`).
+    """
+
+    job_file: str
+    steps: tuple[EffectiveStep, ...]
+    name: str | None = None
+    display_name: str = ""
+    experiment_name: str = ""
+    description: str = ""
+    tags: Mapping[str, str] = _EMPTY
+    priority: int = 0
+    weight: int = 1
+    warnings: tuple[str, ...] = ()
+    outputs: Mapping[str, PipelineOutput] = _EMPTY
+    continue_on_step_failure: bool = False
+    fetch: Mapping[str, str] = _EMPTY
+
+    @property
+    def run_digest(self) -> str:
+        """sha256 (hexadecimal) of what decides the work.
+
+        Steps, their code and pipeline outputs; not names, texts, priority or the file's place.
+        """
+        from windrow.spec.effective.document import run_digest
+
+        return run_digest(self)
+
+    def to_json(self) -> str:
+        """The canonical document: sorted keys, no blanks, ASCII only, so that equal jobs give equal bytes."""
+        from windrow.spec.effective.document import to_json
+
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, document: str | bytes) -> EffectiveJob:
+        """Reads and checks a document. Raises `effective_json.DocumentError` with everything that is wrong."""
+        from windrow.spec.effective.document import from_json
+
+        return from_json(document)
+
+
+def resolve_arguments(
+    step: EffectiveStep, input_paths: Mapping[str, str], output_paths: Mapping[str, str]
+) -> list[str]:
+    """The script's arguments on one node; of a command step, its command alone.
+
+    `input_paths` and `output_paths` hold local paths of the step's data inputs and of its outputs by name. Literal
+    inputs are in the step. A value stays one argument, whatever blanks it holds. Raises KeyError for a name without a
+    path.
+    """
+
+    def value_of(scope: str, name: str) -> str:
+        if scope == "outputs":
+            return output_paths[name]
+        given = step.inputs.get(name)
+        return given.value if isinstance(given, LiteralInput) else input_paths[name]
+
+    return [
+        substitute(argument, lambda reference: value_of(reference.scope, reference.name)) for argument in step.words
+    ]

@@ -1,0 +1,375 @@
+"""The conda file of an environment: its dependencies as a version of Python and requirement lines for PyPI.
+
+There is no conda on a node: what its file lists comes from PyPI, under the name that it has there. What that changes
+is told. Reference: parallel-job.md, section 1.3; client.md, rule 4 (`conda_file` as a mapping); conda's match specs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from windrow.spec.effective.job import Environment
+from windrow.spec.environments.requirement_lines import Requirements, read_requirement
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.keys import as_mapping
+from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, Sequence, is_null, shown
+from windrow.spec.reading.problems import did_you_mean, listed
+
+OLDEST_PYTHON = (3, 8)
+"""The oldest that the worker host runs on."""
+
+_PYTHON_VERSION = re.compile(r"[1-9](?:\.\d+){0,2}(?:(?:a|b|rc)\d+)?t?(?:\.?\*)?", re.ASCII)
+
+_KEYS = ("name", "channels", "dependencies", "prefix", "variables", "platforms", "category")
+_USUAL_CHANNELS = frozenset(
+    ("defaults", "conda-forge", "anaconda", "main", "r", "msys2", "nodefaults", "pytorch", "nvidia", "microsoft")
+)
+_SPEC = re.compile(
+    r"(?:[\w./:-]+::)?(?P<name>[A-Za-z0-9_][\w.-]*)\s*(?P<version>[^\[\s]?[^\[]*?)\s*(?:\[(?P<inner>[^\]]*)\])?"
+)
+_INNER_VERSION = re.compile(r"""\bversion\s*=\s*(?:'([^']*)'|"([^"]*)"|([^,\s]+))""")
+_CLAUSE = re.compile(r"(===?|~=|!=|<=|>=|=|<|>)?\s*([0-9A-Za-z][\w.!+-]*(?:\.?\*)?)", re.ASCII)
+
+# Most names are the same in both. What is below differs, or is a library or program that PyPI does not have: wheels
+# bring such libraries along, so leaving them out is what a user wants, but they are told.
+_NAMES = {
+    "black-jupyter": "black",
+    "brotli-python": "brotli",
+    "dask-core": "dask",
+    "faiss": "faiss-cpu",
+    "keras-gpu": "keras",
+    "lightgbm-gpu": "lightgbm",
+    "matplotlib-base": "matplotlib",
+    "msgpack-python": "msgpack",
+    "numpy-base": "numpy",
+    "onnxruntime-cpu": "onnxruntime",
+    "opencv": "opencv-python-headless",
+    "py-lightgbm": "lightgbm",
+    "py-opencv": "opencv-python-headless",
+    "py-xgboost": "xgboost",
+    "py-xgboost-cpu": "xgboost",
+    "py-xgboost-gpu": "xgboost",
+    "pytables": "tables",
+    "python-blosc": "blosc",
+    "python-flatbuffers": "flatbuffers",
+    "python-graphviz": "graphviz",
+    "python-kaleido": "kaleido",
+    "python-lmdb": "lmdb",
+    "python-tzdata": "tzdata",
+    "python-xxhash": "xxhash",
+    "pytorch": "torch",
+    "pytorch-cpu": "torch",
+    "pytorch-gpu": "torch",
+    "ruamel_yaml": "ruamel.yaml",
+    "seaborn-base": "seaborn",
+    "tensorflow-base": "tensorflow",
+    "tensorflow-gpu": "tensorflow",
+    "tensorflow-mkl": "tensorflow",
+    "torchvision-cpu": "torchvision",
+    "uvicorn-standard": "uvicorn",
+}
+
+_NO_TWIN = """
+arrow-cpp blas boost-cpp bzip2 c-ares c-compiler ca-certificates conda conda-libmamba-solver cpuonly cudatoolkit
+cudnn curl cxx-compiler ffmpeg fftw fontconfig fortran-compiler freetype geos gflags gfortran giflib git git-lfs
+glib glog gmp gnutls gperftools grpc-cpp hdf5 icu jemalloc jpeg krb5 lame lcms2 lerc llvm-openmp lz4-c make mamba
+mpc mpfr mpi mpich nccl ncurses netcdf4-c nettle nodejs nomkl openblas openh264 openjdk openjpeg openmpi openssl
+orc pandoc parquet-cpp perl pixman pkg-config poppler proj python_abi pytorch-cuda pytorch-mutex r rdma-core re2
+readline s2n snappy sqlite tbb tesseract thrift-cpp tini tk tzdata ucx unixodbc unzip utf8proc wget x264 x265 xz
+yaml zlib zlib-ng zstd
+"""
+
+_LIBRARIES_OF_PYTHON = frozenset(
+    ("aws-cdk-lib", "cuda-python", "libclang", "libcst", "libpysal", "librosa", "libsass", "libtmux", "libusb1")
+)
+
+
+def read_conda(node: Mapping, key: str, context: Context) -> Environment | None:
+    """Reads the content of a conda file. None, with an error, if it lists nothing that can be read."""
+    before = len(context.problems.errors)
+    for name in node.entries:
+        if name not in _KEYS:
+            context.problems.warn(
+                node.key_places[name], key, f'"{name}" is unknown in a conda file.{did_you_mean(name, _KEYS)}'
+            )
+    variables = as_mapping(node.entries.get("variables"), key, context)
+    if variables is not None and variables.entries:
+        context.problems.warn(
+            variables, key, '"variables" has no effect; write them as environment_variables of the step.'
+        )
+    _check_channels(node.entries.get("channels"), key, context)
+    dependencies = node.entries.get("dependencies")
+    if dependencies is None or is_null(dependencies):
+        context.problems.error(node, key, 'has no "dependencies"; a conda file needs a list of them.')
+        return None
+    if not isinstance(dependencies, Sequence):
+        context.problems.error(dependencies, key, f'"dependencies" is {shown(dependencies)}; allowed is a list.')
+        return None
+    reader = _Reader(key, context)
+    for item in dependencies.items:
+        reader.read(item)
+    python = reader.python()
+    reader.tell(node.place)
+    if len(context.problems.errors) > before:
+        return None
+    lines = reader.found
+    return Environment(python, tuple(lines.requirements), tuple(lines.constraints), tuple(lines.options))
+
+
+def _check_channels(node: Node | None, key: str, context: Context) -> None:
+    if not isinstance(node, Sequence):
+        return
+    names = [item.text for item in node.items if isinstance(item, Scalar)]
+    others = [name for name in names if name.rstrip("/").rpartition("/")[2].casefold() not in _USUAL_CHANNELS]
+    if others:
+        context.problems.warn(
+            node,
+            key,
+            f"channels have no effect: packages come from PyPI (asked for here: {listed(others)}). What only a channel "
+            "has: put it on an index and name that with --extra-index-url among the pip lines.",
+        )
+
+
+class _Reader:
+    """Reads dependencies one after the other."""
+
+    def __init__(self, key: str, context: Context) -> None:
+        self.found = Requirements.none()
+        self._key = key
+        self._context = context
+        self._renamed: list[str] = []
+        self._left_out: list[str] = []
+        self._pythons: list[_PythonClause] = []
+
+    def read(self, item: Node) -> None:
+        problems = self._context.problems
+        if isinstance(item, Mapping):
+            for name, lines in item.entries.items():
+                if name == "pip":
+                    self._pip(lines)
+                else:
+                    problems.error(item, self._key, f'"{name}" is no installer that is known; allowed is pip.')
+        elif isinstance(item, Scalar) and isinstance(item.value, str) and item.text.strip():
+            self._conda(item.text.strip(), item.place)
+        else:
+            problems.error(
+                item, self._key, f"is {shown(item)}; a dependency is a text, such as numpy=1.26, or a list of pip."
+            )
+
+    def tell(self, place: Place) -> None:
+        """What is not as the file says."""
+        told = []
+        if self._renamed:
+            told.append(f"{listed(self._renamed)} by the names that PyPI has")
+        if self._left_out:
+            told.append(f"without {listed(self._left_out)}, which PyPI does not have (wheels bring their libraries)")
+        if told:
+            self._context.problems.warn(
+                place, self._key, f"packages of conda are installed from PyPI: {'; '.join(told)}."
+            )
+
+    def _pip(self, lines: Node) -> None:
+        if is_null(lines):
+            return
+        if isinstance(lines, Scalar):
+            lines = Sequence(lines.place, (lines,))
+        if not isinstance(lines, Sequence):
+            self._context.problems.error(lines, self._key, f'"pip" is {shown(lines)}; allowed is a list of lines.')
+            return
+        for line in lines.items:
+            if isinstance(line, Scalar) and line.value is not None:
+                read_requirement(line.text, line.place, self._key, self.found, self._context)
+            else:
+                self._context.problems.error(line, self._key, f"is {shown(line)}; a line for pip is a text.")
+
+    def _conda(self, text: str, place: Place) -> None:
+        spec = _SPEC.fullmatch(text)
+        versions = None if spec is None else _versions(spec["version"], spec["inner"])
+        if spec is None or versions is None:
+            self._context.problems.error(
+                place,
+                self._key,
+                f'"{text[:120]}" is no dependency that can be read; write a name and versions, as in numpy=1.26 or '
+                '"numpy>=1.24,<2".',
+            )
+            return
+        name = spec["name"]
+        if name.casefold() == "python":
+            self._python(text, versions, place)
+            return
+        found = pypi_name(name)
+        if found is None:
+            self._left_out.append(name)
+            return
+        if found != name.casefold():
+            self._renamed.append(f"{name} as {found}")
+        self.found.requirements.append(found + ",".join(_pep440(*version) for version in versions))
+
+    def _python(self, text: str, versions: list[tuple[str, str]], place: Place) -> None:
+        for operator, version in versions:
+            if not _PYTHON_VERSION.fullmatch(version):
+                self._context.problems.error(
+                    place,
+                    self._key,
+                    f'"{text}" asks for "{version}", which is no version of Python; write it as in python=3.10 or '
+                    '"python>=3.9,<3.12".',
+                )
+                return
+            stem = version.rstrip("*").rstrip(".")
+            self._pythons.append(_PythonClause(operator, stem, version.endswith("*"), text, place))
+
+    def python(self) -> str | None:
+        """The version of Python that all entries together ask for; None: any."""
+        for clause in self._pythons:
+            other = next((other for other in self._pythons if _excludes(other, clause)), None)
+            if other is not None:
+                texts = dict.fromkeys(f'"{one.text}"' for one in (other, clause))
+                why = f"{' and '.join(texts)}: no version of Python is both; keep one of the two."
+                self._context.problems.error(
+                    max(other.place, clause.place, key=lambda place: (place.line, place.column)), self._key, why
+                )
+                return None
+        asked, too_old = _python_request(self._pythons)
+        if too_old is not None:
+            self._context.problems.warn(
+                too_old.place,
+                self._key,
+                f'"{too_old.text}" asks for a Python that is too old: scripts need '
+                f"{'.'.join(map(str, OLDEST_PYTHON))} or newer. The version that the agents have is used instead.",
+            )
+        return asked
+
+
+class _PythonClause(NamedTuple):
+    """A bound of the version of Python: `version` without the star that it ends in (`starred`)."""
+
+    operator: str
+    version: str
+    starred: bool
+    text: str
+    place: Place
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it asks for one version, or for all that begin with one."""
+        return self.operator in ("=", "==", "===")
+
+
+def _versions(version: str, inner: str | None) -> list[tuple[str, str]] | None:
+    """The clauses (operator, version) of a match spec without its build; None where it cannot be read."""
+    if inner and (found := _INNER_VERSION.search(inner)):
+        version = found[1] or found[2] or found[3]
+    version = version.strip()
+    if not version or version == "*":
+        return []
+    if not any(sign in version for sign in "<>!~,|"):
+        # name=1.2=build, name==1.2=build, or separated by blanks: name 1.2 build
+        operator = "==" if version.startswith("==") else "="
+        parts = version.lstrip("=").replace("=", " ").split()
+        return _clauses([operator + parts[0]]) if parts and len(parts) <= 2 else None
+    return _clauses(version.split(","))
+
+
+def _clauses(parts: list[str]) -> list[tuple[str, str]] | None:
+    clauses: list[tuple[str, str]] = []
+    for part in parts:
+        found = _CLAUSE.fullmatch(part.strip())
+        if found is None:
+            return None
+        clauses.append((found[1] or "==", found[2]))
+    return clauses
+
+
+def _pep440(operator: str, version: str) -> str:
+    """A clause of conda as one of PyPI: `=1.2` stands for every 1.2.x."""
+    starred = version.endswith("*")
+    stem = version.rstrip("*").rstrip(".")
+    if operator == "=" or (starred and operator in ("==", "!=")):
+        return f"{'==' if operator == '=' else operator}{stem}.*"
+    # `>=1.2.*` means what `>=1.2` does; PyPI knows no star there.
+    return f"{operator}{stem}" if starred else f"{operator}{version}"
+
+
+def _excludes(clause: _PythonClause, exact: _PythonClause) -> bool:
+    """Whether no version that `exact` asks for fulfils `clause`."""
+    if not exact.is_exact:
+        return False
+    bound, wanted = _numbers(clause.version), _numbers(exact.version)
+    common = min(len(bound), len(wanted))
+    is_same, is_whole = bound[:common] == wanted[:common], len(wanted) >= len(bound)
+    match clause.operator:
+        case "=" | "==" | "===":
+            return not is_same
+        case "!=":
+            return is_same and is_whole and (clause.starred or len(bound) == 3)
+        case "<":
+            return wanted[:common] > bound[:common] or (is_same and is_whole)
+        case "<=":
+            return wanted[:common] > bound[:common]
+    return wanted[:common] < bound[:common]
+
+
+def _python_request(clauses: list[_PythonClause]) -> tuple[str | None, _PythonClause | None]:
+    """The version of Python to ask for (None: any), and the clause that asks for one that is too old."""
+    exact = [clause for clause in clauses if clause.is_exact]
+    too_old = next((clause for clause in clauses if _is_too_old(clause)), None)
+    if too_old is not None:
+        return None, too_old
+    narrowest = max(exact, key=lambda clause: len(_numbers(clause.version)), default=None)
+    if narrowest is not None and all(clause.is_exact for clause in clauses):
+        return (narrowest.version if len(_numbers(narrowest.version)) > 1 else None), None
+    bounds = []
+    is_older = False
+    for clause in clauses:
+        if clause.operator in (">", ">=", "~=") and _numbers(clause.version)[:2] < OLDEST_PYTHON:
+            is_older = True
+        elif clause.is_exact and clause is not narrowest:
+            continue
+        elif clause.is_exact:
+            bounds.append(f"=={clause.version}" + (".*" if len(_numbers(clause.version)) < 3 else ""))
+        else:
+            is_prefix = clause.operator == "!=" and clause.starred
+            bounds.append(f"{clause.operator}{clause.version}" + (".*" if is_prefix else ""))
+    if bounds and is_older:
+        bounds.insert(0, f">={'.'.join(map(str, OLDEST_PYTHON))}")
+    return ",".join(bounds) or None, None
+
+
+def _is_too_old(clause: _PythonClause) -> bool:
+    """Whether every version that fulfils a clause is older than those that the worker host runs on."""
+    numbers = _numbers(clause.version)
+    match clause.operator:
+        case "=" | "==" | "===":
+            return numbers < OLDEST_PYTHON[: len(numbers)]
+        case "<":
+            return numbers <= OLDEST_PYTHON
+        case "<=":
+            return numbers < OLDEST_PYTHON
+        case "~=":
+            return len(numbers) == 3 and numbers[:2] < OLDEST_PYTHON
+    return False
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def pypi_name(name: str) -> str | None:
+    """The name that PyPI has for a package of conda; None where it has none: a library, a compiler, a program."""
+    folded = name.casefold()
+    if folded in _NAMES:
+        return _NAMES[folded]
+    if folded in _NO_TWIN.split():
+        return None
+    if _begins_without_twin(folded) and folded not in _LIBRARIES_OF_PYTHON:
+        return None
+    return folded
+
+
+def _begins_without_twin(name: str) -> bool:
+    """Families of names: conda's own (`_openmp_mutex`), C libraries (`libgcc-ng`), compilers, R."""
+    if name.startswith("_"):
+        return True
+    prefixes = ("aws-c-", "aws-sdk-", "binutils", "cuda-", "gcc_", "gxx_", "kernel-headers", "ld_impl", "lib")
+    return name.startswith((*prefixes, "r-", "sysroot_", "xorg-")) or name in ("gcc", "gxx", "aws-checksums")

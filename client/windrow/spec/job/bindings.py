@@ -1,0 +1,385 @@
+"""Who is bound to whom: inputs and outputs of the pipeline and of all steps, each followed to its end.
+
+Reference: docs/reference/azure-ml/parallel-job.md#expressions; docs/reference/azure-ml/client.md#dumped-jobs (outputs
+that vanished in a dump, though something is bound to them).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from windrow.spec.effective.job import LiteralInput, OutputInput, PipelineOutput, StepInput, StepOutput
+from windrow.spec.job.components import StepNodes
+from windrow.spec.job.graph import Graph
+from windrow.spec.job.inputs import InputSpec, Resolved, read_input, resolve_input
+from windrow.spec.job.outputs import OutputSpec, make_output, read_output
+from windrow.spec.naming.expressions import AlreadyTold, Reference, written
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.keys import check_name, unknown_name
+from windrow.spec.reading.nodes import Mapping, Node, Place, is_null
+from windrow.spec.reading.problems import did_you_mean
+
+LITERALS_ONLY = "a setting can refer to literal inputs only; data reaches the script by task.program_arguments"
+
+
+class _PipelineOutput(NamedTuple):
+    """An output of a pipeline: what is said of it there and further out, where that goes on, and what components say.
+
+    `name`: that of the job's output it comes to, if any.
+    """
+
+    given: tuple[OutputSpec, ...]
+    declared: tuple[OutputSpec, ...] = ()
+    name: str | None = None
+
+
+class Bindings:
+    """Inputs and outputs of a job, and of the pipelines in it. Steps are named as in the job (`Graph`).
+
+    What is bound to steps that could not be read is passed over in silence.
+    """
+
+    def __init__(self, inputs: Mapping | None, outputs: Mapping | None, graph: Graph, context: Context) -> None:
+        self._context = context
+        self._graph = graph
+        self._steps = graph.nodes
+        self._pipeline_inputs = self._read_pipeline_inputs(inputs)
+        self._output_nodes = outputs
+        self._pipeline_specs: dict[tuple[str, str], _PipelineOutput] = {}
+        self._bound: dict[tuple[str, str], PipelineOutput] = {}
+        """By pipeline ("" the job) and name: which output of a step in it that is."""
+        self._outputs: dict[str, dict[str, StepOutput]] = {}
+        self._inputs: dict[tuple[str, str], Resolved] = {}
+        self._following: list[tuple[str, str]] = []
+        self.waits: dict[str, set[str]] = {}
+        """By step, pipelines too: the steps beside it whose outputs are given to it; whole when inputs are read."""
+
+    # Outputs -----------------------------------------------------------------------------------------------------
+
+    def read_outputs(self) -> None:
+        """Reads the outputs of the job and of all steps; must come before anything reads an input."""
+        places = self._output_nodes.key_places if self._output_nodes else {}
+        for name, node in self._output_nodes.entries.items() if self._output_nodes else ():
+            key = f"outputs.{name}"
+            check_name(name, "an output", node, key, self._context)
+            spec = read_output(node, key, self._context)
+            self._pipeline_specs["", name] = _PipelineOutput((spec or OutputSpec(node),), name=name)
+            if spec and spec.binding:
+                self._refuse_binding(spec, name, node, key)
+        for step_name, nodes in self._steps.items():
+            if nodes and nodes.type == "pipeline":
+                self._read_pipeline_outputs(step_name, nodes)
+            elif nodes:
+                self._outputs[step_name] = self._read_step_outputs(step_name, nodes)
+        for pipeline, name in self._pipeline_specs if self._graph.is_whole else ():
+            if (pipeline, name) in self._bound:
+                continue
+            nodes = self._steps[pipeline] if pipeline else None
+            if nodes is None:
+                place, key = places[name], f"outputs.{name}"
+            elif name in nodes.declared_outputs:
+                place, key = nodes.declared_outputs[name].place, f"jobs.{pipeline}.component.outputs.{name}"
+            else:
+                continue
+            self._context.problems.warn(
+                place,
+                key,
+                f"is written by no step; bind a step's output to ${{{{parent.outputs.{name}}}}}.",
+            )
+
+    def outputs_of(self, step: str) -> dict[str, StepOutput]:
+        """A step's outputs by name."""
+        return self._outputs[step]
+
+    def pipeline_outputs(self) -> dict[str, PipelineOutput]:
+        """The job's outputs that a step writes."""
+        found = {name: self._written_by("", name) for pipeline, name in self._bound if not pipeline}
+        return {name: written_by for name, written_by in found.items() if written_by}
+
+    def _written_by(self, pipeline: str, name: str) -> PipelineOutput | None:
+        """Which output of which step an output of a pipeline is, followed into the pipelines in it."""
+        bound = self._bound.get((pipeline, name))
+        while bound is not None and bound.step in self._graph.members:
+            bound = self._bound.get((bound.step, bound.output))
+        return bound
+
+    def _read_pipeline_outputs(self, step: str, nodes: StepNodes) -> None:
+        for name in self._output_names(nodes):
+            own, declared = self._output_specs(step, name, nodes)
+            if declared and declared.binding:
+                self._refuse_binding(declared, name, declared.place, f"jobs.{step}.component.outputs.{name}")
+            outer = self._bind(step, name, own, nodes) or _PipelineOutput(())
+            self._pipeline_specs[step, name] = _PipelineOutput(
+                (own, *outer.given), (*((declared,) if declared else ()), *outer.declared), outer.name
+            )
+
+    def _read_step_outputs(self, step: str, nodes: StepNodes) -> dict[str, StepOutput]:
+        made: dict[str, StepOutput] = {}
+        for name in self._output_names(nodes):
+            own, declared = self._output_specs(step, name, nodes)
+            outer = self._bind(step, name, own, nodes) or _PipelineOutput(())
+            # Azure ML's default place: one folder for each output of the pipeline.
+            made[name] = make_output(
+                (own, *outer.given),
+                (*((declared,) if declared else ()), *outer.declared),
+                f"jobs.{step}.outputs.{name}",
+                outer.name or f"{step}/{name}",
+                self._context,
+            )
+        return made
+
+    def _output_names(self, nodes: StepNodes) -> list[str]:
+        return list(dict.fromkeys([*nodes.declared_outputs, *nodes.outputs]))
+
+    def _output_specs(self, step: str, name: str, nodes: StepNodes) -> tuple[OutputSpec, OutputSpec | None]:
+        """What a step says of its output, and what its component does."""
+        key = f"jobs.{step}.outputs.{name}"
+        declared_node, node = nodes.declared_outputs.get(name), nodes.outputs.get(name)
+        check_name(name, "an output", node or declared_node or nodes.place, key, self._context)
+        declared = (
+            read_output(declared_node, f"jobs.{step}.component.outputs.{name}", self._context)
+            if declared_node
+            else None
+        )
+        own = read_output(node, key, self._context) if node else None
+        return own or OutputSpec(nodes.place), declared
+
+    def _refuse_binding(self, spec: OutputSpec, name: str, node: Node, key: str) -> None:
+        """A pipeline's own output that is bound to something."""
+        if spec.binding:
+            self._context.problems.error(
+                node,
+                key,
+                f"is bound to {written(spec.binding)}; bind the other way round: "
+                f"${{{{parent.outputs.{name}}}}} in the outputs of that step.",
+            )
+
+    def _bind(self, step: str, name: str, own: OutputSpec, nodes: StepNodes) -> _PipelineOutput | None:
+        """The output of the pipeline around a step to which one of the step's is bound. None if to nothing."""
+        reference, problems, pipeline = own.binding, self._context.problems, self._graph.homes[step]
+        key = f"jobs.{step}.outputs.{name}"
+        if reference is None:
+            return None
+        if reference.scope != "parent.outputs":
+            problems.error(
+                own.place,
+                key,
+                f"is bound to {written(reference)}; an output can only be bound to one of the pipeline's, "
+                "as in ${{parent.outputs.x}}.",
+            )
+            return None
+        wanted = (pipeline, reference.name)
+        if wanted not in self._pipeline_specs:
+            if not nodes.inline_component:
+                known = [other for home, other in self._pipeline_specs if home == pipeline]
+                problems.error(own.place, key, unknown_name("pipeline output", reference.name, known))
+                return None
+            # A dump leaves out pipeline outputs without settings of their own.
+            problems.warn(
+                own.place,
+                key,
+                f"the pipeline output {reference.name} is not in the file, and taken for one that a dump left out.",
+            )
+            name_in_job = None if pipeline else reference.name
+            self._pipeline_specs[wanted] = _PipelineOutput((OutputSpec(own.place),), name=name_in_job)
+        if wanted in self._bound:
+            other = self._bound[wanted]
+            problems.error(
+                own.place,
+                key,
+                f"the pipeline output {reference.name} is already bound to {other.output} of step "
+                f"{self._graph.own_name(other.step)}; make another one.",
+            )
+            return None
+        self._bound[wanted] = PipelineOutput(step, name)
+        return self._pipeline_specs[wanted]
+
+    # Inputs ------------------------------------------------------------------------------------------------------
+
+    def input_names(self, step: str) -> list[str]:
+        """Names of a step's inputs, declared or given."""
+        nodes = self._steps[step]
+        return list(dict.fromkeys([*(nodes.declared_inputs or {}), *nodes.inputs])) if nodes else []
+
+    def inputs_of(self, step: str) -> dict[str, StepInput]:
+        """A step's inputs that have a value; notes errors for those that must have one and do not."""
+        nodes, problems = self._steps[step], self._context.problems
+        inputs: dict[str, StepInput] = {}
+        for name in self.input_names(step) if nodes else ():
+            resolved = self.resolved(step, name)
+            if nodes is None or resolved is None or resolved.broken:
+                continue
+            if resolved.value is not None:
+                inputs[name] = resolved.value
+            elif not resolved.optional and nodes.type != "pipeline":
+                place, key = resolved.missing or self._place_of(step, name, nodes)
+                problems.error(
+                    place, key, "has no value; give it a path, a value or a binding (or mark it optional: true)."
+                )
+            if nodes.declared_inputs is not None and name not in nodes.declared_inputs:
+                hint = did_you_mean(name, nodes.declared_inputs)
+                problems.warn(
+                    nodes.inputs[name], f"jobs.{step}.inputs.{name}", f"is no input that the component declares.{hint}"
+                )
+        return inputs
+
+    def input_state(self, step: str, name: str) -> bool | None:
+        """Whether a step's input has a value, or an error says that it must; None if there is no such input."""
+        found = self.resolved(step, name)
+        return None if found is None else found.broken or found.value is not None or not found.optional
+
+    def literal(self, step: str, reference: Reference) -> str:
+        """The text of a literal that a setting of a step refers to. Raises ValueError, saying why, if it is none;
+        AlreadyTold where an error has said so."""
+        if reference.scope == "inputs":
+            resolved = self.resolved(step, reference.name)
+            if resolved is None:
+                raise ValueError(unknown_name("input", reference.name, self.input_names(step)))
+        elif reference.scope in ("parent.inputs", "parent.jobs.inputs"):
+            resolved = self._lookup(step, reference)
+        else:
+            raise ValueError(f"{written(reference)} cannot stand here; {LITERALS_ONLY}")
+        if resolved.broken:
+            raise AlreadyTold
+        if resolved.value is None:
+            raise ValueError(f"{written(reference)} has no value; give that input one, or take this setting out")
+        if not isinstance(resolved.value, LiteralInput):
+            raise ValueError(f"{written(reference)} is data; {LITERALS_ONLY}")
+        return resolved.value.value
+
+    def resolved(self, step: str, name: str) -> Resolved | None:
+        """What an input of a step came to; None if the step has no such input."""
+        nodes = self._steps.get(step)
+        if nodes is None or name not in self.input_names(step):
+            return None
+        known = self._inputs.get((step, name))
+        if known is None:
+            key = f"jobs.{step}.inputs.{name}"
+            if (step, name) in self._following:
+                self._context.problems.error(
+                    nodes.inputs.get(name, nodes.place), key, "refers to itself; give it a value."
+                )
+                return Resolved(None, nodes.place.place, broken=True)
+            self._following.append((step, name))
+            known = self._inputs[step, name] = self._resolve(step, name, nodes, key)
+            self._following.pop()
+        return known
+
+    def _resolve(self, step: str, name: str, nodes: StepNodes, key: str) -> Resolved:
+        node, declared_node = nodes.inputs.get(name), (nodes.declared_inputs or {}).get(name)
+        broken = Resolved(None, nodes.place.place, broken=True)
+        check_name(name, "an input", node or declared_node or nodes.place, key, self._context)
+        declared = None
+        if declared_node is not None and not is_null(declared_node):
+            declared = read_input(declared_node, f"jobs.{step}.component.inputs.{name}", self._context)
+            if declared is None:
+                return broken
+        spec = read_input(node, key, self._context) if node is not None else InputSpec(nodes.place)
+        if spec is None:
+            return broken
+        found = resolve_input(spec, declared, key, self._context, lambda reference, _: self._lookup(step, reference))
+        if nodes.type == "pipeline" and found.value is None and not found.broken and not found.missing:
+            # Whether that is an error tell the steps in it: which need the input.
+            return found._replace(missing=self._place_of(step, name, nodes))
+        return found
+
+    def _place_of(self, step: str, name: str, nodes: StepNodes) -> tuple[Place, str]:
+        return nodes.inputs.get(name, nodes.place).place, f"jobs.{step}.inputs.{name}"
+
+    def _lookup(self, step: str, reference: Reference) -> Resolved:
+        """What a reference in a step's inputs means. Raises ValueError if nothing."""
+        match reference.scope:
+            case "parent.inputs":
+                return self._pipeline_input(self._graph.homes[step], reference.name)
+            case "parent.jobs.inputs":
+                other = self._sibling(step, reference)
+                found = self.resolved(other, reference.name)
+                if found is None and self._steps[other]:
+                    raise ValueError(
+                        f"step {reference.step}: {unknown_name('input', reference.name, self.input_names(other))}"
+                    )
+                return found or self._unknown()
+            case "parent.jobs.outputs":
+                other = self._sibling(step, reference)
+                self.waits.setdefault(step, set()).add(other)
+                return self._output_of(other, reference.name, reference.step)
+            case "parent.outputs":
+                bound = self._bound.get((self._graph.homes[step], reference.name))
+                if bound is None and self._graph.is_whole:
+                    raise ValueError(f"the pipeline output {reference.name} is written by no step")
+                if bound is None:
+                    return self._unknown()
+                self.waits.setdefault(step, set()).add(bound.step)
+                return self._output_of(bound.step, bound.output, self._graph.own_name(bound.step))
+            case "inputs" | "outputs":
+                raise ValueError(
+                    f"in a step's inputs, the pipeline is meant by ${{{{parent.{reference.scope}.{reference.name}}}}}"
+                )
+            case "name" if self._context.job_name:
+                place = Place(self._context.source)
+                return Resolved(LiteralInput(self._context.job_name), place)
+        raise ValueError(f"{written(reference)} cannot stand here")
+
+    def _pipeline_input(self, pipeline: str, name: str) -> Resolved:
+        if not pipeline:
+            if name not in self._pipeline_inputs:
+                raise ValueError(unknown_name("pipeline input", name, list(self._pipeline_inputs)))
+            return self._pipeline_inputs[name]
+        found = self.resolved(pipeline, name)
+        if found is None:
+            raise ValueError(unknown_name("pipeline input", name, self.input_names(pipeline)))
+        return found
+
+    def _output_of(self, owner: str, name: str, shown: str) -> Resolved:
+        """An output of a step, which the reader calls `shown`; of a pipeline: that of the step in it that writes it."""
+        nodes = self._steps[owner]
+        if nodes is None:
+            return self._unknown()
+        known = self._output_names(nodes)
+        if name not in known:
+            raise ValueError(f"step {shown}: {unknown_name('output', name, known)}")
+        if nodes.type == "pipeline":
+            bound = self._written_by(owner, name)
+            if bound is None and self._graph.is_whole:
+                raise ValueError(
+                    f"no step of the pipeline {shown} writes its output {name}; bind the output of one of them to "
+                    f"${{{{parent.outputs.{name}}}}}"
+                )
+            if bound is None:
+                return self._unknown()
+            owner, name = bound
+        kind = self._outputs[owner][name].type
+        return Resolved(OutputInput(owner, name, kind, "ro_mount"), Place(self._context.source))
+
+    def _sibling(self, step: str, reference: Reference) -> str:
+        """The step that is named in a setting of another one. Raises ValueError if there is none."""
+        found = self._graph.sibling(step, reference.step)
+        if found not in self._steps:
+            known = self._graph.members[self._graph.homes[step]]
+            why = unknown_name("step", reference.step, known)
+            if self._following:
+                reader, name = self._following[-1]
+                key = self._context.problems.as_spelled(f"jobs.{reader}.inputs.{name}")
+                why += f". Where it was left out, give this input the data that it made: --set {key}=./path"
+            raise ValueError(why)
+        return found
+
+    def _unknown(self) -> Resolved:
+        return Resolved(None, Place(self._context.source), broken=True)
+
+    def _read_pipeline_inputs(self, inputs: Mapping | None) -> dict[str, Resolved]:
+        resolved: dict[str, Resolved] = {}
+        for name, node in inputs.entries.items() if inputs else ():
+            key = f"inputs.{name}"
+            check_name(name, "an input", node, key, self._context)
+            spec = read_input(node, key, self._context)
+            resolved[name] = (
+                Resolved(None, node.place, broken=True)
+                if spec is None
+                else resolve_input(spec, None, key, self._context, _no_reference)
+            )
+        return resolved
+
+
+def _no_reference(reference: Reference, node: Node) -> Resolved:
+    raise ValueError(f"{written(reference)} cannot stand in the pipeline's own inputs; give a path or value")

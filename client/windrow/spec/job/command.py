@@ -1,0 +1,129 @@
+"""Steps of type `command`: a shell command that runs once, beside the parallel steps of a pipeline.
+
+It becomes one mini-batch without input, so that leases, deadlines, logs and the loss of a node are those of any other.
+Unlike a mini-batch it is not tried again when it fails: what it has begun to write may lie there.
+Reference: docs/reference/azure-ml/parallel-job.md#command-steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping as MappingType
+from typing import Any
+
+from windrow.spec.effective.job import EffectiveStep, OutputInput, StepInput, StepOutput
+from windrow.spec.environments.environment import read_environment
+from windrow.spec.job.task import check_references, code_folder
+from windrow.spec.naming.expressions import expand_groups, references
+from windrow.spec.reading.context import Context, Origin, origin_of
+from windrow.spec.reading.keys import Resolve, as_mapping, check_keys, read_scalar, read_text
+from windrow.spec.reading.nodes import Mapping, Scalar, is_null, shown
+from windrow.spec.reading.problems import StepCode
+from windrow.spec.settings.fields import INT_MAX
+from windrow.spec.settings.schema import LIMITS, RESOURCES
+
+NO_CODE = ""
+"""Stands for the code folder of a command that brings no code."""
+
+_FIXED: MappingType[str, Any] = {
+    "rank_mini_batch_count": 1,
+    "max_concurrency_per_instance": 1,
+    "instance_count": 1,
+    "max_retries": 0,
+    "mini_batch_error_threshold": 0,
+    "may_shut_down": False,
+}
+
+
+def read_command(
+    name: str,
+    settings: Mapping,
+    variables: dict[str, str],
+    inputs: dict[str, StepInput],
+    outputs: dict[str, StepOutput],
+    input_state: Callable[[str], bool | None],
+    compute: str,
+    unpacked: str,
+    resolve: Resolve,
+    context: Context,
+) -> tuple[EffectiveStep, str]:
+    """The effective step, and its code folder (or NO_CODE). `unpacked` stands for the digest of its code, `resolve`
+    gives the literals that its settings refer to.
+
+    `input_state(name)` tells whether an input of the step has a value; None: the step has no such input.
+    """
+    key, entries = f"jobs.{name}", settings.entries
+    code = entries.get("code")
+    folder = NO_CODE if code is None or is_null(code) else code_folder(code, f"{key}.code", context)
+    if folder and code is not None:
+        code_key = context.problems.as_spelled(f"{key}.code")
+        context.codes.append(StepCode(name, folder, code.place, code_key, variables=variables))
+    command = _command(settings, f"{key}.command", outputs, input_state, context)
+    resources = as_mapping(entries.get("resources"), f"{key}.resources", context)
+    if resources is not None:
+        _check_resources(resources, f"{key}.resources", resolve, context)
+    limits = as_mapping(entries.get("limits"), f"{key}.limits", context)
+    timeout_s, origin = INT_MAX, Origin("default")
+    if limits is not None:
+        check_keys(limits, LIMITS, f"{key}.limits", context)
+        given = limits.entries.get("timeout")
+        value = (
+            None if is_null(given) else read_scalar(given, LIMITS["timeout"], f"{key}.limits.timeout", context, resolve)
+        )
+        if given is not None and value is not None:
+            timeout_s, origin = int(value), origin_of(given)
+    context.origins[f"{key}.run_invocation_timeout_s"] = origin
+    step = EffectiveStep(
+        name=name,
+        code_digest=unpacked,
+        entry_script="",
+        inputs=inputs,
+        input_data=(),
+        command=command,
+        depends_on=tuple(dict.fromkeys(given.step for given in inputs.values() if isinstance(given, OutputInput))),
+        environment_variables=variables,
+        outputs=outputs,
+        environment=read_environment(entries.get("environment"), f"{key}.environment", context),
+        compute=compute,
+        run_invocation_timeout_s=timeout_s,
+        **_FIXED,
+    )
+    return step, folder
+
+
+def _command(
+    settings: Mapping,
+    key: str,
+    outputs: dict[str, StepOutput],
+    input_state: Callable[[str], bool | None],
+    context: Context,
+) -> str:
+    node = settings.entries.get("command")
+    if node is None or is_null(node) or (isinstance(node, Scalar) and not node.text.strip()):
+        missing = "is missing; write what the shell shall run, as in python train.py."
+        context.problems.error(settings if node is None else node, key, missing)
+        return ""
+    if read_text(node, key, context) is None or not isinstance(node, Scalar):
+        return ""
+    if "\0" in node.text:
+        context.problems.error(node, key, "holds a NUL character, which no command can; take it out.")
+        return ""
+    try:
+        command = expand_groups(
+            node.text, lambda reference: reference.scope == "inputs" and input_state(reference.name) is False
+        )
+        found = references(command)
+    except ValueError as error:
+        context.problems.error(node, key, f"cannot be read: {error}.")
+        return ""
+    check_references(found, node, key, outputs, input_state, context)
+    return command.strip()
+
+
+def _check_resources(resources: Mapping, key: str, resolve: Resolve, context: Context) -> None:
+    check_keys(resources, RESOURCES, key, context)
+    count, key = resources.entries.get("instance_count"), f"{key}.instance_count"
+    if count is None or is_null(count):
+        return
+    if read_scalar(count, RESOURCES["instance_count"], key, context, resolve) not in (None, 1):
+        context.problems.warn(count, key, f"{shown(count)} has no effect: a command runs once, on one node.")

@@ -1,0 +1,162 @@
+"""All steps of a job, those of pipelines that are steps of it among them.
+Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
+
+A pipeline that is a step has a component of type pipeline, with inputs, outputs and jobs. What it brings is not
+carried out as one: its steps become the job's, under names that begin with its own.
+"""
+
+from __future__ import annotations
+
+from windrow.spec.effective.checks import STEPS_MAX
+from windrow.spec.job.components import Components, StepNodes
+from windrow.spec.naming.names import STEP_NAME_MAX
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.keys import as_mapping, check_name, unknown_name
+from windrow.spec.reading.nodes import DEPTH_MAX, Mapping, Node, is_null
+
+SEPARATOR = "__"
+"""Stands in the name of a step between that of the pipeline it is in and its own."""
+
+
+class Graph:
+    """The steps of a job by the names that they have in it (`train__fit` for `fit` in the step `train`).
+
+    A pipeline that is a step stands before the steps in it. `nodes` holds None for what cannot be read.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, StepNodes | None] = {}
+        """All of them, pipelines too."""
+        self.members: dict[str, list[str]] = {"": []}
+        """By the name of a pipeline, "" for the job itself: the steps in it, by their own names."""
+        self.homes: dict[str, str] = {}
+        """The pipeline in which each step is; "" the job itself."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Each step could be read."""
+        return all(self.nodes.values())
+
+    def steps(self) -> dict[str, StepNodes]:
+        """Those that do work and could be read."""
+        return {name: nodes for name, nodes in self.nodes.items() if nodes and nodes.type != "pipeline"}
+
+    def own_name(self, step: str) -> str:
+        """The name of a step in the pipeline that it is in."""
+        return step.removeprefix(full_name(self.homes[step], ""))
+
+    def sibling(self, step: str, name: str) -> str:
+        """What another step is called in the job, which `step` calls `name`."""
+        return full_name(self.homes[step], name)
+
+
+def full_name(pipeline: str, step: str) -> str:
+    """The name in the job of a step of a pipeline ("": of the job itself)."""
+    return f"{pipeline}{SEPARATOR}{step}" if pipeline else step
+
+
+def read_graph(pipeline: Mapping, context: Context) -> Graph:
+    """The steps of a job. What is wrong with one as a whole is noted, and it is None."""
+    reader = _Reader(context)
+    reader.read(pipeline.entries.get("jobs"), pipeline, "", ())
+    return reader.graph
+
+
+class _Reader:
+    def __init__(self, context: Context) -> None:
+        self.graph = Graph()
+        self._context = context
+        self._components = Components(context)
+        self._is_full = False
+
+    def read(self, node: Node | None, owner: Mapping, home: str, around: tuple[Mapping, ...]) -> None:
+        """The steps of one pipeline. `around`: the components that it is in, the outermost first."""
+        context = self._context
+        key = f"jobs.{home}.jobs" if home else "jobs"
+        jobs = as_mapping(node, key, context)
+        if jobs is None or not jobs.entries:
+            if is_null(node) or jobs is not None:
+                whose = "a pipeline" if home else "a job file"
+                context.problems.error(
+                    node or owner,
+                    key,
+                    f"holds no step; {whose} needs at least one, with "
+                    '"type: parallel", "type: command" or "type: pipeline".',
+                )
+            return
+        for name, step in jobs.entries.items():
+            if not (home and is_null(step) and step.place.source.kind == "--set"):  # which leaves it out
+                self._step(name, step, jobs, home, around)
+
+    def _step(self, name: str, node: Node, jobs: Mapping, home: str, around: tuple[Mapping, ...]) -> None:
+        context, graph, name_in_job = self._context, self.graph, full_name(home, name)
+        key, place = f"jobs.{name_in_job}", jobs.key_places[name]
+        own_key = context.problems.as_spelled(f"jobs.{home}.jobs.{name}") if home else key
+        if name_in_job in graph.nodes or (home and len(name_in_job) > STEP_NAME_MAX):
+            taken = (
+                "is that of another step" if name_in_job in graph.nodes else f"has more than {STEP_NAME_MAX} characters"
+            )
+            if not home:
+                context.problems.spelled.pop(key, None)  # of the step that has the name
+            why = f'its name in the job is "{name_in_job}", which {taken}; rename it, or the step it is in.'
+            context.problems.error(place, own_key, why)
+            return
+        if home:
+            context.problems.spelled[key] = own_key
+        check_name(name, "a step", place, key, context)
+        if len(graph.nodes) >= STEPS_MAX:
+            if not self._is_full:
+                context.problems.error(place, key, f"is one too many: a job can have {STEPS_MAX} steps. Split it.")
+            self._is_full = True
+            return
+        graph.members[home].append(name)
+        graph.homes[name_in_job] = home
+        graph.nodes[name_in_job] = None
+        if name_in_job in context.broken_steps:
+            return
+        step = as_mapping(node, key, context)
+        if step is None:
+            if is_null(node):
+                needed = '"type: parallel", input_data and task, or "type: command" and command'
+                context.problems.error(node, key, f"is empty; a step needs {needed}.")
+            return
+        if home and step.place.source.kind == "--set":
+            there = [other for other, given in jobs.entries.items() if given.place.source.kind != "--set"]
+            context.problems.error(place, key, f"names no step: {unknown_name('step', name, there)}.")
+            return
+        nodes = self._components.step_nodes(step, key)
+        if nodes is not None and nodes.type == "pipeline":
+            if self._can_be_inside(nodes, step, key, around) and nodes.component is not None:
+                graph.nodes[name_in_job] = nodes
+                graph.members[name_in_job] = []
+                self.read(nodes.settings.entries.get("jobs"), nodes.component, name_in_job, (*around, nodes.component))
+            return
+        graph.nodes[name_in_job] = nodes
+
+    def _can_be_inside(self, nodes: StepNodes, step: Mapping, key: str, around: tuple[Mapping, ...]) -> bool:
+        """Whether a step of type pipeline says what it is, and is not in itself."""
+        problems, component = self._context.problems, nodes.component
+        given = step.entries.get("jobs")
+        if component is None or (given is not None and given.place.source.kind != "--set"):
+            problems.error(
+                given or step,
+                f"{key}.jobs" if given else f"{key}.component",
+                "stands in a step; the steps of a pipeline that is a step are given by its component: the path of a "
+                "file of type pipeline with inputs, outputs and jobs, or these as a mapping."
+                if given
+                else "is missing; a step of type pipeline needs one: the path of a file of type pipeline with inputs, "
+                "outputs and jobs, or these as a mapping.",
+            )
+            return False
+        place = step.entries["component"]
+        if any(other is component for other in around):
+            labels = [other.place.source.label for other in (*around, component)]
+            circle = " -> ".join(labels[next(i for i, other in enumerate(around) if other is component) :])
+            problems.error(
+                place, f"{key}.component", f"would put a pipeline into itself: {circle}; take one of these steps out."
+            )
+            return False
+        if len(around) >= DEPTH_MAX:
+            problems.error(place, f"{key}.component", f"is nested deeper than {DEPTH_MAX} pipelines; write it flatter.")
+            return False
+        return True

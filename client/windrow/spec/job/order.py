@@ -1,0 +1,46 @@
+"""Which steps wait for which, where pipelines are steps.
+
+As in Azure ML a pipeline that is a step begins when all of its inputs are there, whoever reads them, and its outputs
+are there when all steps in it are done: notebooks put steps in order by nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from windrow.spec.effective.job import EffectiveStep
+from windrow.spec.job.graph import Graph, full_name
+
+
+def with_order(made: list[EffectiveStep], graph: Graph, waits: Mapping[str, set[str]]) -> list[EffectiveStep]:
+    """The steps, each with all others that have to be done before it.
+
+    `waits`: by step or pipeline, the steps and pipelines beside it whose outputs are given to it.
+    """
+    if len(graph.members) == 1:
+        return made
+    needs = {step.name: dict.fromkeys(step.depends_on) for step in made}
+    leaves: dict[str, list[str]] = {}
+    for pipeline in reversed(graph.members):
+        members = [full_name(pipeline, name) for name in graph.members[pipeline]]
+        for member in members:
+            leaves.setdefault(member, [member] if member in needs else [])
+        last = {member: _last(leaves[member], needs) for member in members}
+        for member in members:
+            before = [step for other in waits.get(member, ()) for step in last[other]]
+            for step in _first(leaves[member], needs):
+                needs[step].update(dict.fromkeys(before))
+        leaves[pipeline] = [leaf for member in members for leaf in leaves[member]]
+    place = {step.name: index for index, step in enumerate(made)}
+    return [step._replace(depends_on=tuple(sorted(needs[step.name], key=place.__getitem__))) for step in made]
+
+
+def _first(steps: list[str], needs: Mapping[str, dict[str, None]]) -> list[str]:
+    """Those that wait for no other of them."""
+    return [step for step in steps if needs[step].keys().isdisjoint(steps)]
+
+
+def _last(steps: list[str], needs: Mapping[str, dict[str, None]]) -> list[str]:
+    """Those for which no other of them waits."""
+    awaited = {other for step in steps for other in needs[step]}
+    return [step for step in steps if step not in awaited]

@@ -1,0 +1,47 @@
+"""Where settings come from that no reader of their own notes, and where code is named: for checks and plans."""
+
+from __future__ import annotations
+
+from windrow.spec.reading.context import Context, origin_of
+from windrow.spec.reading.nodes import Mapping, Node, is_null
+from windrow.spec.reading.problems import StepCode
+
+
+def note_pipeline_origins(settings: Node | None, context: Context) -> None:
+    """Settings of the pipeline as a whole, each as `settings.<name>`."""
+    for name, node in settings.entries.items() if isinstance(settings, Mapping) else ():
+        if not is_null(node):
+            context.origins[f"settings.{name}"] = origin_of(node)
+
+
+def note_origins(key: str, entries: dict[str, Node], context: Context) -> None:
+    """Where what a step says of itself as a whole comes from: the settings of `StepSettings` note theirs."""
+    task = entries.get("task")
+    below = task.entries if isinstance(task, Mapping) else {}
+    given = {
+        "compute": entries.get("compute"),
+        "environment_variables": entries.get("environment_variables"),
+        "command": entries.get("command"),
+        "environment": below.get("environment", entries.get("environment")),
+        "entry_script": below.get("entry_script"),
+        "code": below.get("code", entries.get("code")),
+        "append_row_to": below.get("append_row_to"),
+        "arguments": below.get("program_arguments", below.get("args")),
+    }
+    for name, node in given.items():
+        if node is not None and not is_null(node):
+            context.origins[f"{key}.{name}"] = origin_of(node)
+    if f"{key}.compute" not in context.origins and "settings.default_compute" in context.origins:
+        context.origins[f"{key}.compute"] = context.origins["settings.default_compute"]
+
+
+def note_code(
+    name: str, task: Node | None, folder: str, script: str, variables: dict[str, str], context: Context
+) -> None:
+    """For checks that look into the code."""
+    if not isinstance(task, Mapping):
+        return
+    code, entry = task.entries.get("code", task), task.entries.get("entry_script", task)
+    spelled = context.problems.as_spelled
+    code_key, script_key = spelled(f"jobs.{name}.task.code"), spelled(f"jobs.{name}.task.entry_script")
+    context.codes.append(StepCode(name, folder, code.place, code_key, script, entry.place, script_key, variables))

@@ -1,0 +1,240 @@
+"""The settings of a step beside its data and task: from its keys, then from the runtime arguments, which win.
+
+Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #program-arguments, #reading-arguments;
+docs/reference/azure-ml/client.md#spellings, #refusals, #zero-and-unset.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from windrow.spec.naming.expressions import AlreadyTold, has_expression, substitute
+from windrow.spec.naming.names import ROWS_FILE_NAME_REFUSED, is_rows_file_name
+from windrow.spec.reading.context import Context, Origin, origin_of
+from windrow.spec.reading.keys import Resolve, as_mapping, check_keys, parse_resolved, read_scalar, read_texts
+from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, is_null, shown
+from windrow.spec.settings.arguments import (
+    ALL_ARGUMENTS,
+    REPORT_ARGUMENTS,
+    FoundArgument,
+    checked_partition_keys,
+    find_runtime_arguments,
+    parse_partition_keys,
+)
+from windrow.spec.settings.fields import Field
+from windrow.spec.settings.schema import RESOURCES, RETRY_SETTINGS, STEP
+
+DEFAULTS: dict[str, Any] = {
+    "mini_batch_size": None,
+    "rank_mini_batch_count": 0,
+    "file_format": None,
+    "mini_batch_rows": None,
+    "exact_row_index": False,
+    "mixed_types": False,
+    "partition_keys": (),
+    "instance_count": -1,
+    "max_concurrency_per_instance": None,
+    "logging_level": "INFO",
+    "error_threshold": -1,
+    "mini_batch_error_threshold": -1,
+    "allowed_failed_percent": 100.0,
+    "max_retries": 2,
+    "run_invocation_timeout_s": 60,
+    "task_overhead_timeout_s": 600,
+    "progress_update_timeout_s": None,
+    "first_task_creation_timeout_s": 600,
+    "copy_logs_to_parent": False,
+    "resource_monitor_interval_s": 600,
+    "metrics_name_prefix": "",
+    "push_metrics_to_parent": False,
+    "profiling_module": None,
+    "resume_from": None,
+    "dataframe_header": None,
+    "append_row_file_name": None,
+    "append_row_format": None,
+}
+"""Effective names of the settings read here, with their defaults. The last three end in `rows` and in an output."""
+
+
+class StepSettings:
+    """Gathers a step's settings; each remembers what set it last."""
+
+    def __init__(self, key: str, context: Context, resolve: Resolve) -> None:
+        self.values = dict(DEFAULTS)
+        self._key = key
+        self._context = context
+        self._resolve = resolve
+        self._origins = dict.fromkeys(DEFAULTS, Origin("default"))
+
+    def read_keys(self, mapping: Mapping) -> None:
+        """Reads the step's keys (a component's merged in)."""
+        entries, problems = mapping.entries, self._context.problems
+        for name in (
+            "mini_batch_size",
+            "logging_level",
+            "error_threshold",
+            "mini_batch_error_threshold",
+            "max_concurrency_per_instance",
+        ):
+            self._read(entries.get(name), STEP[name], f"{self._key}.{name}", name)
+        retry_key, resources_key = f"{self._key}.retry_settings", f"{self._key}.resources"
+        retry = as_mapping(entries.get("retry_settings"), retry_key, self._context)
+        if retry:
+            check_keys(retry, RETRY_SETTINGS, retry_key, self._context)
+            self._read(
+                retry.entries.get("max_retries"),
+                RETRY_SETTINGS["max_retries"],
+                f"{retry_key}.max_retries",
+                "max_retries",
+            )
+            self._read(
+                retry.entries.get("timeout"),
+                RETRY_SETTINGS["timeout"],
+                f"{retry_key}.timeout",
+                "run_invocation_timeout_s",
+            )
+        resources = as_mapping(entries.get("resources"), resources_key, self._context)
+        if resources:
+            check_keys(resources, RESOURCES, resources_key, self._context)
+            count = resources.entries.get("instance_count")
+            self._read(count, RESOURCES["instance_count"], f"{resources_key}.instance_count", "instance_count")
+            if count and self.values["instance_count"] == 0:
+                problems.error(
+                    count,
+                    f"{resources_key}.instance_count",
+                    "is 0; allowed is a whole number from 1, or -1 for all nodes.",
+                )
+            nested, name = resources.entries.get("max_concurrency_per_instance"), "max_concurrency_per_instance"
+            if nested and is_null(entries.get(name)):
+                self._read(nested, RESOURCES[name], f"{resources_key}.{name}", name)
+        self._read_partition_keys(entries.get("partition_keys"))
+
+    def _read_partition_keys(self, node: Node | None) -> None:
+        """The keys, given as a list, as JSON text or by an expression."""
+        if node is None or is_null(node):
+            return
+        key, problems = f"{self._key}.partition_keys", self._context.problems
+        try:
+            if isinstance(node, Scalar):
+                keys = parse_partition_keys(substitute(node.text, self._resolve))
+            else:
+                before = len(problems.errors)
+                keys = checked_partition_keys(read_texts(node, key, self._context))
+                if len(problems.errors) > before:
+                    return
+        except AlreadyTold:
+            return
+        except ValueError as error:
+            problems.error(node, key, f"is {shown(node)}; {error}.")
+            return
+        if keys:
+            self.values["partition_keys"] = keys
+            self._origins["partition_keys"] = origin_of(node)
+            self._context.partition_places[self._key] = node.place
+
+    def read_arguments(self, arguments: list[str], place: Place) -> None:
+        """Reads the runtime arguments among the program arguments; they stay in the arguments."""
+        for found in find_runtime_arguments(arguments):
+            self._argument(found, place)
+
+    def finish(self) -> dict[str, Any]:
+        """The values, once all is read; the origins go to the context."""
+        # "0" is what a dumped pipeline writes for an unset size.
+        if self.values["mini_batch_size"] == 0:
+            self.values["mini_batch_size"] = None
+        for name, origin in self._origins.items():
+            self._context.origins[f"{self._key}.{name}"] = origin
+        keys, size = self.values["partition_keys"], self._origins["mini_batch_size"]
+        if keys and self.values["mini_batch_size"] is not None:
+            self._context.problems.warn(
+                self._context.partition_places[self._key],
+                f"{self._key}.partition_keys",
+                f"{', '.join(keys)} win over mini_batch_size, given by {size}: each combination of their values is one "
+                "mini-batch.",
+            )
+        return self.values
+
+    def _read(self, node: Node | None, field: Field, key: str, name: str) -> None:
+        if node is None or (is_null(node) and field.kind == "size"):
+            return
+        value = read_scalar(node, field, key, self._context, self._resolve)
+        if value is not None:
+            self.values[name] = value
+            self._origins[name] = origin_of(node)
+
+    def _argument(self, found: FoundArgument, place: Place) -> None:
+        problems, key = self._context.problems, f"{self._key}.task.program_arguments"
+        argument = ALL_ARGUMENTS[found.name]
+        abbreviated = found.written != f"--{found.name}"
+        if argument.field.kind == "text" and not argument.field.effect and not argument.sets:
+            return
+        if abbreviated:
+            problems.warn(
+                place,
+                key,
+                f"{found.written} is the beginning of --{found.name}, and read as that; rename it if the "
+                "script is meant, else write it out.",
+            )
+        means = f"{found.written} (read as --{found.name})" if abbreviated else found.written
+        advice = "; rename it if the script is meant." if abbreviated else "."
+        if found.value is None:
+            problems.error(place, key, f"{means} has no value; allowed is {argument.field.allowed}{advice}")
+            return
+        try:
+            expressed = has_expression(found.value)
+            text = substitute(found.value, self._resolve) if expressed else found.value
+            value = parse_resolved(argument.field, text, found.value)
+        except AlreadyTold:
+            return
+        except ValueError as error:
+            if abbreviated and (argument.field.effect or found.name in REPORT_ARGUMENTS):
+                return  # no setting of ours, and no value for it either: the script's own
+            problems.error(place, key, f"{means} is {json.dumps(found.value, ensure_ascii=False)}; {error}{advice}")
+            return
+        if argument.field.effect:
+            if value is not False:
+                problems.warn(place, key, f"{means} has no effect: {argument.field.effect}.")
+        elif argument.sets:
+            self._set(argument.sets, value, means, place)
+
+    def _set(self, name: str, value: Any, means: str, place: Place) -> None:
+        problems, key = self._context.problems, f"{self._key}.task.program_arguments"
+        told = value
+        match name:
+            case "run_max_try":
+                name, value = "max_retries", int(value) - 1
+                told = f"{told} (max_retries {value})"
+            case "rank_mini_batch_count":
+                value = max(0, int(value))
+            case "amlbi_async_mode":
+                if value:
+                    problems.error(
+                        place,
+                        key,
+                        f"{means}: scripts with enqueue() instead of run() are not carried out. Where the script has "
+                        "a run() as well, set it to False; else write run() and remove it.",
+                    )
+                return
+            case "append_row_file_name" if not is_rows_file_name(str(value)):
+                problems.error(
+                    place,
+                    key,
+                    f'{means} is "{value}"; allowed is the name of a file, without a folder and without any of '
+                    f"{' '.join(ROWS_FILE_NAME_REFUSED)}",
+                )
+                return
+            case "allowed_failed_percent":
+                value = float(value)
+            case "partition_keys":
+                try:
+                    value = parse_partition_keys(str(value))
+                except ValueError as error:
+                    problems.error(place, key, f"{means} is {json.dumps(value)}; {error}.")
+                    return
+                self._context.partition_places[self._key] = place
+        before = self._origins[name]
+        if before.kind != "default" and self.values[name] != value:
+            problems.warn(place, key, f"{means} {told} wins over {self.values[name]}, given by {before}.")
+        self.values[name] = value
+        self._origins[name] = Origin("argument", f"{means} in {place}")

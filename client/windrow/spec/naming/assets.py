@@ -1,0 +1,63 @@
+"""Registered data assets and models: their names, and the registry in which they are looked up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import NamedTuple, TypeAlias
+
+ASSET_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,254}", re.ASCII)
+
+_ASSET_VERSION = re.compile(r"[A-Za-z0-9][\w.-]{0,49}", re.ASCII)
+
+
+def is_asset_version(text: str) -> bool:
+    """Whether a text can be the version of a data asset or model; `latest` is no version but a question for one."""
+    return _ASSET_VERSION.fullmatch(text) is not None and text != "latest"
+
+
+def split_asset_reference(reference: str) -> tuple[str, str, str] | None:
+    """What `<name>:<version>` or `<name>@latest`, without `azureml:`, says: the name, `:` or `@`, and what follows it;
+    both "" after a name alone. None, where that can be no asset. Raises ValueError for another label than `latest`."""
+    name, sign, said = reference.partition("@") if "@" in reference else reference.partition(":")
+    if not ASSET_NAME.fullmatch(name) or (sign == ":" and not is_asset_version(said)):
+        return None
+    if sign == "@" and said != "latest":
+        raise ValueError(f"names a label that is not known; the only one is {name}@latest.")
+    return name, sign, said
+
+
+DATA, MODEL = "data", "model"
+
+
+class FoundAsset(NamedTuple):
+    """One version of an asset. `kind`: data or model; `path`: absolute, or an address."""
+
+    kind: str
+    name: str
+    version: str
+    type: str
+    path: str
+    is_file: bool
+
+    @property
+    def reference(self) -> str:
+        """As a job file names it."""
+        return f"azureml:{self.name}:{self.version}"
+
+
+class AssetLookup(NamedTuple):
+    """A registry. `find(kind, name, version)`: that version (None: the latest), or None where there is none;
+    `names(kind)`: of all assets of a kind; `versions(kind, name)`: of one asset.
+    """
+
+    find: Callable[[str, str, str | None], FoundAsset | None]
+    names: Callable[[str], Collection[str]]
+    versions: Callable[[str, str], Collection[str]]
+
+
+NO_ASSETS = AssetLookup(lambda kind, name, version: None, lambda kind: (), lambda kind, name: ())
+"""That of no master and no state folder: nothing is registered."""
+
+OpenLookup: TypeAlias = Callable[[], AssetLookup]
+"""Opens a registry; called when the first asset is met, so that other job files wait for no master."""

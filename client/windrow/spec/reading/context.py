@@ -1,0 +1,77 @@
+"""What all readers of one job file share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NamedTuple
+
+from windrow.spec.reading.nodes import Node, Place, Source
+from windrow.spec.reading.problems import Problems, StepCode
+
+if TYPE_CHECKING:
+    from windrow.spec.naming.assets import AssetLookup, OpenLookup
+
+
+class Origin(NamedTuple):
+    """Where an effective setting comes from.
+
+    `kind` is default, job, component, --set, argument or settings file; `where` is `file:line`.
+    """
+
+    kind: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.where})" if self.where else self.kind
+
+
+class Context:
+    """What all readers of one job file share: where it is, what was found wrong, and where each setting came from."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        embedded: bool,
+        datastores: Collection[str] = (),
+        assets: OpenLookup | None = None,
+    ) -> None:
+        self.source = source
+        self.embedded = embedded
+        self.datastores = datastores
+        """Names of those that the private master of an embedded run has."""
+        self.problems = Problems()
+        self.origins: dict[str, Origin] = {}
+        self.job_name: str | None = None
+        self.default_compute = ""
+        """The pool of steps that name none; "" any node."""
+        self.default_datastore = ""
+        """The datastore of outputs that name no place; "" the master's own default one."""
+        self.force_rerun: bool | None = None
+        """What the pipeline says of reuse: True, no step is reused; False, all are that do not deny it."""
+        self.broken_steps: set[str] = set()
+        """Steps that an error was noted for while another spelling was translated: there is nothing of them to read."""
+        self.own_outputs: set[str] = set()
+        """Keys of outputs at relative paths, which are this machine's."""
+        self.placed_outputs: set[str] = set()
+        """Keys of outputs without a path, which have one in the datastore that the pipeline names as the default."""
+        self._open_assets = assets
+        self._assets: AssetLookup | None = None
+        self.partition_places: dict[str, Place] = {}
+        """Where the partition keys of a step are given."""
+        self.division_places: dict[str, Place] = {}
+        """Where the inputs that a step divides are named."""
+        self.codes: list[StepCode] = []
+        """The code of steps, as far as it is there."""
+
+    def asset_lookup(self) -> AssetLookup | None:
+        """The registry in which assets are looked up; None: there is none."""
+        if self._assets is None and self._open_assets is not None:
+            self._assets = self._open_assets()
+        return self._assets
+
+
+def origin_of(node: Node | Place) -> Origin:
+    """The origin of a value written in a file or given by --set."""
+    place = node.place
+    return Origin(place.source.kind, place.source.label if place.source.kind == "--set" else str(place))

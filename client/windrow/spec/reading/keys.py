@@ -1,0 +1,137 @@
+"""Reading the keys of one mapping by its table, with a problem for each that is unknown, wrong or without effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from windrow.spec.naming.expressions import AlreadyTold, Reference, has_expression, substitute
+from windrow.spec.naming.names import NAME
+from windrow.spec.reading.context import Context
+from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, Sequence, is_null, shown
+from windrow.spec.reading.problems import did_you_mean, listed
+from windrow.spec.settings.arguments import RUNTIME_ARGUMENTS
+from windrow.spec.settings.fields import Field, parse_value
+from windrow.spec.settings.schema import belongs_to
+
+Resolve = Callable[[Reference], str]
+"""Gives the text behind a reference; raises ValueError, saying why, where there is none, and AlreadyTold where an
+error has said that."""
+
+
+def as_mapping(node: Node | None, key: str, context: Context) -> Mapping | None:
+    """The node if it is a mapping; None if there is nothing, or (with an error) if it is something else."""
+    if node is None or isinstance(node, Mapping):
+        return node
+    if not is_null(node):
+        context.problems.error(node, key, f"is {shown(node)}; it has to be a mapping, with keys below it.")
+    return None
+
+
+def check_keys(mapping: Mapping, table: dict[str, Field], key: str, context: Context) -> None:
+    """Warns of keys that are unknown, and of those that have no effect.
+
+    Errors in values without effect count as errors all the same.
+    """
+    for name, node in mapping.entries.items():
+        known = table.get(name)
+        path = f"{key}.{name}" if key else name
+        if known is None:
+            elsewhere = belongs_to(name, table)
+            if elsewhere:
+                hint = f" It belongs to {elsewhere}."
+            elif name in RUNTIME_ARGUMENTS:
+                hint = f" It is an argument: write --{name} in task.program_arguments."
+            else:
+                hint = did_you_mean(name, table)
+            context.problems.warn(mapping.key_places[name], path, f"is unknown here and has no effect.{hint}")
+        elif known.effect and not is_null(node):
+            if known.kind == "map":
+                if not read_text_map(node, path, context):
+                    continue
+            elif known.kind != "node" and read_scalar(node, known, path, context) in (None, False):
+                continue
+            what = f"{shown(node)} has" if isinstance(node, Scalar) else "has"
+            context.problems.warn(node, path, f"{what} no effect: {known.effect}.")
+
+
+def read_scalar(
+    node: Node | None, field_: Field, key: str, context: Context, resolve: Resolve | None = None
+) -> int | float | bool | str | None:
+    """The value of one setting; None if it is absent or (with an error) not allowed.
+
+    Expressions are replaced first, where `resolve` is given.
+    """
+    if node is None or (is_null(node) and field_.kind == "text"):
+        return None
+    if not isinstance(node, Scalar) or node.value is None:
+        context.problems.error(node, key, f"is {shown(node)}; allowed is {field_.allowed}.")
+        return None
+    value = node.value if field_.kind not in ("text", "choice") else node.text
+    try:
+        if isinstance(value, str) and resolve and has_expression(value):
+            value = substitute(value, resolve)
+            return parse_resolved(field_, value, node.text)
+        return parse_value(field_, value)
+    except AlreadyTold:
+        return None
+    except ValueError as error:
+        context.problems.error(node, key, f"is {shown(node)}; {error}.")
+        return None
+
+
+def parse_resolved(field_: Field, value: str, written: str) -> int | float | bool | str:
+    """A value that came out of an expression. Raises ValueError, naming what it came to."""
+    try:
+        return parse_value(field_, value)
+    except ValueError as error:
+        raise ValueError(f'that is "{value}", and {error}' if written != value else str(error)) from None
+
+
+def read_text(node: Node | None, key: str, context: Context, resolve: Resolve | None = None) -> str | None:
+    """A text setting."""
+    value = read_scalar(node, Field("text"), key, context, resolve)
+    return None if value is None else str(value)
+
+
+def read_texts(node: Node | None, key: str, context: Context) -> list[str]:
+    """A list of scalars as text."""
+    if node is None or is_null(node):
+        return []
+    if isinstance(node, Sequence) and all(isinstance(item, Scalar) and item.value is not None for item in node.items):
+        return [item.text for item in node.items if isinstance(item, Scalar)]
+    context.problems.error(node, key, f"is {shown(node)}; allowed is a list of text.")
+    return []
+
+
+def read_text_map(node: Node | None, key: str, context: Context, resolve: Resolve | None = None) -> dict[str, str]:
+    """A mapping of names to text; values that are no text (numbers, true) stand for their YAML text.
+
+    Reference: docs/reference/azure-ml/client.md#spellings.
+    """
+    mapping = as_mapping(node, key, context)
+    texts: dict[str, str] = {}
+    for name, value in mapping.entries.items() if mapping else ():
+        if not isinstance(value, Scalar):
+            context.problems.error(
+                value, f"{key}.{name}", f"is {shown(value)}; allowed is a text, number or true/false."
+            )
+            continue
+        try:
+            texts[name] = substitute(value.text, resolve) if resolve else value.text
+        except AlreadyTold:
+            continue
+        except ValueError as error:
+            context.problems.error(value, f"{key}.{name}", f"is {shown(value)}; {error}.")
+    return texts
+
+
+def check_name(name: str, what: str, place: Node | Place, key: str, context: Context) -> None:
+    """Notes an error for a name of a step, input or output that expressions could not hold."""
+    if not NAME.fullmatch(name):
+        allowed = "at most 64 letters, digits, _ and - of ASCII, beginning with a letter, digit or _"
+        context.problems.error(place, key, f'"{name}" is no name of {what}; allowed are {allowed}.')
+
+
+def unknown_name(what: str, name: str, known: list[str]) -> str:
+    """Message for a reference to nothing: names what there is."""
+    return f'there is no {what} "{name}".{did_you_mean(name, known)} There are: {listed(known)}'

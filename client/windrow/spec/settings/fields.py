@@ -1,0 +1,128 @@
+"""What a single setting may be: its kind, range and effect, and how its text is read.
+
+One table row (`Field`) serves the job file, the program arguments and the check of a submitted document, so that all
+three agree. Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #program-arguments;
+docs/reference/azure-ml/client.md#spellings, #refusals, #zero-and-unset.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NamedTuple
+
+INT_MAX = 2**31 - 1
+TIMEOUT_S_MAX = 259_200
+"""Three days; the documented maximum of every timeout."""
+
+_SIZE = re.compile(r"(\d{1,18})([kmg]b)?", re.ASCII | re.IGNORECASE)
+_SIZE_UNITS = {"": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3}
+SIZE_MAX = 2**62
+
+_TRUE = {"true", "1", "1.0"}
+_FALSE = {"false", "0", "0.0"}
+
+
+class Field(NamedTuple):
+    """One setting.
+
+    `kind`: `int`, `number`, `bool`, `size`, `choice` or `text` for scalars; `texts` (list of text), `map` (text to
+    text) or `node` (read by code of its own). `minimum` and `maximum` include their ends. `effect` empty: carried out;
+    else the reason, for a warning, why it is not.
+    """
+
+    kind: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    effect: str = ""
+    unit: str = ""
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values, for a message."""
+        match self.kind:
+            case "int" | "number":
+                what = "a whole number" if self.kind == "int" else "a number"
+                if self.unit:
+                    what += f" of {self.unit}"
+                if self.maximum is None:
+                    return what if self.minimum is None else f"{what}, at least {self.minimum:g}"
+                return f"{what} from {self.minimum or 0:.15g} to {self.maximum:.15g}"
+            case "bool":
+                return "true or false"
+            case "size":
+                return "a whole number, or one with kb, mb or gb directly behind it, such as 10 or 100kb"
+            case "choice":
+                return "one of " + ", ".join(self.choices)
+            case "texts":
+                return "a list of text"
+            case "map":
+                return "a mapping of text to text"
+        return "text"
+
+
+def timeout() -> Field:
+    """A timeout in whole seconds."""
+    return Field("int", 1, TIMEOUT_S_MAX, unit="seconds")
+
+
+def threshold() -> Field:
+    """How many failures are tolerated; -1 switches the check off."""
+    return Field("int", -1, INT_MAX)
+
+
+def parse_value(field: Field, value: str | int | float | bool | None) -> int | float | bool | str:
+    """A scalar as YAML or an argument gives it, as the field's own type.
+
+    Text is read where it is unambiguous (`"3"` for 3, `1` for true). Raises ValueError, saying what is allowed.
+    """
+    text = str(value).strip() if value is not None else ""
+    match field.kind:
+        case "int" | "number":
+            number = _number(value, text) if field.kind == "number" else _int(value, text)
+            if (
+                number is not None
+                and (field.minimum is None or number >= field.minimum)
+                and (field.maximum is None or number <= field.maximum)
+            ):
+                return number
+        case "bool":
+            if text.casefold() in _TRUE:
+                return True
+            if text.casefold() in _FALSE:
+                return False
+        case "size":
+            found = None if isinstance(value, (bool, float)) else _SIZE.fullmatch(text)
+            if found and (size := int(found[1]) * _SIZE_UNITS[(found[2] or "").casefold()]) <= SIZE_MAX:
+                return size
+        case "choice":
+            for choice in field.choices:
+                if choice.casefold() == text.casefold():
+                    return choice
+        case _:
+            return text if isinstance(value, str) else str(value)
+    raise ValueError(f"allowed is {field.allowed}")
+
+
+def _int(value: str | int | float | bool | None, text: str) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    try:
+        return int(text) if len(text) <= 20 and text.isascii() else None
+    except ValueError:
+        return None
+
+
+def _number(value: str | int | float | bool | None, text: str) -> int | float | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

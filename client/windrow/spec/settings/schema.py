@@ -1,0 +1,220 @@
+"""The keys of a job file, as tables.
+
+What is not in a table is unknown; what has an `effect` text is read, checked and reported.
+
+Reference: docs/reference/azure-ml/parallel-job.md#pipelines, #parallel-steps, #tasks, #inputs-and-outputs;
+docs/reference/azure-ml/client.md.
+"""
+
+from __future__ import annotations
+
+from windrow.spec.settings.fields import INT_MAX, Field, threshold, timeout
+
+_TEXT = Field("text")
+_NODE = Field("node")
+_MAP = Field("map")
+
+_HERE = "the agents that are there do the work"
+_IDENTITY = Field("node", effect="identities are not carried out yet; a script runs with the rights of its agent")
+_RESOURCE = Field("node", effect=f"machines are not made; {_HERE}, or those of the pool that compute names")
+
+PIPELINE: dict[str, Field] = {
+    "$schema": _NODE,
+    "type": _NODE,
+    "name": _TEXT,
+    "display_name": _TEXT,
+    "experiment_name": _TEXT,
+    "description": _TEXT,
+    "tags": _MAP,
+    "properties": Field("node", effect="properties are kept nowhere; use tags"),
+    "comment": _NODE,
+    "inputs": _NODE,
+    "outputs": _NODE,
+    "settings": _NODE,
+    "jobs": _NODE,
+    "compute": _TEXT,
+    "identity": _IDENTITY,
+    "services": Field("node", effect="services on nodes are not carried out"),
+    "schedule": Field(
+        "node", effect="schedules are not carried out; use cron or a systemd timer with `windrow job create`"
+    ),
+}
+
+PIPELINE_SETTINGS: dict[str, Field] = {
+    "default_compute": _TEXT,
+    "default_datastore": _TEXT,
+    "continue_on_step_failure": Field("bool"),
+    # As the vendor's client writes it.
+    "continue_run_on_step_failure": Field("bool"),
+    "force_rerun": Field("bool"),
+}
+
+_ANY_STEP: dict[str, Field] = {
+    "$schema": _NODE,
+    "type": _NODE,
+    "name": _TEXT,
+    "display_name": _TEXT,
+    "description": _TEXT,
+    "tags": Field("map", effect="tags of a step are kept nowhere; use the pipeline's tags"),
+    "properties": Field("node", effect="properties are kept nowhere"),
+    "comment": _NODE,
+    "inputs": _NODE,
+    "outputs": _NODE,
+    "resources": _NODE,
+    "environment_variables": _MAP,
+    "identity": _IDENTITY,
+    "is_deterministic": Field("bool"),
+}
+
+_PARALLEL: dict[str, Field] = {
+    **_ANY_STEP,
+    "input_data": _NODE,
+    "mini_batch_size": Field("size"),
+    "partition_keys": Field("texts"),
+    "max_concurrency_per_instance": Field("int", 1, INT_MAX),
+    "logging_level": Field("choice", choices=("WARNING", "INFO", "DEBUG")),
+    "error_threshold": threshold(),
+    "mini_batch_error_threshold": threshold(),
+    "retry_settings": _NODE,
+    "task": _NODE,
+    "output_data": Field("text", effect="its effect in Azure ML is not documented; rows go to task.append_row_to"),
+}
+
+_COMMAND: dict[str, Field] = {
+    **_ANY_STEP,
+    "command": _TEXT,
+    "code": _TEXT,
+    "environment": _NODE,
+    "limits": _NODE,
+    "distribution": Field("node", effect="a command runs once, as one process, on one node"),
+}
+
+_IN_STEP: dict[str, Field] = {
+    "component": _NODE,
+    "compute": _TEXT,
+    "services": Field("node", effect="services on nodes are not carried out"),
+    "job_tier": Field("node", effect=f"machines are not made; {_HERE}"),
+    "queue_settings": Field("node", effect=f"machines are not made; {_HERE}"),
+}
+
+_IN_COMPONENT: dict[str, Field] = {
+    "version": _NODE,
+    "jobs": _NODE,
+    # Written by the vendor's client when it dumps an anonymous component.
+    "creation_context": _NODE,
+    "id": _NODE,
+    "code": _NODE,
+}
+
+STEP: dict[str, Field] = {
+    **_PARALLEL,
+    **_IN_STEP,
+    "limits": Field("node", effect="limits of a parallel step are not carried out; see retry_settings.timeout"),
+}
+COMPONENT: dict[str, Field] = {**_PARALLEL, **_IN_COMPONENT}
+COMMAND_STEP: dict[str, Field] = {**_COMMAND, **_IN_STEP}
+COMMAND_COMPONENT: dict[str, Field] = {**_IN_COMPONENT, **_COMMAND}
+
+_OF_ITS_STEPS = "a pipeline that is a step has none itself; set it for the steps in it"
+_OF_THE_JOB = "as in Azure ML those of the job count, not those of a pipeline that is a step of it; set it in the job"
+
+_INNER_PIPELINE: dict[str, Field] = {
+    **{name: Field("node", effect=_OF_ITS_STEPS) for name in (*STEP, *COMMAND_STEP) if name not in _ANY_STEP},
+    **_ANY_STEP,
+    **{name: Field("node", effect=_OF_ITS_STEPS) for name in ("resources", "environment_variables")},
+    "jobs": _NODE,
+    "settings": Field("node", effect=_OF_THE_JOB),
+    "compute": Field("node", effect=f"{_OF_THE_JOB} (settings.default_compute), or for the steps in it"),
+    "experiment_name": Field("text", effect=_OF_THE_JOB),
+}
+PIPELINE_STEP: dict[str, Field] = {**_INNER_PIPELINE, "component": _NODE}
+PIPELINE_COMPONENT: dict[str, Field] = {**_INNER_PIPELINE, "version": _NODE, "creation_context": _NODE, "id": _NODE}
+
+LIMITS: dict[str, Field] = {"timeout": Field("int", 1, INT_MAX, unit="seconds")}
+
+RETRY_SETTINGS: dict[str, Field] = {
+    "max_retries": Field("int", 0, INT_MAX),
+    "timeout": timeout(),
+}
+
+RESOURCES: dict[str, Field] = {
+    # -1: all there are, which is also what a step gets that says nothing.
+    "instance_count": Field("int", -1, INT_MAX),
+    "instance_type": _RESOURCE,
+    "properties": _RESOURCE,
+    "locations": _RESOURCE,
+    "max_instance_count": _RESOURCE,
+    "shm_size": Field("text", effect="workers are no containers; they use the shared memory of their node"),
+    "docker_args": Field("node", effect="workers are no containers"),
+    # Step level is the documented place, but the documentation's layout suggests this one: both are read.
+    "max_concurrency_per_instance": Field("int", 1, INT_MAX),
+}
+
+TASK: dict[str, Field] = {
+    "type": Field("choice", choices=("run_function", "function")),
+    "code": _TEXT,
+    "entry_script": _TEXT,
+    "program_arguments": _TEXT,
+    "args": _TEXT,
+    "model": _NODE,
+    "append_row_to": _TEXT,
+    "environment": _NODE,
+}
+
+INPUT_MODES = ("ro_mount", "mount", "download", "direct", "eval_mount", "eval_download")
+OUTPUT_MODES = ("rw_mount", "mount", "upload", "direct")
+DATA_TYPES = ("uri_folder", "uri_file", "mltable")
+MODEL_TYPES = ("custom_model", "mlflow_model", "triton_model")
+LITERAL_TYPES = ("string", "integer", "number", "boolean")
+
+ROW_FORMATS = ("text", "csv", "jsonl", "parquet")
+"""What a file of rows may be: lines of text (reference 6), or a proper file of a format, whose extension is its name.
+"""
+
+
+INPUT: dict[str, Field] = {
+    "type": Field("choice", choices=DATA_TYPES + MODEL_TYPES + LITERAL_TYPES),
+    "path": _TEXT,
+    "mode": Field("choice", choices=INPUT_MODES),
+    "default": _NODE,
+    "value": _NODE,
+    "optional": Field("bool"),
+    "description": _TEXT,
+    "enum": _NODE,
+    "min": _NODE,
+    "max": _NODE,
+    "path_on_compute": Field("text", effect="data is read where it lies"),
+    "datastore": Field(
+        "text", effect="data in a datastore is named by its path, azureml://datastores/<name>/paths/<path>"
+    ),
+}
+
+OUTPUT: dict[str, Field] = {
+    "type": Field("choice", choices=DATA_TYPES + MODEL_TYPES),
+    "path": _TEXT,
+    "mode": Field("choice", choices=OUTPUT_MODES),
+    "description": _TEXT,
+    "optional": _NODE,
+    "name": _TEXT,
+    "version": _TEXT,
+    "path_on_compute": Field("text", effect="outputs are written where they stay"),
+}
+
+PLACES: dict[str, dict[str, Field]] = {
+    "": PIPELINE,
+    "settings.": PIPELINE_SETTINGS,
+    "jobs.<step>.limits.": LIMITS,
+    "jobs.<step>.": STEP,
+    "jobs.<step>.retry_settings.": RETRY_SETTINGS,
+    "jobs.<step>.resources.": RESOURCES,
+    "jobs.<step>.task.": TASK,
+}
+"""All tables by the place of their keys, to tell where a misplaced key belongs."""
+
+
+def belongs_to(key: str, table: dict[str, Field]) -> str:
+    """Where a key that `table` does not have is known, as the key's full path; empty if nowhere."""
+    for place, other in reversed(PLACES.items()):
+        if other is not table and key in other and not key.startswith("$"):
+            return place + key
+    return ""
