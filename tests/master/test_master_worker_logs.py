@@ -107,7 +107,7 @@ def test_logs_beyond_a_job_s_bound_are_left_out_with_a_notice(tmp_path: Path) ->
     written.append(NODE, FIRST, [chunk(40, b"y" * 40), chunk(80, b"z" * 40)])
     first = stdout.read_bytes()
     assert first.startswith(b"x" * 40) and b"z" not in first
-    assert first.endswith(b"what came later is left out]\n") and b"100 bytes" in first
+    assert first.endswith(b"later lines are left out]\n") and b"100 bytes" in first
     # Neither a repetition, nor more of it, nor a later master says so again.
     written.append(NODE, FIRST, [chunk(80, b"z" * 40), chunk(120, b"z" * 400)])
     master().append(NODE, FIRST, [chunk(520, b"z" * 400)])
