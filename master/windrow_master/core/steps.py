@@ -7,8 +7,9 @@ CONCATENATING has its workers ended first, and waits for that.
 Invariants:
 1. A step that is not RUNNING has no lease, but for one whose revocation is under way; results of those count no more.
 2. An ended step has no queued mini-batch: each is SUCCEEDED, FAILED or CANCELLED.
-3. A job ends when all of its steps have (one that is cancelled: and their workers), and changes no more, unless it is opened again as its next generation
-   (`recovery.on_adopt_job`): steps that were done stay done, all others begin, or go on, as if the master were new.
+3. A job ends when all of its steps have (one that is cancelled: and their workers), and changes no more, unless it is
+   opened again as its next generation (`recovery.on_adopt_job`): steps that were done stay done, all others begin, or
+   go on, as if the master were new.
 """
 
 from __future__ import annotations
