@@ -24,7 +24,7 @@ from windrow_master.files.state_files import StateFiles
 from windrow_master.jobs import Jobs
 from windrow_master.rpc.downloads import pieces_of
 from windrow_master.rpc.files import file_below, files_at, read_file_chunks
-from windrow_master.rpc.log_choice import chosen_logs
+from windrow_master.rpc.log_selection import select_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
 from windrow_master.rpc.reason_words import words_of
@@ -179,7 +179,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         root = self._files.logs(job.job_id)
         files = [
             pb.LogFile(path=path, length=length)
-            for path, length in await in_thread(chosen_logs, request, root, self._jobs, steps)
+            for path, length in await in_thread(select_logs, request, root, self._jobs, steps)
             if not request.page_token or path > request.page_token
         ]
         response = pb.ListLogsResponse(files=files[:size])

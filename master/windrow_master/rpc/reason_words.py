@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.reasons import Code, Reason
 
