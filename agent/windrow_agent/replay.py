@@ -41,7 +41,7 @@ from windrow_agent.node.strays import mark_of
 from windrow_agent.steps.code_cache import CodeCache, CodeUnavailable
 from windrow_agent.steps.step import BadStep, Lineage, Step
 from windrow_agent.supervision.distributor import packet_of
-from windrow_agent.supervision.worker_config import as_config, boot_path, hosting, said_to_script
+from windrow_agent.supervision.worker_config import as_config, boot_path, hosting, script_config
 from windrow_agent.workers import frames
 from windrow_agent.workers.page import Page
 from windrow_agent.workers.variables import worker_environment
@@ -266,7 +266,7 @@ def _become(
         "page_path": str(Page(step.scratch / "process000.page").path),
         "inline_rows_bytes_max": INLINE_ROWS_BYTES_MAX,
         "install_hint": os.environ.get("WINDROW_INSTALL_HINT", ""),
-        **said_to_script(step, places),
+        **script_config(step, places),
         "output_path": output_path,
         "replay": {
             "pdb": bool(given.get("pdb")),

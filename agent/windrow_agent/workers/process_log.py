@@ -16,26 +16,26 @@ from windrow_agent.leases.lease import Lease
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.frames import FrameType, Result
 
-TOLD_FROM_S = 0.005
-"""Mini-batches that take less on the average are only counted, but for the first TOLD_FIRST of a process."""
-TOLD_FIRST = 100
+LISTED_FROM_S = 0.005
+"""Mini-batches that take less on the average are only counted, but for the first LISTED_FIRST of a process."""
+LISTED_FIRST = 100
 
 
 class ProcessLog:
     """The log of one worker."""
 
-    __slots__ = ("_counted", "_counted_us", "_file", "_lines", "_told")
+    __slots__ = ("_counted", "_counted_us", "_file", "_lines", "_listed")
 
     def __init__(self, file: CapturedFile) -> None:
         self._file = file
         self._lines: list[str] = []
         self._counted = self._counted_us = 0
-        self._told = 0
+        self._listed = 0
 
     @property
-    def tells(self) -> bool:
+    def lists_each(self) -> bool:
         """Whether each mini-batch is told of, however short they are."""
-        return self._told < TOLD_FIRST
+        return self._listed < LISTED_FIRST
 
     def begin(self, name: str, node_id: str, pid: int, python: str, job_id: str, step_name: str) -> None:
         """The process has been started."""
@@ -93,7 +93,7 @@ class ProcessLog:
 
     def _tell(self, moment: str, lease: Lease, how: str, figures: tuple[int, int, int, int, int]) -> None:
         items, ok, elapsed_us, cpu_us, run_us = figures
-        self._told += 1
+        self._listed += 1
         self._say(
             moment,
             f"mini-batch {lease.mini_batch_index}, try {lease.attempt}: {how}; total {items}, succeeded {ok}, failed "
