@@ -210,7 +210,9 @@ async def _bring(step: Step, assignment: work.Assignment) -> bytes:
     try:
         for side in step.spec.side_inputs:
             print(f"Fetching input {side.name} from {side.address} ...", file=sys.stderr)
-            step.side_inputs[side.name] = await fetcher.bring(step, side.name, side.address, writable=side.writable)
+            step.side_inputs[side.name] = await fetcher.fetch_input(
+                step, side.name, side.address, writable=side.writable
+            )
         if not step.needs_fetching:
             return bytes(assignment.recipe)
         print("Fetching the mini-batch ...", file=sys.stderr)

@@ -268,7 +268,7 @@ class Controller:
             failure = await self._environments.provide(step)
         try:
             for side in step.spec.side_inputs if not text and failure is None else ():
-                place = await self._fetcher.bring(step, side.name, side.address, writable=side.writable)
+                place = await self._fetcher.fetch_input(step, side.name, side.address, writable=side.writable)
                 step.side_inputs[side.name] = place
         except NotFetched as error:
             text = f"An input of step {step.spec.step_name!r} could not be fetched to this node: {error}"

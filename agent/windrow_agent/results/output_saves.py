@@ -34,7 +34,7 @@ from windrow_agent.fetch_process.client import FetchProcess, NotRunning
 from windrow_agent.leases.lease import Lease
 from windrow_agent.outgoing import completions
 from windrow_agent.steps.step import Step
-from windrow_agent.workers.output_folder import Look, OutputFolder
+from windrow_agent.workers.output_folder import Listing, OutputFolder
 from windrow_agent.workers.process import WorkerProcess
 
 HandIn = Callable[[Lease, work.Completion, Path | None], None]
@@ -63,31 +63,31 @@ class OutputSaver:
     async def begin(self, folder: OutputFolder) -> None:
         """`init()` has ended: its files go to the store with the next save. Raises NotSaved."""
         async with folder.lock:
-            folder.owe(await self._look(folder))
+            folder.owe(await self._list(folder))
 
     async def save(self, folder: OutputFolder, limit_s: float) -> None:
         """Saves what is new in a folder to the store. Raises NotSaved; the new files are then passed over."""
         async with folder.lock:
-            look = await self._look(folder)
+            listing = await self._list(folder)
             try:
                 async with asyncio.timeout(limit_s):
-                    look = await self._until_at_rest(folder, look)
+                    listing = await self._until_at_rest(folder, listing)
             except TimeoutError as error:
-                folder.passed_over(look)
+                folder.passed_over(listing)
                 raise NotSaved(
                     f"Saving the script's outputs to their store took longer than {limit_s:g} s "
                     "(--task_overhead_timeout)",
                     work.CAUSE_TIMEOUT,
                 ) from error
             except (NotSaved, asyncio.CancelledError):
-                folder.passed_over(look)
+                folder.passed_over(listing)
                 raise
-            folder.saved(look)
+            folder.saved(listing)
 
     async def pass_over(self, folder: OutputFolder) -> None:
         """A `run()` has failed: its files are not saved. Raises NotSaved."""
         async with folder.lock:
-            folder.passed_over(await self._look(folder))
+            folder.passed_over(await self._list(folder))
 
     async def remove(self, folder: OutputFolder) -> None:
         """Removes the folder."""
@@ -98,30 +98,30 @@ class OutputSaver:
         """Ends the process; the agent ends."""
         self._process.close()
 
-    async def _look(self, folder: OutputFolder) -> Look:
+    async def _list(self, folder: OutputFolder) -> Listing:
         try:
-            return await asyncio.to_thread(folder.look)
+            return await asyncio.to_thread(folder.list_files)
         except OSError as error:
             raise NotSaved(f"The script's outputs could not be listed on this node: {error}") from error
 
-    async def _until_at_rest(self, folder: OutputFolder, look: Look) -> Look:
+    async def _until_at_rest(self, folder: OutputFolder, listing: Listing) -> Listing:
         """Saves what is new, again if something changed meanwhile. Returns the listing of which all is in the store."""
         pause = _FIRST_PAUSE_S
         for _ in range(_CHANGES_MAX):
-            if look.refused:
-                raise NotSaved(look.refused)
-            if not look.new:
-                return look
+            if listing.refused:
+                raise NotSaved(listing.refused)
+            if not listing.new:
+                return listing
             answer = await self._ask(
-                {"folder": str(folder.root), "device": folder.device, "saves": [list(save) for save in look.new]}
+                {"folder": str(folder.root), "device": folder.device, "saves": [list(save) for save in listing.new]}
             )
             if "cause" not in answer:
-                return look
+                return listing
             if answer["cause"] != "changed":
                 raise NotSaved(answer["message"], _CAUSES.get(answer["cause"], work.CAUSE_OUTPUT_FAILED))
             await asyncio.sleep(pause)
             pause *= 2
-            look = await self._look(folder)
+            listing = await self._list(folder)
         raise NotSaved(
             f"{answer['message']}. A script's outputs must be complete when run() returns: nothing may write to them "
             "afterwards"
@@ -149,7 +149,7 @@ class OutputSaves:
 
     def init_done(self, step: Step, worker: WorkerProcess, folder: OutputFolder) -> None:
         """A worker is ready: lists what `init()` has written."""
-        self._begin(step, worker, self._look(folder))
+        self._begin(step, worker, self._list(folder))
 
     def run_done(
         self,
@@ -195,7 +195,7 @@ class OutputSaves:
         task.add_done_callback(ended)
         return task
 
-    async def _look(self, folder: OutputFolder) -> None:
+    async def _list(self, folder: OutputFolder) -> None:
         try:
             await self._saver.begin(folder)
         except NotSaved as error:
