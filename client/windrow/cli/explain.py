@@ -16,9 +16,9 @@ from windrow.sdk.job import Job, JobState, Step, StepReason
 
 @guarded
 def explain(job: JobName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
-    """Tell of each step why it does not go on, or how it does, and what can be done.
+    """Explain why each step of a job stands where it stands.
 
-    The reasons are the scheduler's own, as of now.
+    For each step: the scheduler's reason, as of now, and what you can do about it.
     """
     with open_client(master, state) as client:
         reasons = client.explain(job)

@@ -26,7 +26,9 @@ POLL_S = 0.25
 _Value = TypeVar("_Value")
 
 app = typer.Typer(
-    help="The nodes of a master: look at, set aside, let go.", no_args_is_help=True, epilog="example: windrow node list"
+    help="Inspect, cordon, drain and remove the nodes of a master.",
+    no_args_is_help=True,
+    epilog="Example: windrow node list",
 )
 
 NodeName = Annotated[
@@ -34,10 +36,13 @@ NodeName = Annotated[
 ]
 
 
-@app.command("list", epilog="example: windrow node list --master 127.0.0.1:8470")
+@app.command("list", epilog="Example: windrow node list --master 127.0.0.1:8470")
 @guarded
 def list_nodes(master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
-    """List the nodes: what they offer and use, and how they are. Certificates that expire soon are told."""
+    """List the nodes with what they offer, use and report.
+
+    Warns of certificates that expire soon.
+    """
     with open_client(master, state) as client:
         nodes = list(client.list_nodes())
         found = warn_read_only(client)
@@ -71,21 +76,19 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
     return exit_codes.DONE
 
 
-@app.command("drain", epilog="example: windrow node drain gpu-3 --wait")
+@app.command("drain", epilog="Example: windrow node drain gpu-3 --wait")
 @guarded
 def drain(
     node: NodeName,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Return when its agent has left. Ctrl-C ends the waiting.")
-    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when its agent has left. Ctrl-C stops waiting.")] = False,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
     """Ask a node to leave.
 
-    It hands back what has not started, finishes what runs (for as long as its agent's grace allows), and its agent
-    ends. Should the agent be started again, the node gets nothing until `windrow node uncordon`.
+    The node hands back what has not started and finishes what runs, within its agent's grace period. Then the agent
+    ends. If it is started again, the node gets no work until `windrow node uncordon`.
     """
     with open_client(master, state) as client:
         found = client.drain_node(node)
@@ -100,12 +103,13 @@ def drain(
     return exit_codes.DONE
 
 
-@app.command("cordon", epilog="example: windrow node cordon gpu-3")
+@app.command("cordon", epilog="Example: windrow node cordon gpu-3")
 @guarded
 def cordon(node: NodeName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
-    """Hand a node nothing new. It finishes what it has begun, and stays.
+    """Give a node no new work. It finishes what it has, and stays.
 
-    This holds for the node's name, over restarts of its agent and of the master, until `windrow node uncordon`.
+    A cordon belongs to the node's name: it outlives restarts of the agent and of the master, until `windrow node
+    uncordon`.
     """
     with open_client(master, state) as client:
         found = client.cordon_node(node)
@@ -113,10 +117,10 @@ def cordon(node: NodeName, master: Master = None, state: State = None, output: O
     return exit_codes.DONE
 
 
-@app.command("uncordon", epilog="example: windrow node uncordon gpu-3")
+@app.command("uncordon", epilog="Example: windrow node uncordon gpu-3")
 @guarded
 def uncordon(node: NodeName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
-    """Hand a node work again."""
+    """Give a node work again."""
     with open_client(master, state) as client:
         found = client.cordon_node(node, cordoned=False)
     told = {
@@ -127,12 +131,12 @@ def uncordon(node: NodeName, master: Master = None, state: State = None, output:
     return exit_codes.DONE
 
 
-@app.command("remove", epilog="example: windrow node remove gpu-3")
+@app.command("remove", epilog="Example: windrow node remove gpu-3")
 @guarded
 def remove(node: NodeName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
-    """Forget a node that is gone. What it held runs elsewhere at once, and its cordon ends.
+    """Forget a node that is gone. Its work runs elsewhere at once, and its cordon ends.
 
-    One that is connected is refused; drain it.
+    A connected node is refused: drain it first.
     """
     with open_client(master, state) as client:
         client.remove_node(node)

@@ -52,8 +52,8 @@ EnvironmentsChoice = Annotated[
     typer.Option(
         "--environments",
         envvar="WINDROW_ENVIRONMENTS",
-        help="build those that steps ask for by a conda or pip list, or run all scripts in the own Python "
-        "[with --python: own].",
+        help="build: make the conda or pip environments that steps ask for. own: run all scripts in one Python "
+        "(implied by --python).",
     ),
 ]
 Master = Annotated[
@@ -62,7 +62,7 @@ Master = Annotated[
         "--master",
         envvar="WINDROW_MASTER",
         metavar="MASTER",
-        help="A running master: host:port, unix:/path, or a context's name [default: the context in use].",
+        help="A running master: host:port, unix:/path, or the name of a context [default: the context in use].",
         autocompletion=completion.context_names,
     ),
 ]
@@ -72,15 +72,15 @@ State = Annotated[
         "--state",
         envvar="WINDROW_STATE",
         metavar="DIR",
-        help="Instead: the state folder of runs on this machine [default, without a master: .windrow].",
+        help="Instead of a master: the state folder of runs on this machine [default: .windrow].",
     ),
 ]
 Since = Annotated[
     str,
     typer.Option(
         metavar="JOB",
-        help="Take over the results of an earlier job (last: of this file), and run only what is new, and mini-batches "
-        "with an item that has changed or has no result there.",
+        help="Take over the results of an earlier job (last: the newest of this file). Only mini-batches that are new, "
+        "changed or without a result run.",
     ),
 ]
 Output = Annotated[OutputForm, typer.Option("--output", "-o", help="json: one JSON document on standard output.")]
@@ -90,7 +90,7 @@ Sets = Annotated[
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="Change a setting of the job file, as in inputs.data.path=./other. Repeatable.",
+        help="Change a setting of the job file, for example inputs.data.path=./other. Repeatable.",
     ),
 ]
 
