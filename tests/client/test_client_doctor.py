@@ -173,7 +173,7 @@ def test_certificates_are_told_with_the_days_that_are_left(workspace: Workspace,
     assert found["Master", "answer"]["level"] == FAIL
     found = examined(workspace, "--master", f"127.0.0.2:{stranger}", code=1, **ca)
     assert found["Master", "TLS"]["level"] == FAIL
-    assert "not made out for '127.0.0.2'" in found["Master", "TLS"]["advice"]
+    assert "not valid for '127.0.0.2'" in found["Master", "TLS"]["advice"]
 
 
 ASKED = """

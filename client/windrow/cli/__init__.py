@@ -26,7 +26,8 @@ def main() -> None:
         os.getcwd()  # noqa: PTH109  pathlib costs milliseconds here
     except FileNotFoundError:
         print(
-            "windrow: The current folder does not exist any more. Go to one that does, and try again.", file=sys.stderr
+            "windrow: The current folder does not exist any more. Change to one that does, and try again.",
+            file=sys.stderr,
         )
         sys.exit(2)
     if arguments and arguments[0] in MODULES and "_WINDROW_COMPLETE" not in os.environ:
@@ -75,7 +76,7 @@ def leave(code: int) -> NoReturn:
 
             write_nowhere(stream.fileno())
             if stream is sys.stdout and code == 0 and error.errno != errno.EPIPE:
-                print(f"windrow: what there was to say could not be written: {error.strerror}.", file=sys.stderr)
+                print(f"windrow: The output cannot be written to standard output: {error.strerror}.", file=sys.stderr)
                 code = 1
     sys.exit(code)
 

@@ -112,7 +112,7 @@ def tail_of(client: Client, job_id: str, path: str, lines: int) -> tuple[int, de
     """The last lines of a log, and the offset behind them. Reads from the end, further back only when it must."""
     length = next((file.length for file in client.logs(job_id) if file.path == path), None)
     if length is None:
-        raise NotFound(f"Job {job_id} has no log file {path!r}. `windrow job logs {job_id}` names them.")
+        raise NotFound(f"Job {job_id} has no log file {path!r}. `windrow job logs {job_id}` lists them.")
     back = TAIL_READ_BYTES
     while True:
         start = max(0, length - back)

@@ -67,7 +67,7 @@ def make_choice(step: str | None, node: str | None, worker: str | None, mini_bat
     if worker is not None:
         found = _WORKER.fullmatch(worker)
         if found is None:
-            raise UsageError(f"--worker {worker}: say NODE/process003, or process003 for that of any node.")
+            raise UsageError(f"--worker {worker}: write NODE/process003, or process003 for any node.")
         if found["node"] and node and found["node"] != node:
             raise UsageError(f"--worker {worker} is not of --node {node}: leave one of them out.")
         node, process = found["node"] or node, f"process{int(found['number']):03d}"
@@ -101,7 +101,7 @@ def print_failures(client: Client, job_id: str, choice: Choice, *, tail: int | N
         say(f"These are the newest {len(found):,} of {total:,}; --tail N shows more.")
     elif not total:
         what = f"mini-batch {choice.mini_batch} of job {job_id}" if choice.mini_batch is not None else f"job {job_id}"
-        out(f"The logs of {what} tell of no failure.")
+        out(f"The logs of {what} show no failure.")
     return exit_codes.DONE
 
 
@@ -112,8 +112,8 @@ def print_mini_batch(client: Client, job_id: str, choice: Choice, *, as_json: bo
     if not files:
         name = f"{choice.step}/{choice.mini_batch}" if choice.step else choice.mini_batch
         raise NotFound(
-            f"No log of job {job_id} tells of mini-batch {choice.mini_batch}: it has not been given to a worker (yet), "
-            f"or there is none of that number. `windrow mb show {job_id} {name}` tells its state."
+            f"No log of job {job_id} mentions mini-batch {choice.mini_batch}: no worker has got it yet, or "
+            f"there is none of that number. `windrow mb show {job_id} {name}` shows its state."
         )
     lines = [
         (file.path, line)
@@ -139,7 +139,7 @@ def print_mini_batch(client: Client, job_id: str, choice: Choice, *, as_json: bo
         out(coloured(f"{failure.time} {failure.step} {failure.worker}: {failure.head}", RED, sys.stdout))
         _print_detail(failure.detail)
     if others:
-        out("What its workers wrote (of all their mini-batches):")
+        out("What its workers wrote, for all their mini-batches:")
         for file in others:
             out(f"  {file.path}  ({file.length:,} bytes)")
     return exit_codes.DONE
@@ -153,7 +153,9 @@ def print_chosen(client: Client, job_id: str, choice: Choice, *, tail: int | Non
         if file.length and ("/user/" in file.path or "/sys/node/" in file.path) and not file.path.endswith(".profile")
     ]
     if not files:
-        raise NotFound(f"Job {job_id} has no logs of that worker or node (yet). `windrow job logs {job_id}` names all.")
+        raise NotFound(
+            f"Job {job_id} has no logs of that worker or node yet. `windrow job logs {job_id}` lists all logs."
+        )
     for file in files:
         out(coloured(f"==> {file.path} <==", YELLOW, sys.stdout))
         print_log(client, job_id, file.path, follow=False, tail=tail)

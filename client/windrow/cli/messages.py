@@ -76,7 +76,7 @@ def report(error: Exception, output: str) -> int:
     elif isinstance(error, WindrowError):
         code, reason = error.exit_code, error.reason
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
-        say(f"windrow: What there was to say cannot be written to standard output: {error.strerror}.")
+        say(f"windrow: The output cannot be written to standard output: {error.strerror}.")
         return 1
     else:
         raise error

@@ -106,7 +106,10 @@ def list_mini_batches(
     first = 0 if several else 1
     print_table(columns[first:], [_row(one)[first:] for one in found])
     if more:
-        out(f"The first {counted(limit, 'mini-batch')}; there are more: --limit N, or fewer by --only, --cause.")
+        out(
+            f"Only the first {counted(limit, 'mini-batch')} shown. Show more with --limit N, fewer with --only or "
+            "--cause."
+        )
     bad = next((one for one in found if one.cause), None)
     if bad is not None:
         options = master_options(master, state)
@@ -196,7 +199,7 @@ def parse_name(text: str) -> tuple[str | None, int]:
     """`17` or `STEP/17` -> (step, index). Raises UsageError."""
     step, slash, number = text.rpartition("/")
     if not number.isdecimal() or (slash and not step):
-        raise UsageError(f"{text!r} names no mini-batch: give its number, as in 17, or STEP/17 with the step's name.")
+        raise UsageError(f"{text!r} names no mini-batch. Give its number, as in 17, or STEP/17 with the step's name.")
     return step or None, int(number)
 
 

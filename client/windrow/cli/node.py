@@ -113,7 +113,7 @@ def cordon(node: NodeName, master: Master = None, state: State = None, output: O
     """
     with open_client(master, state) as client:
         found = client.cordon_node(node)
-    _answer(found, f"{node} is cordoned: it gets nothing new until `windrow node uncordon {node}`.", output)
+    _answer(found, f"{node} is cordoned: it gets no new work until `windrow node uncordon {node}`.", output)
     return exit_codes.DONE
 
 
@@ -124,8 +124,8 @@ def uncordon(node: NodeName, master: Master = None, state: State = None, output:
     with open_client(master, state) as client:
         found = client.cordon_node(node, cordoned=False)
     told = {
-        "lost": f"{node} is not cordoned any more. It is gone: its name is forgotten until it comes back.",
-        "draining": f"{node} is not cordoned any more. It still leaves; it gets work when it comes back.",
+        "lost": f"{node} is not cordoned any more. It is gone, and its name is forgotten until it comes back.",
+        "draining": f"{node} is not cordoned any more. It is still leaving, and gets work when it comes back.",
     }
     _answer(found, told.get(found.state, f"{node} is not cordoned any more: it gets work."), output)
     return exit_codes.DONE
@@ -151,7 +151,7 @@ def _drained(node: Node) -> str:
     if node.state == "lost":
         return f"{node.node_id} is gone already. Its name stays cordoned."
     return (
-        f"{node.node_id} is asked to leave: it hands back what it has not started, and finishes the rest. "
+        f"{node.node_id} is leaving: it hands back what it has not started, and finishes the rest. "
         f"Its name stays cordoned."
     )
 
@@ -166,7 +166,7 @@ def _wait_until_left(client: Client, asked: Node) -> tuple[Node, str]:
         if found.node_incarnation != asked.node_incarnation:
             return (
                 found,
-                f"{name} has left. Another agent is here under its name; it gets nothing while it is cordoned.",
+                f"{name} has left. Another agent is here under its name; it gets no work while it is cordoned.",
             )
         if found.state == "lost":
             how = "has left" if found.message == "Left." else f"is gone: {found.message.rstrip('.')}"
@@ -211,7 +211,7 @@ def _why(node: Node) -> str:
     if node.state == "lost":
         cordoned = f"Its name stays cordoned; to forget it: windrow node remove {node.node_id}"
     else:
-        cordoned = f"Cordoned: gets nothing new until `windrow node uncordon {node.node_id}`."
+        cordoned = f"Cordoned: gets no new work until `windrow node uncordon {node.node_id}`."
     return f"{node.message} {cordoned}".strip()
 
 

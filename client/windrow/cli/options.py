@@ -161,7 +161,7 @@ def open_client(master: str | None, state: Path | None, *, live: bool = False, m
         state = Path(state_folder.DEFAULT)
     if live and state is not None and state_folder.read_endpoint(str(state)) is None:
         raise UsageError(
-            f"No run is live over the state folder {state}, so nothing would carry the job out. "
+            f"No run is live over the state folder {state}, so nothing would run the job. "
             f"Use `windrow run JOB_FILE --state {state}`, or start a master and give its address with --master."
         )
     with Client(master if state is None else None, state=state, new=make) as client:

@@ -255,10 +255,12 @@ class _Run:
         if session.attached:
             self._say(f"Attached to the windrow process {session.owner_pid}, which serves {session.folder}.")
         if begun.job.state.ended:
-            self._say("It ended while no command followed it any more: nothing is run again. --restart runs it anew.")
+            self._say(
+                "This run ended while no command followed it, so nothing runs again. To run it anew, use --restart."
+            )
         for other in begun.others:
             self._say(
-                f"Going on as well: the unfinished run {other.job_id} of this state folder ({other.display_name})."
+                f"The unfinished run {other.job_id} ({other.display_name}) of this state folder continues as well."
             )
         return begun.job
 

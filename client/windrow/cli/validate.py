@@ -14,6 +14,7 @@ from windrow.cli import exit_codes
 from windrow.cli.messages import RED, YELLOW, coloured, say
 from windrow.cli.options import Output, OutputForm, Sets, guarded, open_client
 from windrow.cli.tables import out, print_json
+from windrow.common.quantities import counted
 from windrow.embedded import state_folder
 from windrow.errors import UsageError
 
@@ -83,8 +84,7 @@ def validate(
     if found.valid:
         out(f"{found.file} is a valid {found.kind}.")
         return exit_codes.DONE
-    count = len(found.errors)
-    say(f"{found.file} is not a valid {found.kind}: {count} error{'s' if count > 1 else ''}.")
+    say(f"{found.file} is not a valid {found.kind}: {counted(len(found.errors), 'error')}.")
     return exit_codes.USAGE
 
 

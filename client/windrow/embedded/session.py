@@ -77,7 +77,7 @@ class Session:
                 if not self.supervisor.wait_ready(READY_S):
                     raise MasterFailed(
                         f"The private master over {self.folder} does not serve after {READY_S:.0f} s. "
-                        f"Is the disk very slow? Its words: {self.supervisor.log_of('master')}"
+                        f"Is the disk very slow? Its log: {self.supervisor.log_of('master')}"
                     )
             except WindrowError:
                 self.close(now=True)
@@ -142,8 +142,8 @@ class Session:
             if time.monotonic() > deadline:
                 raise StateFolderError(
                     f"Another windrow process{f' ({self.owner_pid})' if self.owner_pid else ''} has the state folder "
-                    f"{self.folder} open, but runs nothing there. Wait for it, end it, or name another with --state "
-                    "DIR."
+                    f"{self.folder} open, but runs nothing there. Wait for it, end it, or name another folder with "
+                    "--state DIR."
                 )
             time.sleep(POLL_S)
 

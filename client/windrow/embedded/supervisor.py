@@ -282,10 +282,10 @@ class Supervisor:
         how = signal_name(-code) if code < 0 else f"exit code {code}"
         said = process.said()
         if code == STATE_DAMAGED:
-            self.failure = MasterFailed(f"{said}\nIts words: {role.log}")
+            self.failure = MasterFailed(f"{said}\nIts log: {role.log}")
             self._tell(str(self.failure))
         elif code == CANNOT_BEGIN:
-            self._fail(f"The private {role.name} cannot begin:", said, role)
+            self._fail(f"The private {role.name} cannot start:", said, role)
         elif len(role.deaths) > RESTARTS_MAX:
             self._fail(
                 f"The private {role.name} died {len(role.deaths)} times within a minute, last by {how}.", said, role
@@ -313,7 +313,7 @@ class Supervisor:
     def _fail(self, what: str, said: str, role: _Role) -> None:
         message = f"{what}\n{said}" if said else what
         self.failure = MasterFailed(
-            f"{message}\nWhat is done is kept in the state folder; the same command continues it. Its words: {role.log}"
+            f"{message}\nWhat is done is kept in the state folder; the same command continues it. Its log: {role.log}"
         )
         self._tell(str(self.failure))
 

@@ -180,8 +180,8 @@ class Patience:
         if now - self._since >= TELL_AFTER_S and not self._connection.told:
             self._connection.told = True
             self._connection.on_wait(
-                f"No master answers at {self._connection.address}. Waiting for it, {self._connection.patience_s:g} s "
-                f"in all (Ctrl-C stops)."
+                f"No master answers at {self._connection.address}. Waiting up to {self._connection.patience_s:g} s for "
+                f"it (Ctrl-C stops)."
             )
         time.sleep(self._pause * random.uniform(0.5, 1.0))
         self._pause = min(2 * self._pause, RETRY_PAUSE_MAX_S)
@@ -203,7 +203,7 @@ def unreachable(connection: Connection, failure: Failure) -> MasterUnreachable:
     host = connection.address.rpartition(":")[0]
     # What a port with TLS does to a caller without; of a name with several addresses, gRPC tells the last one's fate.
     may_want_tls = not connection.secure and ("Socket closed" in why or not _is_number(host))
-    hint = "Or does it want TLS? Then take its context over: windrow context add. " if may_want_tls else ""
+    hint = "If it uses TLS, add its context: windrow context add. " if may_want_tls else ""
     return MasterUnreachable(
         f"No master answers at {connection.address} ({why}). Is it running, and is the address right? "
         f"{hint}Start one with: windrow master --state DIR --listen HOST:PORT"
@@ -221,8 +221,8 @@ def refusal(failure: Failure, address: str) -> WindrowError:
         return NotFound(failure.message, reason=failure.reason)
     if failure.reason == errors.STORAGE_FULL:
         return WindrowError(
-            f"{failure.message} The master at {address} has no room on its disk; "
-            f"it goes on by itself once there is some.",
+            f"{failure.message} The disk of the master at {address} is full; "
+            f"the master continues by itself once there is room.",
             reason=failure.reason,
         )
     if failure.reason == errors.CLIENT_TOKEN_INVALID:
@@ -239,7 +239,7 @@ def refusal(failure: Failure, address: str) -> WindrowError:
         case grpc.StatusCode.CANCELLED:
             return WindrowError("The call was ended because its client was closed.")
     return WindrowError(
-        f"The master at {address} failed inside ({failure.code.name}: {failure.message}). "
-        f"Its log tells more: master.log in its state folder.",
+        f"The master at {address} failed with an internal error ({failure.code.name}: {failure.message}). "
+        f"Its log, master.log in its state folder, says more.",
         reason=failure.reason,
     )

@@ -42,7 +42,7 @@ class Access(NamedTuple):
             check_certificates(self.ca, f"What vouches for the master at {self.address}")
         if self.token and not (self.token.isascii() and self.token.isprintable()):
             raise UsageError(
-                f"The client token for {self.address} has characters that no token has. Copy it again, as it is."
+                f"The client token for {self.address} has characters that no token has. Copy it again, unchanged."
             )
         if self.token and not self.ca and not self.address.startswith("unix:"):
             raise UsageError(
@@ -64,8 +64,8 @@ def check_certificates(ca: str, what: str) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=ca)
     except (ssl.SSLError, ValueError, TypeError) as error:  # the last one for what is no ASCII
         raise UsageError(
-            f"{what} is no certificate, or a damaged one: it must be PEM, beginning with {PEM}. "
-            f"Take the master's ca.pem over again, as it is."
+            f"{what} is not a certificate, or damaged: it must be PEM, beginning with {PEM}. "
+            f"Copy the master's ca.pem again, unchanged."
         ) from error
 
 
@@ -76,10 +76,10 @@ def access_from_json(text: str | bytes) -> Access:
     except ValueError:
         document = None
     if not text.strip():
-        raise UsageError("Nothing was read where an exported context should be: did the command before it fail?")
+        raise UsageError("The exported context is empty. Did the command before it fail?")
     if not isinstance(document, dict) or not isinstance(document.get("address"), str):
         raise UsageError(
-            "This is no exported context. Make one with `windrow context export`, and hand all it writes to "
+            "This is not an exported context. Make one with `windrow context export`, and give all of its output to "
             "`windrow context add NAME -`."
         )
     return _access(document).check()
@@ -95,7 +95,7 @@ def find_access(master: str | None, environment: Mapping[str, str]) -> Access | 
     if not address:
         return Contexts().in_use()
     if ":" not in address:
-        return Contexts().get(address, f" If a host is meant, its port belongs to it: {address}:8470")
+        return Contexts().get(address, f" If you mean a host, give its port, too: {address}:8470")
     if address.startswith("unix:"):
         return Access(address)
     files = {name: environment.get(name) for name in ("WINDROW_CA_FILE", "WINDROW_TOKEN_FILE")}
@@ -135,7 +135,8 @@ class Contexts:
             self.current = str(document.get("current") or "")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
-                f"The file of contexts {self.file} is damaged ({error}). Mend it, or delete it and add them again."
+                f"The file of contexts {self.file} is damaged ({error}). Repair it, or delete it and add the "
+                "contexts again."
             ) from error
 
     def get(self, name: str, hint: str = "") -> Access:
@@ -153,7 +154,7 @@ class Contexts:
         """Add or replace one; the first becomes the one in use. Raises UsageError."""
         if not NAME.fullmatch(name) or name == NONE:
             raise UsageError(
-                f"{name!r} is no name for a context: use letters, digits, '_', '.' and '-' (and not {NONE!r})."
+                f"{name!r} cannot be the name of a context: use letters, digits, '_', '.' and '-' (and not {NONE!r})."
             )
         if not self.all:
             self.current = name

@@ -149,7 +149,7 @@ def _changed(job: Job, job_file: str) -> RunChanged:
     return RunChanged(
         f"The unfinished run {job.job_id} of {job_file} ({done}) was begun with other settings, inputs "
         "(or MLTable files), code or --since. Choose:\n"
-        f"  --restart    drop that run and begin anew with what is there now\n"
-        f"  --keep-rows  finish that run as it was begun, with its own settings and code, keeping its rows\n"
+        f"  --restart    cancel that run and start a new one with what is there now\n"
+        f"  --keep-rows  finish that run as it was begun, with its own settings and code\n"
         f"or undo the change, and the same command continues it."
     )
