@@ -14,6 +14,7 @@ from windrow.cli.job_files import print_log, tail_of
 from windrow.cli.job_stream import stands_still, tell_stands_still
 from windrow.cli.messages import DIM, RED, YELLOW, coloured, say
 from windrow.cli.tables import out, print_json
+from windrow.common.quantities import counted
 from windrow.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -83,14 +84,14 @@ def print_failures(client: Client, job_id: str, choice: Choice, *, tail: int | N
     limit = tail or FAILURES_SHOWN
     total = 0
 
-    def counted() -> Iterator[Failure]:
+    def matching() -> Iterator[Failure]:
         nonlocal total
         for failure in _failures(client, job_id, choice.files(client, job_id)):
             if choice.mini_batch is None or _tells_of(failure.head, choice.mini_batch):
                 total += 1
                 yield failure
 
-    found = sorted(heapq.nlargest(limit, counted()))
+    found = sorted(heapq.nlargest(limit, matching()))
     if as_json:
         print_json([failure._asdict() for failure in found])
         return exit_codes.DONE
@@ -141,7 +142,7 @@ def print_mini_batch(client: Client, job_id: str, choice: Choice, *, as_json: bo
     if others:
         out("What its workers wrote, for all their mini-batches:")
         for file in others:
-            out(f"  {file.path}  ({file.length:,} bytes)")
+            out(f"  {file.path}  ({counted(file.length, 'byte')})")
     return exit_codes.DONE
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from windrow.cli import exit_codes
 from windrow.cli.messages import is_colourful, say
+from windrow.common.quantities import counted
 from windrow.sdk.job import Job
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ def stands_still(client: Client, job: Job) -> bool:
 def tell_stands_still(job: Job) -> None:
     """Say so, and what to do."""
     say(
-        f"Job {job.job_id} is unfinished ({job.items.done:,} of {job.items.total:,} items done), and no run is live "
-        "over its state folder. Continue it with the `windrow run` command that began it."
+        f"Job {job.job_id} is unfinished ({job.items.done:,} of {counted(job.items.total, 'item')} done), and no run "
+        "is live over its state folder. Continue it with the `windrow run` command that began it."
     )
 
 

@@ -106,10 +106,8 @@ def list_mini_batches(
     first = 0 if several else 1
     print_table(columns[first:], [_row(one)[first:] for one in found])
     if more:
-        out(
-            f"Only the first {counted(limit, 'mini-batch')} shown. Show more with --limit N, fewer with --only or "
-            "--cause."
-        )
+        shown = counted(limit, "mini-batch")
+        out(f"Only the first {shown}; --limit N shows more, --only and --cause narrow the list.")
     bad = next((one for one in found if one.cause), None)
     if bad is not None:
         options = master_options(master, state)

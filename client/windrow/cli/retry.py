@@ -15,6 +15,7 @@ from windrow.cli.messages import say
 from windrow.cli.options import JobName, Master, Output, OutputForm, Sets, State, guarded, open_client, state_of
 from windrow.cli.run_options import RunOptions
 from windrow.cli.tables import out, print_json
+from windrow.common.quantities import counted
 from windrow.errors import UsageError
 
 
@@ -72,7 +73,8 @@ def retry(
             print_json(found.to_dict())
         else:
             batches = found.mini_batches
-            out(f"{job} is {found.state.value} again: {batches.done:,} of {batches.total:,} mini-batches were done.")
+            done = f"{batches.done:,} of {counted(batches.total, 'mini-batch')}"
+            out(f"{job} is {found.state.value} again: {done} were done.")
     return exit_codes.DONE
 
 

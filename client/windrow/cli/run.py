@@ -12,6 +12,7 @@ from windrow.cli.interrupts import Interrupts
 from windrow.cli.messages import YELLOW, coloured, is_colourful, leave_closed_terminal, report, say
 from windrow.cli.run_options import RunOptions
 from windrow.common import garbage_collector
+from windrow.common.quantities import counted
 from windrow.storage.credentials import hide_credentials
 
 if TYPE_CHECKING:
@@ -126,7 +127,11 @@ class _Run:
             self._say(f"The run goes on in process {owner}; the same command shows it again.")
         else:
             items = self._job.items if self._job is not None else None
-            done = f" {items.done:,} of {items.total:,} items are done." if items is not None and items.total else ""
+            done = (
+                f" {items.done:,} of {counted(items.total, 'item')} are done."
+                if items is not None and items.total
+                else ""
+            )
             self._say(
                 f"Interrupted.{done} The state is kept in {self._options.state}. Continue with: {self._same_command()}"
             )

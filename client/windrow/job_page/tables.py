@@ -6,6 +6,7 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+from windrow.common.quantities import counted
 from windrow.job_page.drawing import KIND_NAMES, KINDS, share, size, span
 
 Commands = Callable[[str], str]
@@ -20,7 +21,7 @@ def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Comma
         return _missing(step, step["items"]["failed"], command)
     cards = []
     for failure in step["failures"]:
-        times = "1 attempt" if failure["count"] == 1 else f"{failure['count']:,} attempts"
+        times = counted(failure["count"], "attempt")
         where = failure["node"]
         if where and failure["process_number"] is not None and failure["cause"] not in ("node_lost", "node_killer"):
             where += f" process{failure['process_number']:03d}"
@@ -50,7 +51,7 @@ def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Comma
 
 def _missing(step: dict[str, Any], count: int, command: Commands) -> str:
     """What no attempt failed by: run() returned too little."""
-    items = "1 item" if count == 1 else f"{count:,} items"
+    items = counted(count, "item")
     counts = "counts" if count == 1 else "count"
     listed = command(f"job logs {{job}} {step['name']}/failed_items.csv")
     return (

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from windrow.common.quantities import counted
 from windrow.job_page.drawing import (
     KIND_NAMES,
     KINDS,
@@ -72,7 +73,7 @@ def worker_seconds(figures: dict[str, Any], *, ended: bool) -> str:
     notes = []
     if figures["untimed_attempts"]:
         count = figures["untimed_attempts"]
-        what = "1 attempt" if count == 1 else f"{count:,} attempts"
+        what = counted(count, "attempt")
         notes.append(
             f"{what} ended without a word from a worker (with a lost node, or while data was fetched): what time "
             "one spent on them nobody knows, so it counts as idle, or not at all."
@@ -182,11 +183,12 @@ def by_worker(figures: dict[str, Any]) -> str:
         notes.append("A worker that takes the place of one that ended goes on in its row (+1, +2, …).")
     if figures["workers_not_drawn"]:
         count = figures["workers_not_drawn"]
-        notes.append(f"The first {len(lanes):,} rows are drawn; {count:,} more workers count in all other figures.")
+        more = counted(count, "more worker")
+        notes.append(f"The first {counted(len(lanes), 'row')} are drawn; {more} count in all other figures.")
     note = f'<p class="quiet">{" ".join(notes)}</p>' if notes else ""
     named = [(kind, KIND_NAMES[kind]) for kind in present(figures["worker_us"])]
     drawing = svg(
-        y + 24, [*time_axis(seconds, top, y), *drawn, *parts], f"What workers did when, in {len(lanes):,} rows"
+        y + 24, [*time_axis(seconds, top, y), *drawn, *parts], f"What workers did when, in {counted(len(lanes), 'row')}"
     )
     return legend(named) + drawing + note
 

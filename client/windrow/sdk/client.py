@@ -141,6 +141,7 @@ class Client:
     def _need_runner(self, job_id: str, was_attached: bool) -> None:
         """Raises OwnerGone where the process that ran an unfinished job has ended: to follow it would never end."""
         if was_attached and self.runs_nothing:
+            from windrow.common.quantities import counted
             from windrow.embedded.session import OwnerGone
 
             job = self.get(job_id)
@@ -148,8 +149,8 @@ class Client:
             if not job.state.ended and job.state != "cancelling":
                 raise OwnerGone(
                     f"The windrow process that ran job {job_id} has ended, and the job is unfinished "
-                    f"({job.items.done:,} of {job.items.total:,} items done). Continue it with the `windrow run` "
-                    "command that began it."
+                    f"({job.items.done:,} of {counted(job.items.total, 'item')} done). Continue it with the "
+                    "`windrow run` command that began it."
                 )
 
     def master(self) -> Master:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from windrow.common.quantities import counted
 from windrow.embedded import unreported_run
 from windrow.errors import NotFound, RequestRefused, RunChanged, UsageError
 from windrow.rpc.errors import JOB_EXISTS
@@ -145,7 +146,7 @@ def _submit_new(client: Client, effective: EffectiveJob) -> Job:
 
 def _changed(job: Job, job_file: str) -> RunChanged:
     items = job.items
-    done = f"{items.done:,} of {items.total:,} items done" if items.total else "nothing done yet"
+    done = f"{items.done:,} of {counted(items.total, 'item')} done" if items.total else "nothing done yet"
     return RunChanged(
         f"The unfinished run {job.job_id} of {job_file} ({done}) was begun with other settings, inputs "
         "(or MLTable files), code or --since. Choose:\n"

@@ -103,7 +103,7 @@ def _files(root: Path, limits: ArchiveLimits) -> Iterator[tuple[str, Path]]:
     found = sorted(_walk(root, "", _ignored_by(root), root.resolve()), key=lambda entry: os.fsencode(entry[0]))
     if len(found) > limits.files_max:
         raise ArchiveError(
-            f"the code folder {root} holds more than {limits.files_max} files; leave data out of it, "
+            f"the code folder {root} holds more than {limits.files_max:,} files; leave data out of it, "
             f"with a {IGNORE_FILES[0]} file or by a narrower `code`."
         )
     yield from found
