@@ -1,4 +1,4 @@
-"""Where each kind of log lies below `logs/<step>` of a job, the master's and its node's alike (reference 7.1)."""
+"""Where each kind of log lies below `logs/<step>` of a job; the same on the master and on the node."""
 
 from __future__ import annotations
 

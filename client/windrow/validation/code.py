@@ -23,7 +23,7 @@ from windrow.transfer.code_archive import measure
 LOOK = Path(__file__).with_name("script_probe.py")
 LOOK_S = 30.0
 PROVIDED = ("azureml_user", "windrow_entry")
-"""Modules that every worker can import, whatever its Python has. Reference: parallel-job.md, 3.5."""
+"""Modules that every worker can import, whatever its Python has."""
 
 DISTRIBUTIONS = {
     "attr": "attrs",
