@@ -329,7 +329,7 @@ def _print_job(job: Job) -> None:
         [
             (
                 step.name,
-                step.told_state,
+                step.shown_state,
                 f"{step.items.total:,}{'' if step.planned else '+'}",
                 f"{step.items.ok:,}",
                 f"{step.items.failed:,}",
@@ -340,7 +340,7 @@ def _print_job(job: Job) -> None:
                 *([f"{step.mini_batches.taken_over:,}"] if taken_over else []),
                 f"{step.retries:,}",
                 f"{step.rows:,}",
-                # What has ended the job is told at the end, once.
+                # The reason for the end of the job is shown once, at the end.
                 "" if job.state.ended and step.message in job.message else step.message,
             )
             for step in job.steps

@@ -1,4 +1,4 @@
-"""`windrow job logs` beyond one file: of workers, of a mini-batch, of all failures, several at once as they grow."""
+"""`windrow job logs` beyond one file: workers, a mini-batch, all failures, several files as they grow."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 FOLLOW_S = 0.5
 SETTLE_S = 1.5
-"""After the end of a job agents may still bring the last of its logs."""
+"""After the end of a job, agents may still push its last logs."""
 FAILURES_SHOWN = 100
 READ_BYTES_MAX = 64 << 20
-"""Of one file, where many are read through."""
+"""Per file, when many are searched."""
 
 _ENTRY = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z) (.*)")
 _WORKER = re.compile(r"(?:(?P<node>[^/]+)/)?(?:process)?(?P<number>\d+)")
 
 
 class Choice(NamedTuple):
-    """Which logs are wanted. `process`: as in `process003`; "": of all."""
+    """Which logs to show. `process`: for example `process003`; "" for all."""
 
     step: str = ""
     node: str = ""
@@ -41,11 +41,11 @@ class Choice(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether anything was asked for."""
+        """Whether anything was chosen."""
         return self != Choice()
 
     def files(self, client: Client, job_id: str) -> list[LogFile]:
-        """The log files that are chosen. Raises NotFound."""
+        """The chosen log files. Raises NotFound."""
         found = client.logs(job_id, step=self.step, node=self.node, mini_batch=self.mini_batch)
         if self.process:
             found = [file for file in found if file.path.rpartition("/")[2].partition(".")[0] == self.process]
@@ -63,7 +63,7 @@ class Failure(NamedTuple):
 
 
 def make_choice(step: str | None, node: str | None, worker: str | None, mini_batch: int | None) -> Choice:
-    """From the options. Raises UsageError."""
+    """The choice that the options describe. Raises UsageError."""
     process = ""
     if worker is not None:
         found = _WORKER.fullmatch(worker)
@@ -76,7 +76,7 @@ def make_choice(step: str | None, node: str | None, worker: str | None, mini_bat
 
 
 def print_failures(client: Client, job_id: str, choice: Choice, *, tail: int | None, as_json: bool) -> int:
-    """The failures with their tracebacks, the newest last."""
+    """Print the failures with their tracebacks, newest last."""
     if choice.step:
         names = [step.name for step in client.get(job_id).steps]
         if choice.step not in names:
@@ -107,7 +107,7 @@ def print_failures(client: Client, job_id: str, choice: Choice, *, tail: int | N
 
 
 def print_mini_batch(client: Client, job_id: str, choice: Choice, *, as_json: bool) -> int:
-    """What the logs tell of one mini-batch."""
+    """Print what the logs say about one mini-batch."""
     assert choice.mini_batch is not None
     files = choice.files(client, job_id)
     if not files:
@@ -147,7 +147,7 @@ def print_mini_batch(client: Client, job_id: str, choice: Choice, *, as_json: bo
 
 
 def print_chosen(client: Client, job_id: str, choice: Choice, *, tail: int | None) -> int:
-    """The text files of the chosen workers, one after another."""
+    """Print the text files of the chosen workers, one after another."""
     files = [
         file
         for file in choice.files(client, job_id)
@@ -165,10 +165,10 @@ def print_chosen(client: Client, job_id: str, choice: Choice, *, tail: int | Non
 
 
 class Followed:
-    """Several logs as they grow, line by line, each line with where it comes from; until the job has ended."""
+    """Several logs as they grow, each line with its source, until the job has ended."""
 
     def __init__(self, job_id: str, choice: Choice, tail: int | None) -> None:
-        """`tail`: begin with so many lines of each; None: with all."""
+        """`tail`: start with this many lines of each file; None: with all."""
         self._job_id = job_id
         self._choice = choice
         self._tail = tail
@@ -177,7 +177,7 @@ class Followed:
         self._ended_at: float | None = None
 
     def run(self, client: Client) -> int:
-        """Print what comes; return the exit code."""
+        """Print lines as they come; return the exit code."""
         while True:
             job = client.get(self._job_id)
             grown = self._print_new(client)
@@ -223,7 +223,7 @@ class Followed:
 
 
 def _is_followed(path: str) -> bool:
-    """What scripts write, and the progress of steps; not the copies of these at the root (--copy_logs_to_parent)."""
+    """Whether a file holds what scripts write, or the progress of steps, and is no copy (--copy_logs_to_parent)."""
     parts = path.split("/")
     return (len(parts) == 5 and parts[1] == "user") or (
         len(parts) == 2 and parts[1].startswith("job_progress_overview.")
@@ -231,7 +231,7 @@ def _is_followed(path: str) -> bool:
 
 
 def _source(path: str) -> str:
-    """`score vm/process000 stdout`: where a line comes from, in short."""
+    """The short source of a line: `score vm/process000 stdout`."""
     parts = path.split("/")
     if len(parts) < 4:
         return f"{parts[0]} overview" if "overview" in parts[-1] else path

@@ -1,4 +1,4 @@
-"""`windrow mb replay`: brings what it takes here, and has the agent's own parts run it in this terminal."""
+"""`windrow mb replay`: fetches what a mini-batch needs, and lets the agent's code run it in this terminal."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ ITEMS_SHOWN = 5
 
 
 class Replay:
-    """A replay, for a `with` statement: `bring` puts what it takes into a folder, `run` runs it.
+    """A replay, for a `with` statement: `bring` fills a folder with what it needs, `run` runs it.
 
-    A temporary folder is made only within the statement, under a name that is known before: whenever a replay is
-    interrupted, the folder is removed.
+    The name of a temporary folder is known before the folder is made, so an interrupt at any moment removes it.
     """
 
     def __init__(self, keep: Path | None) -> None:
-        """`keep`: the folder, there and empty or not there; None: a temporary one."""
+        """`keep`: an empty or missing folder; None: a temporary one."""
         self._kept = keep is not None
         self._folder = keep.absolute() if keep is not None else _temporary_name()
         self._config = self._folder / "replay.json"
@@ -45,7 +44,7 @@ class Replay:
         self._remove()
 
     def run(self) -> int:
-        """Run it to its end, with this terminal; its exit code."""
+        """Run the mini-batch in this terminal; return the exit code."""
         # Ctrl-C is the script's: it ends run(), and this process tells what came of it. A handler of ours, unlike an
         # ignored signal, is not passed on.
         handlers = {signal.SIGINT: lambda number, frame: None, signal.SIGTERM: _leave, signal.SIGHUP: _leave}
