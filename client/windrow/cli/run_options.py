@@ -1,7 +1,7 @@
 """The options of `windrow run`, read without typer: importing it would delay the start of master and agent.
 
-The reader here knows only the plain cases. All else (--help, a mistake) is left to the typer command of the same name in
-`windrow.cli.app`. A test checks that both have the same options.
+The reader here knows only the plain cases. All else (--help, a mistake) is left to the typer command of the same name
+in `windrow.cli.app`. A test checks that both have the same options.
 """
 
 from __future__ import annotations

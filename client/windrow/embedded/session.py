@@ -99,7 +99,7 @@ class Session:
         return None
 
     def take_over(self) -> bool:
-        """After OwnerGone: start master and agent, or attach if another process was faster. True if this one owns it."""
+        """After OwnerGone: start master and agent, or attach if another process was faster. True: this one is owner."""
         self._enter()
         self.wait_ready()
         return not self.attached
