@@ -1,10 +1,10 @@
-"""Why a TLS connection to a master was not made, read from what gRPC says of it."""
+"""Why a TLS connection to a master failed, read from the message of gRPC."""
 
 from __future__ import annotations
 
 
 def tls_fault(message: str, address: str) -> str:
-    """What a person should know and do; "" when the message tells of no fault of TLS."""
+    """What is wrong and what to do; "" if the message is not about TLS."""
     if "certificate has expired" in message or "certificate is not yet valid" in message:
         when = "has expired" if "expired" in message else "is not valid yet"
         return (
