@@ -54,7 +54,8 @@ def _missing(step: dict[str, Any], count: int, command: Commands) -> str:
     counts = "counts" if count == 1 else "count"
     listed = command(f"job logs {{job}} {step['name']}/failed_items.csv")
     return (
-        f"<p>run() returned fewer results than items: {counted(count, 'item')} without a result {counts} as failed.</p>"
+        f"<p>run() returned fewer results than it was given items: {counted(count, 'item')} without a result {counts} "
+        "as failed.</p>"
         f'<pre class="commands">{escape(listed)}</pre>'
     )
 

@@ -18,7 +18,7 @@ garbage_collector.pause()
 
 from windrow.storage.credentials import hide_credentials
 
-from windrow_master.one_request import read_request
+from windrow_master.helper_process import read_request
 from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.emitter import Emitter, Output
 from windrow_master.planning.errors import PlanningError

@@ -10,7 +10,7 @@ import socket
 import sys
 from pathlib import Path
 
-from windrow_master.setup.places import NotWritable, Owner, give_data, give_state, read_if_there, write_secret
+from windrow_master.setup.owned_files import NotWritable, Owner, give_data, give_state, read_if_there, write_secret
 
 EVERYBODY = 0o444
 TOKEN = re.compile(rb"[!-~]+\s*")
