@@ -19,7 +19,7 @@ from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import MiniBatchState
 from windrow_master.files.state_files import StateFiles, StepFiles
-from windrow_master.planning.earlier import RECORD
+from windrow_master.planning.earlier.earlier import RECORD
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import StoreReader
 from windrow_master.uploaded_data import UploadedData

@@ -18,7 +18,7 @@ from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.crash_points import reach
 from windrow_master.files.errors import StateDamaged
 from windrow_master.helper_process import command_of
-from windrow_master.planning.without_input import groups_without_input
+from windrow_master.planning.no_input import groups_without_input
 from windrow_master.shell.errors import CommandFailed
 from windrow_master.store.errors import DatabaseDamaged
 
