@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
-from windrow.spec.reading.nodes import Mapping, to_plain
+from windrow.spec.reading.nodes import Mapping, Node, Scalar
 from windrow.spec.reading.problems import Problems
 from windrow.spec.reading.yaml_files import read_yaml
 
@@ -22,11 +23,23 @@ def validator() -> jsonschema.Draft7Validator:
     return jsonschema.Draft7Validator(schema)
 
 
+def plain(node: Node, made: dict[int, Any]) -> Any:
+    """A value without its places, made once however many aliases of it there are."""
+    if isinstance(node, Scalar):
+        return node.value
+    if id(node) not in made:
+        if isinstance(node, Mapping):
+            made[id(node)] = {name: plain(value, made) for name, value in node.entries.items()}
+        else:
+            made[id(node)] = [plain(item, made) for item in node.items]
+    return made[id(node)]
+
+
 def schema_errors(file: Path) -> list[str]:
     """What the schema has against a job file."""
     node = read_yaml(file, "job", Problems())
     assert node is not None
-    return [f"{error.json_path}: {error.message}" for error in validator().iter_errors(to_plain(node))]
+    return [f"{error.json_path}: {error.message}" for error in validator().iter_errors(plain(node, {}))]
 
 
 def check_schema_takes(file: Path, warnings: str) -> None:

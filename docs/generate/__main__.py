@@ -47,9 +47,9 @@ def main(arguments: list[str]) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
     if stale and "--check" in arguments:
-        names = ", ".join(f"docs/{name}" for name in stale)
         print(
-            f"These pages are not what the code says: {names}. Run 'make docs' and commit the result.", file=sys.stderr
+            f"These files are not what the code says: {', '.join(stale)}. Run 'make docs' and commit the result.",
+            file=sys.stderr,
         )
         return 1
     return 0

@@ -55,7 +55,7 @@ def section(path: str, command: Any) -> list[str]:
         lines += [f"Commands: {', '.join(links)}.", ""]
     options = list(from_argparse(parser)) if parser else [option_line(one) for one in options_of(command)]
     lines += [*options, ""] if options else []
-    for example in re.findall(r"^example: (.*)", (parser.epilog if parser else command.epilog) or "", re.M):
+    for example in re.findall(r"^Example: (.*)", (parser.epilog if parser else command.epilog) or "", re.M):
         lines += ["Example:", "", "```sh", *example.split(". Then: "), "```", ""]
     return lines
 
@@ -112,7 +112,7 @@ def from_argparse(parser: argparse.ArgumentParser) -> Iterator[str]:
         notes = ["required"] if action.required else []
         given = "" if action.required else shown_default(action.default)
         notes += [f"default: {given}"] if given else []
-        text = re.sub(r" \[%\(default\)s\]", "", str(action.help))
+        text = re.sub(r" ?\[(default: )?%\(default\)s\]", "", str(action.help))
         yield listed(
             f"`{', '.join(action.option_strings)}{f' {value}' if value else ''}`", notes, escaped(sentence(text))
         )

@@ -18,7 +18,8 @@ Numbers and true or false may be written as text. A number of a step may also be
 SECTIONS = (
     ("pipeline", "The pipeline", "The whole file."),
     ("settings", "settings", "Below `settings:` of the pipeline."),
-    ("step", "A parallel step", "Below `jobs.<step>:`. A component has the same keys."),
+    ("step", "A parallel step", "Below `jobs.<step>:`. A component has most of these keys, too."),
+    ("component", "A component", "Only in a component: a file, or a mapping below `jobs.<step>.component:`."),
     ("retry_settings", "retry_settings", "Below `jobs.<step>.retry_settings:`."),
     ("resources", "resources", "Below `jobs.<step>.resources:`."),
     ("task", "task", "Below `jobs.<step>.task:`."),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from spec_tables import Field, Key, Table, plain, tables
+from spec_tables import Field, Key, Table, plain, steps, tables
 
 Schema = dict[str, Any]
 
@@ -28,8 +28,6 @@ def text() -> str:
 def schema() -> Schema:
     """The schema of a pipeline file."""
     found = tables()
-    step, command, inner = (keys_of(found[name]) for name in ("step", "command_step", "pipeline_step"))
-    of_any_step = {name: step[name] for name in COMMON if name in step}
     definitions = {
         "input": one_of_or(SCALAR_OR_NOTHING, mapping(keys_of(found["input"]))),
         "output": one_of_or(SCALAR_OR_NOTHING, mapping(keys_of(found["output"]))),
@@ -44,9 +42,7 @@ def schema() -> Schema:
         "environment": {"type": ["string", "object", "null"]},
         "jobs": mapping_of({"$ref": "#/definitions/step"}),
         "step": step_schema(),
-        "parallel_step": mapping(step),
-        "command_step": mapping({**of_any_step, **command}),
-        "pipeline_step": {"type": "object", "properties": {**of_any_step, **inner}},
+        **{f"{name}_step": mapping(keys_of(table)) for name, table in steps().items()},
     }
     made: Schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -60,12 +56,6 @@ def schema() -> Schema:
     return made
 
 
-COMMON = (
-    "$schema", "type", "component", "compute", "name", "display_name", "description", "comment", "tags", "properties",
-    "inputs", "outputs", "resources", "environment_variables", "identity", "is_deterministic", "services", "job_tier",
-    "queue_settings",
-)  # fmt: skip
-"""Keys of steps of each type."""
 NODES: dict[str, Schema] = {
     "$schema": {"type": ["string", "null"]},
     "type": SCALAR_OR_NOTHING,

@@ -11,7 +11,7 @@ def head(title: str, source: str, text: str) -> list[str]:
 def sentence(text: str) -> str:
     """A text on one line that ends like a sentence."""
     text = " ".join(text.split())
-    return text if not text or text.endswith((".", "?", "!", "…", ":")) else f"{text}."
+    return text if not text or text.endswith((".", "?", "!", "…", ":", ".]")) else f"{text}."
 
 
 def escaped(text: str) -> str:

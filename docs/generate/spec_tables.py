@@ -12,14 +12,15 @@ from windrow.spec.settings import schema
 from windrow.spec.settings.arguments import ALL_ARGUMENTS, EXACT_ONLY, OWN
 from windrow.spec.settings.fields import Field
 
-__all__ = ["EXACT_ONLY", "OWN", "Field", "Key", "Table", "plain", "tables"]
+__all__ = ["EXACT_ONLY", "OWN", "Field", "Key", "Table", "plain", "steps", "tables"]
 
 TEXTS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("job_file.toml").read_text())
 OWN_COMMAND_KEYS = {name: field for name, field in schema.COMMAND_STEP.items() if name not in schema.STEP}
 TABLES: dict[str, dict[str, Field]] = {
     "pipeline": schema.PIPELINE,
     "settings": schema.PIPELINE_SETTINGS,
-    "step": {**schema.COMPONENT, **schema.STEP},
+    "step": schema.STEP,
+    "component": {name: field for name, field in schema.COMPONENT.items() if name not in schema.STEP},
     "retry_settings": schema.RETRY_SETTINGS,
     "resources": schema.RESOURCES,
     "task": schema.TASK,
@@ -73,6 +74,17 @@ def tables() -> dict[str, Table]:
     if unknown := TEXTS.keys() - TABLES.keys():
         raise KeyError(f"job_file.toml has tables that nobody reads: {', '.join(sorted(unknown))}")
     return made
+
+
+def steps() -> dict[str, Table]:
+    """The keys of a step, by its type. What its own table says nothing of is as in a parallel step."""
+    made = tables()
+    by_type = {"command": (schema.COMMAND_STEP, "command_step"), "pipeline": (schema.PIPELINE_STEP, "pipeline_step")}
+    found = {"parallel": made["step"]}
+    for name, (fields, own) in by_type.items():
+        texts = {key: one.text for key, one in {**made["step"].keys, **made[own].keys}.items()}
+        found[name] = Table(name, {key: Key(key, field, "", texts.get(key, "")) for key, field in fields.items()})
+    return found
 
 
 def _default(table: str, key: str) -> str:

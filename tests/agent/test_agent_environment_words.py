@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from windrow.rpc.v1 import work_pb2 as work
+from windrow_agent.environments.environment_spec import build_variables, environment_spec
 from windrow_agent.environments.failures import failure_of
 from windrow_agent.environments.libraries import needed_libraries
 from windrow_agent.environments.provider import folder_of
-from windrow_agent.environments.recipe import build_variables, recipe_of
 
 
 def test_uv_gets_what_reaches_indexes_and_no_other_credentials() -> None:
@@ -50,19 +50,19 @@ def test_lists_that_differ_in_anything_are_environments_of_their_own() -> None:
         work.Environment(requirements=["a", "b"]),
         work.Environment(requirements=["b", "a"]),
     ]
-    digests = [recipe_of(one, sys.executable).digest for one in lists]
+    digests = [environment_spec(one, sys.executable).digest for one in lists]
     assert len(set(digests)) == len(lists)
-    assert recipe_of(lists[0], sys.executable).digest == digests[0]
+    assert environment_spec(lists[0], sys.executable).digest == digests[0]
     # Another interpreter matters where the list names no version.
-    assert recipe_of(lists[0], "/bin/sh").digest != digests[0]
-    assert recipe_of(lists[3], "/bin/sh").digest == digests[3]
+    assert environment_spec(lists[0], "/bin/sh").digest != digests[0]
+    assert environment_spec(lists[3], "/bin/sh").digest == digests[3]
 
 
 def test_options_stand_where_uv_reads_them() -> None:
     wanted = work.Environment(requirements=["a"], options=["--extra-index-url=https://x.example", "--pre"])
-    recipe = recipe_of(wanted, sys.executable)
-    assert recipe.requirements == "--extra-index-url=https://x.example\na\n"
-    assert recipe.options == ("--pre",)
+    spec = environment_spec(wanted, sys.executable)
+    assert spec.requirements == "--extra-index-url=https://x.example\na\n"
+    assert spec.options == ("--pre",)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,11 @@ def test_every_variable_of_ours_is_documented() -> None:
     assert named - documented == INTERNAL
 
 
+def test_the_page_of_commands_has_the_examples_of_their_help() -> None:
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    assert page.count("```sh\nwindrow ") > 30
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_a_heading(page: Path) -> None:
     wrong = []

@@ -65,6 +65,8 @@ def test_it_takes_spellings_that_the_reader_takes(tmp_path: Path) -> None:
         ("timeout: 60", "timeout: 259201"),
         ("timeout: 60", "time_out: 60"),
         ("type: parallel", "type: sweep"),
+        ("    type: parallel", "    type: parallel\n    code: ./src"),
+        ("    type: parallel", "    type: command"),
         ("type: uri_folder", "type: folder"),
         ("entry_script: score.py", "entry_script: [score.py]"),
     ],

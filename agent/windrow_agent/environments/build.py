@@ -12,9 +12,9 @@ from typing import NamedTuple
 from windrow.common.interpreter import PROBE, PROBE_S
 from windrow.common.signal_names import signal_name
 
+from windrow_agent.environments.environment_spec import EnvironmentSpec
 from windrow_agent.environments.failures import EnvironmentFailed, failure_of
 from windrow_agent.environments.process import Abandoned, Process
-from windrow_agent.environments.recipe import Recipe
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.variables import passed_variables
 
@@ -49,7 +49,7 @@ class Build:
 
     def __init__(
         self,
-        recipe: Recipe,
+        spec: EnvironmentSpec,
         place: Path,
         *,
         variables: Mapping[str, str],
@@ -58,7 +58,7 @@ class Build:
         wanted: Callable[[], bool],
     ) -> None:
         """`log` gets the output of uv; `wanted` says whether to go on."""
-        self._recipe = recipe
+        self._spec = spec
         self._place = place
         self._variables = variables
         self._lock = lock
@@ -69,13 +69,13 @@ class Build:
     async def run(self) -> None:
         """Builds it. Raises EnvironmentFailed, Abandoned, OSError."""
         uv = find_uv()
-        recipe, place = self._recipe, self._place
-        asked = f"Python {recipe.python}" if "/" not in recipe.python else recipe.python
-        await self._uv(f"no environment could be made with {asked}", uv, "venv", "--python", recipe.python, str(place))
-        if recipe.is_bare:
+        spec, place = self._spec, self._place
+        asked = f"Python {spec.python}" if "/" not in spec.python else spec.python
+        await self._uv(f"no environment could be made with {asked}", uv, "venv", "--python", spec.python, str(place))
+        if spec.is_bare:
             return
         lists = []
-        for name, text in (("requirements", recipe.requirements), ("constraints", recipe.constraints)):
+        for name, text in (("requirements", spec.requirements), ("constraints", spec.constraints)):
             if text:
                 file = place / f"{name}.txt"
                 file.write_text(text)
@@ -84,7 +84,7 @@ class Build:
             "its packages could not be installed",
             *(uv, "pip", "install", "--python", str(place / "bin" / "python")),
             *lists,
-            *(_flag(option) for option in recipe.options),
+            *(_flag(option) for option in spec.options),
         )
 
     def kill(self) -> None:

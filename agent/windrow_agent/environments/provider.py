@@ -27,9 +27,9 @@ from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.environments.build import Build, DoesNotRun, Stated, stated_version
 from windrow_agent.environments.cache import Cache, Lock
+from windrow_agent.environments.environment_spec import EnvironmentSpec, build_variables, environment_spec
 from windrow_agent.environments.failures import EnvironmentFailed
 from windrow_agent.environments.process import POLL_S, Abandoned
-from windrow_agent.environments.recipe import Recipe, build_variables, recipe_of
 from windrow_agent.workers.capture import CapturedFile
 
 TRIES = 2
@@ -106,8 +106,8 @@ class Environments:
             raise EnvironmentFailed(str(error), of_node=True) from error
         try:
             cache = Cache(await asyncio.to_thread(self._folder))
-            recipe = recipe_of(wanted, own)
-            turn = self._turns.setdefault(recipe.digest, asyncio.Lock())
+            spec = environment_spec(wanted, own)
+            turn = self._turns.setdefault(spec.digest, asyncio.Lock())
             if turn.locked():
                 on_build()
                 _write(log, "windrow: another step on this node is building or checking this environment; waiting")
@@ -115,14 +115,14 @@ class Environments:
                     await self._pause(POLL_S, is_wanted)
             async with turn:
                 try:
-                    held = await self._held(cache, recipe, code, libraries, is_wanted)
+                    held = await self._held(cache, spec, code, libraries, is_wanted)
                 except DoesNotRun as why:
                     _write(log, f"windrow: the environment is built again, since its Python no longer runs: {why}")
                     held = None
                 while held is None:
                     on_build()
-                    await self._build(cache, recipe, log, is_wanted)
-                    held = await self._held(cache, recipe, code, libraries, is_wanted)
+                    await self._build(cache, spec, log, is_wanted)
+                    held = await self._held(cache, spec, code, libraries, is_wanted)
                 return held
         except DoesNotRun as why:
             raise EnvironmentFailed(
@@ -143,34 +143,34 @@ class Environments:
             build.kill()
 
     async def _held(
-        self, cache: Cache, recipe: Recipe, code: Path, libraries: tuple[str, ...], is_wanted: Callable[[], bool]
+        self, cache: Cache, spec: EnvironmentSpec, code: Path, libraries: tuple[str, ...], is_wanted: Callable[[], bool]
     ) -> Held | None:
         """A complete environment whose Python still runs: the interpreter that it is based on may be gone.
 
         Raises DoesNotRun (it was removed), EnvironmentFailed, Abandoned, OSError.
         """
-        lock = cache.try_share(recipe.digest)
+        lock = cache.try_share(spec.digest)
         if lock is None:
             return None
-        python = cache.python(recipe.digest)
+        python = cache.python(spec.digest)
         try:
             stated = await self._stated(python, code, libraries, is_wanted)
         except DoesNotRun as why:
             lock.release()
-            own = cache.try_lock(recipe.digest)
+            own = cache.try_lock(spec.digest)
             if own is None:
                 raise EnvironmentFailed(
                     f"{python} no longer runs ({why}), and other steps still use it. Remove "
                     f"{python.parent.parent} when they have ended",
                     of_node=True,
                 ) from why
-            await asyncio.to_thread(cache.remove, recipe.digest)
+            await asyncio.to_thread(cache.remove, spec.digest)
             own.release()
             raise
         except BaseException:
             lock.release()
             raise
-        cache.note_use(recipe.digest)
+        cache.note_use(spec.digest)
         return Held(python.parent.parent, python, stated.version, stated.missing, lock)
 
     async def _stated(
@@ -184,38 +184,42 @@ class Environments:
                 await self._pause(PAUSE_S * number, is_wanted)
         return await stated_version(python, code, libraries, self._environment)
 
-    async def _build(self, cache: Cache, recipe: Recipe, log: CapturedFile, is_wanted: Callable[[], bool]) -> None:
+    async def _build(
+        self, cache: Cache, spec: EnvironmentSpec, log: CapturedFile, is_wanted: Callable[[], bool]
+    ) -> None:
         """Returns when the environment may be complete: built here, or meanwhile by another agent on this machine."""
-        lock = await self._lock(cache, recipe, log, is_wanted)
+        lock = await self._lock(cache, spec, log, is_wanted)
         try:
-            if cache.is_whole(recipe.digest):
+            if cache.is_whole(spec.digest):
                 return
             begun = time.monotonic()
             for number in range(1, TRIES + 1):
                 try:
-                    await self._build_once(cache, recipe, lock, log, is_wanted)
+                    await self._build_once(cache, spec, lock, log, is_wanted)
                     break
                 except EnvironmentFailed as failed:
-                    await asyncio.to_thread(cache.remove, recipe.digest)
+                    await asyncio.to_thread(cache.remove, spec.digest)
                     if not failed.of_node or number == TRIES:
                         raise
                     _write(log, f"windrow: this may be the node's network or disk; try {number + 1} of {TRIES}")
                     await self._pause(PAUSE_S * number, is_wanted)
                 except BaseException:
-                    await asyncio.to_thread(cache.remove, recipe.digest)
+                    await asyncio.to_thread(cache.remove, spec.digest)
                     raise
             took_s = time.monotonic() - begun
-            say(logging.INFO, "environment built", digest=recipe.digest, seconds=round(took_s, 1))
-            _write(log, f"windrow: the environment is complete after {took_s:.1f} s: {cache.place(recipe.digest)}")
+            say(logging.INFO, "environment built", digest=spec.digest, seconds=round(took_s, 1))
+            _write(log, f"windrow: the environment is complete after {took_s:.1f} s: {cache.place(spec.digest)}")
             for digest in await asyncio.to_thread(cache.prune):
                 say(logging.INFO, "environment removed", digest=digest)
         finally:
             lock.release()
 
-    async def _lock(self, cache: Cache, recipe: Recipe, log: CapturedFile, is_wanted: Callable[[], bool]) -> Lock:
+    async def _lock(
+        self, cache: Cache, spec: EnvironmentSpec, log: CapturedFile, is_wanted: Callable[[], bool]
+    ) -> Lock:
         told = False
         while True:
-            lock = cache.try_lock(recipe.digest)
+            lock = cache.try_lock(spec.digest)
             if lock is not None:
                 return lock
             if not told:
@@ -224,12 +228,12 @@ class Environments:
             await self._pause(POLL_S, is_wanted)
 
     async def _build_once(
-        self, cache: Cache, recipe: Recipe, lock: Lock, log: CapturedFile, is_wanted: Callable[[], bool]
+        self, cache: Cache, spec: EnvironmentSpec, lock: Lock, log: CapturedFile, is_wanted: Callable[[], bool]
     ) -> None:
-        await asyncio.to_thread(cache.remove, recipe.digest)
+        await asyncio.to_thread(cache.remove, spec.digest)
         build = Build(
-            recipe,
-            cache.place(recipe.digest),
+            spec,
+            cache.place(spec.digest),
             variables=build_variables(self._environment, self._cache_of_uv()),
             lock=lock.descriptor,
             log=log,
@@ -240,8 +244,8 @@ class Environments:
             await build.run()
         finally:
             self._builds.discard(build)
-        facts: dict[str, object] = {"python": recipe.python, "requirements": recipe.requirements.splitlines()}
-        await asyncio.to_thread(cache.finish, recipe.digest, facts)
+        facts: dict[str, object] = {"python": spec.python, "requirements": spec.requirements.splitlines()}
+        await asyncio.to_thread(cache.finish, spec.digest, facts)
 
     def _cache_of_uv(self) -> str:
         """A cache folder for uv, if it could not write to its own; otherwise ""."""

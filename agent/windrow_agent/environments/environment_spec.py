@@ -43,7 +43,7 @@ _OLDER_NAMES = {"UV_DEFAULT_INDEX": "UV_INDEX_URL", "UV_INDEX": "UV_EXTRA_INDEX_
 _IN_FILE = re.compile(r"--(?:index-url|extra-index-url|find-links|no-index|no-binary|only-binary)\b")
 
 
-class Recipe(NamedTuple):
+class EnvironmentSpec(NamedTuple):
     """One environment. `python`: a version, or the path of the agent's own interpreter."""
 
     digest: str
@@ -58,7 +58,7 @@ class Recipe(NamedTuple):
         return not self.requirements
 
 
-def recipe_of(wanted: work.Environment, own_python: str) -> Recipe:
+def environment_spec(wanted: work.Environment, own_python: str) -> EnvironmentSpec:
     """`own_python`: the interpreter of scripts without an environment.
 
     Lists that differ in anything have separate environments. The same list is built again for another interpreter.
@@ -70,7 +70,7 @@ def recipe_of(wanted: work.Environment, own_python: str) -> Recipe:
     ]
     options = list(wanted.options)
     in_file = [option for option in options if _IN_FILE.match(option)]
-    return Recipe(
+    return EnvironmentSpec(
         digest=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
         python=wanted.python or own_python,
         requirements=_lines([*in_file, *wanted.requirements]) if wanted.requirements else "",
