@@ -7,7 +7,7 @@ PROTOS := $(shell cd proto && find . -name '*.proto' | sed 's,^\./,,' | sort)
 # pytest's own choice of tests and switches, as in: make test PYTEST="tests/worker -x"
 PYTEST ?=
 # Of pages and code, without containers.
-DOCUMENTATION_TESTS := $(filter-out tests/containers/%,$(wildcard tests/*/test_*_documentation.py)) tests/core/test_core_transitions.py
+DOCUMENTATION_TESTS := $(filter-out tests/containers/%,$(wildcard tests/*/test_*_documentation.py)) tests/reference tests/core/test_core_transitions.py
 # The order of the tests: a number of its own each time. To have an order again: make test SEED=<the number that was told>
 SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 # Test processes side by side: most tests wait for processes of their own.

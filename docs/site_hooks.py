@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from state_diagrams import svg
+
 ANY_PAGE = "/*"
 """Ends an entry of the navigation that stands for all pages of a folder."""
 
@@ -17,11 +19,10 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Leave out the diagrams in Mermaid: the library that draws them would be loaded from another host.
-
-    The page of state machines says in words, below each diagram, what is in it. GitHub draws the diagrams.
-    """
-    return re.sub(r"^```mermaid\n.*?^```\n", "", markdown, flags=re.MULTILINE | re.DOTALL)
+    """Draw the diagrams in Mermaid: the library that does so elsewhere would be loaded from another host."""
+    return re.sub(
+        r"^```mermaid\n(.*?)^```\n", lambda found: svg(found[1]) + "\n", markdown, flags=re.MULTILINE | re.DOTALL
+    )
 
 
 def _expanded(entries: list[Any], folder: Path) -> list[Any]:

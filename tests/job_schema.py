@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @functools.cache
 def validator() -> jsonschema.Draft7Validator:
-    """Of the schema as it stands in docs/."""
-    schema = json.loads((ROOT / "docs" / "reference" / "job.schema.json").read_text())
+    """Of the schema as `windrow schema` prints it."""
+    schema = json.loads((ROOT / "client" / "windrow" / "spec" / "job.schema.json").read_text())
     jsonschema.Draft7Validator.check_schema(schema)
     return jsonschema.Draft7Validator(schema)
 

@@ -1,6 +1,6 @@
-"""Writes the pages of docs/ that are made from the code: `python docs/generate`, or `make docs`.
+"""Writes the pages of docs/ that are made from the code, and the JSON Schema: `python docs/generate`, or `make docs`.
 
-With `--check` it writes nothing, names the pages that are not what the code says, and ends with 1 if there are any.
+With `--check` it writes nothing, names the files that are not what the code says, and ends with 1 if there are any.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ import job_schema
 import rpc
 import settings
 
-DOCS = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def state_machines() -> str:
     """The page that a script of its own draws."""
-    return str(runpy.run_path(str(DOCS / "state_machines.py"))["page"]())
+    return str(runpy.run_path(str(ROOT / "docs" / "state_machines.py"))["page"]())
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "state-machines.md": state_machines,
-    "reference/commands.md": commands.page,
-    "reference/job-file.md": job_file.page,
-    "reference/job.schema.json": job_schema.text,
-    "reference/rpc.md": rpc.page,
-    "reference/settings.md": settings.page,
+    "docs/state-machines.md": state_machines,
+    "docs/reference/commands.md": commands.page,
+    "docs/reference/job-file.md": job_file.page,
+    "client/windrow/spec/job.schema.json": job_schema.text,
+    "docs/reference/rpc.md": rpc.page,
+    "docs/reference/settings.md": settings.page,
 }
-"""Each page below docs/, and what makes it."""
+"""Each file, and what makes it."""
 
 
 def main(arguments: list[str]) -> int:
     """Writes or checks all pages."""
     stale = []
     for name, make in PAGES.items():
-        path, text = DOCS / name, make()
+        path, text = ROOT / name, make()
         if path.exists() and path.read_text() == text:
             continue
         stale.append(name)

@@ -9,7 +9,7 @@ from spec_tables import EXACT_ONLY, OWN, Field, Key, tables
 
 TEXT = """\
 Every key that Windrow knows, with what it may be, its default, and what it does. [The job file](../job-file.md)
-explains how they work together; [job.schema.json](job.schema.json) tells editors the same.
+explains how they work together. `windrow schema` prints the same for editors, as a JSON Schema.
 
 A key *without effect* is read, checked, and named in a warning. An unknown key gives a warning with a suggestion.
 Numbers and true or false may be written as text. A number of a step may also be an expression, such as

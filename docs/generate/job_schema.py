@@ -22,7 +22,7 @@ INTEGER_TEXT, NUMBER_TEXT = r"^\s*[-+]?\d+\s*$", r"^\s*[-+]?(\d+\.?\d*|\.\d+)([e
 
 def text() -> str:
     """The whole file."""
-    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(schema(), indent=2) + "\n"
 
 
 def schema() -> Schema:

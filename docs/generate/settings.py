@@ -18,7 +18,8 @@ Settings outside job files. Options of commands are in [commands.md](commands.md
 [the guide to deployment](../how-to/deploy-with-containers.md).
 """
 OTHERS = {
-    "WINDROW_TOKEN_FILE": "File with the client token. Used with an address, of `--master` or in Python",
+    "WINDROW_TOKEN_FILE": "File with the client token. A client uses it, and `WINDROW_CA_FILE`, with an address "
+    "that is given by `--master` or in Python",
     "WINDROW_CONTEXTS": "File of the contexts. Default: `windrow/contexts.json` in `$XDG_CONFIG_HOME`, else in "
     "`~/.config`",
     "WINDROW_STORAGE_RETRY": "Seconds for which a failing request to remote storage is repeated",
@@ -35,7 +36,14 @@ TYPES = {"str": "text", "Path": "path", "int": "whole number", "float": "number"
 def page() -> str:
     """The whole page."""
     lines = head("Settings", "the options of `windrow`, the agent's configuration and its list of variables", TEXT)
-    lines += ["## Environment variables", "", "An option on the command line wins over its variable.", ""]
+    lines += [
+        "## Environment variables",
+        "",
+        "An option on the command line wins over its variable. A variable of an option that can be repeated holds "
+        "several "
+        "values with blanks between.",
+        "",
+    ]
     for name, commands in sorted(variables().items()):
         lines.append(f"- `{name}`: stands for {', '.join(commands)}.")
     lines.append("")

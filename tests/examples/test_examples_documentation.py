@@ -29,7 +29,9 @@ def test_causes_are_documented() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+    text = page.read_text()
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text)
+    for target in [*links, *re.findall(r' src(?:set)?="([^"]+)"', text)]:
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 

@@ -52,15 +52,15 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("page", "text", "complaint"),
     [
-        ("docs/tutorial.md", "[nothing](nowhere.md)", "nowhere.md"),
-        ("docs/tutorial.md", "[nothing](tutorial.md#no-such-heading)", "no-such-heading"),
-        ("docs/how-to/forgotten.md", "# Forgotten", "forgotten.md"),
+        ("tutorial.md", "[nothing](nowhere.md)", "nowhere.md"),
+        ("tutorial.md", "[nothing](tutorial.md#no-such-heading)", "no-such-heading"),
+        ("how-to/forgotten.md", "# Forgotten", "forgotten.md"),
     ],
 )
 def test_a_broken_link_or_a_page_outside_the_navigation_is_an_error(
     copy: Path, tmp_path: Path, page: str, text: str, complaint: str
 ) -> None:
-    with (copy / page).open("a") as file:
+    with (copy / "docs" / page).open("a") as file:
         file.write(f"\n{text}\n")
     done = build(copy, tmp_path / "site")
     assert done.returncode != 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from job_schema import schema_errors
+from job_schema import schema_errors, validator
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = """\
@@ -30,6 +33,12 @@ jobs:
       entry_script: score.py
       append_row_to: ${{outputs.scores}}
 """
+
+
+def test_the_command_prints_it() -> None:
+    windrow = Path(sys.executable).with_name("windrow")
+    printed = subprocess.run([windrow, "schema"], capture_output=True, text=True, check=True).stdout
+    assert json.loads(printed) == validator().schema
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*/job.yml")), ids=lambda file: file.parent.name)

@@ -169,6 +169,20 @@ def setup(context: typer.Context) -> None:
     become("setup", context.args)
 
 
+@app.command(
+    "schema",
+    short_help="Print the JSON Schema of job files, for editors.",
+    epilog="example: windrow schema > job.schema.json",
+)
+@guarded
+def schema() -> int:
+    """Print the JSON Schema of job files, by which editors complete, explain and check their keys."""
+    from importlib import resources
+
+    print((resources.files("windrow.spec") / "job.schema.json").read_text("utf-8"), end="")
+    return 0
+
+
 job.app.command("report", epilog="example: windrow job report digits-20260501-101500-ab12 --to report.html --open")(
     job_report.report
 )

@@ -1,7 +1,8 @@
 """The Python API shaped like `azure.ai.ml`: a notebook written for that changes its imports, and runs on Windrow.
 
-The builders make the same tree of settings as a YAML file, and the same reader checks it. Reference: parallel-job.md,
-sections 1.1 to 1.4; client.md. What is not here: docs/reference/python.md.
+The builders make the same tree of settings as a YAML file, and the same reader checks it.
+Reference: docs/reference/azure-ml/parallel-job.md#pipelines, #parallel-steps, #tasks, #inputs-and-outputs;
+docs/reference/azure-ml/client.md. What is not here: docs/reference/python.md.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from windrow.ml.attributes import Attributes
 class Input(Attributes):
     """An input: data at a `path`, or a literal with its `type`; without either, the declaration of one.
 
-    Reference: parallel-job.md, section 1.4.
+    Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs.
     """
 
     _is_copied = True
@@ -50,7 +50,7 @@ class Input(Attributes):
 
 
 class Output(Attributes):
-    """An output of a step or pipeline. Reference: parallel-job.md, section 1.4."""
+    """An output of a step or pipeline. Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs."""
 
     _is_copied = True
 

@@ -1,4 +1,7 @@
-"""Settings that have a class of their own in notebooks. Reference: parallel-job.md, section 1.2."""
+"""Settings that have a class of their own in notebooks.
+
+Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps.
+"""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class ComputeOperations:
         """Do nothing, and warn: Windrow starts and stops no machines. What was noted stays."""
         warnings.warn(
             f"Windrow starts and stops no machines: the agents of the pool {name} stay as they are. Start and end "
-            "agents where they run (docs/operations.md).",
+            "agents where they run (docs/how-to/run-a-cluster.md).",
             stacklevel=2,
         )
         return Finished()

@@ -127,7 +127,7 @@ class Workspace:
 
 
 class InteractiveLoginAuthentication:
-    """Accepted by a workspace, and not used: access to a master is by its context (docs/operations.md)."""
+    """Accepted by a workspace, and not used: a context gives access to a master (docs/how-to/use-tls-and-tokens.md)."""
 
     def __init__(self, *arguments: object, **more: object) -> None:
         """Anything is accepted."""

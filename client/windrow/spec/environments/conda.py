@@ -1,7 +1,8 @@
 """The conda file of an environment: its dependencies as a version of Python and requirement lines for PyPI.
 
 There is no conda on a node: what its file lists comes from PyPI, under the name that it has there. What that changes
-is told. Reference: parallel-job.md, section 1.3; client.md, rule 4 (`conda_file` as a mapping); conda's match specs.
+is told. Reference: docs/reference/azure-ml/parallel-job.md#tasks; docs/reference/azure-ml/client.md#dumped-jobs
+(`conda_file` as a mapping); conda's match specs.
 """
 
 from __future__ import annotations

@@ -168,7 +168,8 @@ MODEL_TYPES = ("custom_model", "mlflow_model", "triton_model")
 LITERAL_TYPES = ("string", "integer", "number", "boolean")
 
 ROW_FORMATS = ("text", "csv", "jsonl", "parquet")
-"""What a file of rows may be: lines of text (reference 6), or a proper file of a format, whose extension is its name.
+"""What a file of rows may be: lines of text (docs/reference/azure-ml/parallel-job.md#rows), or a proper file of a
+format, whose extension is its name.
 """
 
 
