@@ -1,4 +1,4 @@
-"""Names of `azure.ai.ml` that have no counterpart here: importing one says so, and what to do instead."""
+"""Names of `azure.ai.ml` that have no counterpart here: importing one raises an error that says what to do instead."""
 
 from __future__ import annotations
 
