@@ -1,16 +1,16 @@
-"""The agent's life: it starts, serves, drains, leaves.
+"""The life of the agent's process: it starts, serves, drains and ends.
 
-States and edges::
+States::
 
-    SERVING ──SIGTERM, or the master's word──► DRAINING ──all delivered or released, or grace over──► ENDED (exit 0)
+    SERVING ──SIGTERM, or the master says so──► DRAINING ──all delivered or released, or grace over──► ENDED (exit 0)
                                                   └──────── a second SIGTERM or SIGINT ─────────────► ENDED at once
 
 Invariants:
 
-1. No worker outlives the agent: they are killed at its end, and tied to its life by the kernel.
-2. Draining takes nothing new; what has not started is handed back at once, what runs has `drain_grace_s`.
-3. The node keeps its Work stream while draining until everything is acknowledged or released, within the grace period:
-   also what the master handed out before it heard of the drain, which is why its answer is waited for.
+1. No worker outlives the agent: the agent kills them when it ends, and the kernel kills them if the agent is killed.
+2. A draining agent takes nothing new. It hands back at once what has not started; what runs has `drain_grace_s`.
+3. While draining, the agent keeps its Work stream until everything is acknowledged or released, within the grace
+   period. The master may have handed out leases before it heard of the drain, so the agent waits for its answer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LAST_LOGS_S = 2.0
 
 
 class Agent:
-    """One agent process. `slots`: workers at a time; `open_files`: soft limit of open files that they get."""
+    """One agent process. `slots`: workers at a time; `open_files`: the soft limit of open files that workers get."""
 
     def __init__(self, config: AgentConfig, identity: Identity, slots: int, open_files: int) -> None:
         self.config = config
@@ -100,7 +100,7 @@ class Agent:
         self._now = asyncio.Event()
 
     async def run(self) -> int:
-        """Serves until it is told to leave; returns the exit code."""
+        """Serves until the agent is told to leave; returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
@@ -119,7 +119,7 @@ class Agent:
             done, _ = await asyncio.wait([*tasks, ending, at_once], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 if task in tasks:
-                    # None of these ever ends by itself: this raises what has ended it.
+                    # None of these ends by itself: this raises the exception that ended it.
                     await task
             return 0
         finally:
@@ -134,7 +134,7 @@ class Agent:
             say(logging.INFO, "agent ended")
 
     def drain(self) -> None:
-        """Take nothing new, finish or hand back, leave. Again: leave now."""
+        """Takes nothing new, finishes or hands back what is held, then ends the agent."""
         if self._drain.is_set():
             return
         say(logging.INFO, "draining", grace_s=self.config.drain_grace_s)
@@ -145,7 +145,7 @@ class Agent:
         if self._drain.is_set():
             say(
                 logging.WARNING,
-                f"{signal.Signals(number).name} again: ending at once; what runs is lost and will run again",
+                f"{signal.Signals(number).name} again: ending at once; mini-batches in work will run again",
             )
             self._now.set()
         else:
@@ -160,7 +160,7 @@ class Agent:
             await asyncio.sleep(_SETTLE_S)
         if self.controller.workers_alive:
             self.controller.abandon()
-        # What was given back, and the last lines of the logs, still want to be told: a short while, if anyone listens.
+        # Released leases and the last log lines still have to reach the master: wait a moment, if there is one.
         deadline = time.monotonic() + _LAST_LOGS_S
         while self.session.connected and time.monotonic() < deadline:
             if self._idle() and self.outgoing.empty:
@@ -178,20 +178,20 @@ class Agent:
             and not self.uploads.pending
             and not self.controller.saving
             and not self.controller.ledger.unfinished
-            # Without a master only results are worth waiting for: what else waits, it learns from this node's silence.
+            # Without a master only results are worth waiting for: the rest it learns when this node stays silent.
             and ((self.outgoing.empty and self.session.drain_heard) or not self.session.connected)
         )
 
     async def _tick(self) -> None:
         lost = False
         tick_fails = Condition(
-            logging.ERROR, "workers are not looked after; please report this", "workers are looked after again"
+            logging.ERROR, "workers are not being supervised; please report this", "workers are supervised again"
         )
         loop = asyncio.get_running_loop()
         stirred = asyncio.Event()
 
         def stir() -> None:
-            # While anything is held, the next tick is near enough.
+            # While leases are held, the next tick is near enough.
             if due_s - loop.time() > BUSY_S:
                 stirred.set()
 
@@ -205,14 +205,14 @@ class Agent:
                 self.controller.tick()
                 tick_fails.is_over()
             except Exception:
-                # Looking after workers must go on whatever one of them has brought about.
+                # Supervision must go on, whatever a single worker causes.
                 tick_fails.goes_on(why=traceback.format_exc())
             silent_s = time.monotonic() - self.session.last_contact
             if self.config.on_master_lost == "stop" and silent_s > self.session.silence_max_s:
                 if not lost:
                     say(
                         logging.WARNING,
-                        "no master for the life of a lease: stopping what runs",
+                        "no master for the lifetime of a lease: stopping the workers",
                         silent_s=round(silent_s, 1),
                     )
                     self.controller.abandon()
@@ -228,18 +228,18 @@ class Agent:
         after_s = self.config.give_up_after_s
         if after_s is None:
             return _LONGEST_PAUSE_S
-        # As soon as it is past that moment.
+        # A little later, so that the moment has passed.
         return max(0.01, min(_LONGEST_PAUSE_S, self.session.last_contact + after_s - time.monotonic() + 0.01))
 
     def _admitted(self, response: rpc.RegisterResponse) -> None:
         self.workforce.inline_rows_bytes_max = response.inline_rows_bytes_max or self.workforce.inline_rows_bytes_max
         if self._retired_steps is not None:
-            # Not before: deleting an earlier incarnation's files is in nobody's way now.
+            # Not earlier: deleting an earlier agent's files must not delay the start.
             threading.Thread(target=shutil.rmtree, args=(self._retired_steps, True), daemon=True).start()
             self._retired_steps = None
 
     def _make_environments(self) -> Environments:
-        """At the first need: most steps ask for none."""
+        """Called for the first step that asks for an environment; most ask for none."""
         from windrow_agent.environments.provider import Environments, folder_of
 
         config = self.config
@@ -251,11 +251,11 @@ class Agent:
         )
 
     def _link(self) -> asyncio.Future[Link]:
-        """The present connection: the session comes after who needs it."""
+        """The current connection. (The session is created after the objects that use it.)"""
         return self.session.link()
 
     async def _download(self, digest: str, partial: Path) -> None:
-        """Gets the rest of an archive; goes on where it broke off, for as long as the master may come back."""
+        """Downloads the rest of an archive. After a break it resumes, for as long as the master may come back."""
         waits = Condition(logging.WARNING, "code is not downloaded yet", "code is downloaded", from_times=3)
         while True:
             link = await self.session.link()
@@ -280,7 +280,7 @@ class Agent:
 
 
 async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event, so long at most."""
+    """Waits for an event, at most `seconds`."""
     try:
         await asyncio.wait_for(event.wait(), max(0.0, seconds))
     except TimeoutError:
@@ -289,7 +289,7 @@ async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 def _set_aside(folder: Path) -> Path | None:
-    """Steps, staged rows and pages of an earlier incarnation are of no use: out of the way at once, deleted later."""
+    """Moves the steps and staged rows of an earlier agent out of the way; they are deleted later."""
     retired = folder / f"retired-{time.time_ns()}"
     found = [folder / name for name in ("steps", "staged") if (folder / name).exists()]
     found += folder.glob("retired-*")

@@ -1,4 +1,4 @@
-"""The channel to one master: its options, its credentials, and the calls made over it."""
+"""The gRPC connection to one master: its options, its credentials, its calls."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _MESSAGE_BYTES_MAX = 64 << 20
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", _MESSAGE_BYTES_MAX),
-    # A peer that vanishes without a word is noticed within 15 s even when nothing is sent.
+    # A peer that vanishes silently is noticed within 15 s, even if nothing is sent.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # Each attempt to register has a fresh connection: our own jittered waits decide, not gRPC's back-off of an
-    # earlier one.
+    # Each attempt to register uses a new connection, so that our own waits decide, not gRPC's back-off from an
+    # earlier attempt.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
-    # So long one attempt to connect may take, its TLS handshake included: what is lost on the way is tried anew soon.
+    # Longest time of one attempt to connect, TLS handshake included: a lost packet is retried soon.
     ("grpc.min_reconnect_backoff_ms", 3_000),
-    # Never through a proxy of the environment: masters are named by address.
+    # Masters are named by address: never go through a proxy from the environment.
     ("grpc.enable_http_proxy", 0),
 ]
 
@@ -45,18 +45,18 @@ def socket_missing(address: str) -> bool:
 
 
 class LinkLost(Exception):
-    """The connection was closed under a call: the session begins anew."""
+    """The connection was closed during a call; the session starts again."""
 
 
 class Link:
-    """One connection to a master. `credential` is set when the node has been admitted."""
+    """One connection to a master. `credential` is set once the node is admitted."""
 
     def __init__(self, address: str, tls_ca_file: Path | None, credential: str = "") -> None:
         """Raises OSError when the file of certificates cannot be read."""
         self.address = address
         self.credential = credential
         self.takes_rows_files = False
-        """The master copies large rows from a file by itself."""
+        """The master can read large rows from a file on this machine."""
         if tls_ca_file is not None and not address.startswith("unix:"):
             credentials = grpc.ssl_channel_credentials(tls_ca_file.read_bytes())
             self._channel = grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
@@ -71,7 +71,7 @@ class Link:
         return (("windrow-credential", self.credential),)
 
     def open_work(self) -> WorkCall:
-        """The Work stream; what goes up is encoded already."""
+        """Opens the Work stream. Messages to the master are already encoded."""
         method = self._channel.stream_stream(
             _WORK, request_serializer=bytes, response_deserializer=rpc.WorkResponse.FromString
         )
@@ -80,14 +80,13 @@ class Link:
 
     @staticmethod
     def ended(response: object) -> bool:
-        """Whether what was read from a stream is its end."""
+        """Whether this was the end of a stream."""
         return response is cast("Any", grpc.aio).EOF
 
     @asynccontextmanager
     async def guard(self) -> AsyncIterator[None]:
-        """Around calls made outside the session's own tasks: what gRPC does to a call whose channel is closed (it
-        cancels
-        whoever waits) becomes LinkLost, unless this task really is being cancelled.
+        """Wraps calls made outside the session's own tasks. When a channel is closed, gRPC cancels the waiting task;
+        this raises LinkLost instead, unless the task itself is being cancelled.
         """
         try:
             yield

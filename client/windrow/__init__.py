@@ -1,4 +1,4 @@
-"""Windrow: runs a script over one big input on many processes and machines, each row exactly once.
+"""Windrow runs a script over one big input on many processes and machines, each row exactly once.
 
 `windrow.run("job.yml")` runs a job on this machine; `windrow.Client(address)` talks to a master.
 Importing this package is cheap: everything else is imported at first use.
@@ -32,7 +32,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> object:
-    """Imports what is asked for."""
+    """Import a public name when it is first used."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -142,7 +142,7 @@ def test_a_side_input_whose_process_dies(tmp_path: Path, monkeypatch: pytest.Mon
 
     async def bring() -> Path:
         fetcher = Fetcher(1 << 20, lambda *_: None, lambda *_: None)
-        bringing = asyncio.create_task(fetcher.bring(step, "data", str(tmp_path / "data"), writable=False))
+        bringing = asyncio.create_task(fetcher.fetch_input(step, "data", str(tmp_path / "data"), writable=False))
         try:
             await eventually(fetch_processes)
             (step.fetched / "input-data").mkdir(parents=True)  # what the killed one has left

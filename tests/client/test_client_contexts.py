@@ -205,7 +205,7 @@ def test_an_agent_is_not_started_with_certificates_that_are_none(workspace: Work
     (workspace.folder / "ca.pem").write_text(content)
     done = command(workspace, "agent", "--master", "127.0.0.1:1", "--ca-file", "ca.pem")
     assert done.returncode == 2
-    assert "What ca.pem holds is no certificate" in done.stderr
+    assert "What ca.pem holds is not a certificate" in done.stderr
 
 
 @pytest.mark.parametrize(

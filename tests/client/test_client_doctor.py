@@ -173,7 +173,7 @@ def test_certificates_are_told_with_the_days_that_are_left(workspace: Workspace,
     assert found["Master", "answer"]["level"] == FAIL
     found = examined(workspace, "--master", f"127.0.0.2:{stranger}", code=1, **ca)
     assert found["Master", "TLS"]["level"] == FAIL
-    assert "not made out for '127.0.0.2'" in found["Master", "TLS"]["advice"]
+    assert "not valid for '127.0.0.2'" in found["Master", "TLS"]["advice"]
 
 
 ASKED = """
@@ -198,7 +198,7 @@ def test_an_asked_process_that_takes_long_to_clean_up_is_not_killed(workspace: W
     (tmp_path / "asked_module.py").write_text(ASKED)
     place = tmp_path / "place"
     place.mkdir()
-    program = f"from windrow.doctor.findings import ask; ask('asked_module', {str(place)!r}, patience_s=None)"
+    program = f"from windrow.common.role_query import ask; ask('asked_module', {str(place)!r}, patience_s=None)"
     with subprocess.Popen(
         [sys.executable, "-c", program],
         env=workspace.environment(PYTHONPATH=str(tmp_path)),

@@ -74,7 +74,7 @@ def test_the_list_for_people_leads_on(ended: Workspace) -> None:
     assert done.stdout.splitlines()[0].split() == [
         "MB", "STATE", "TRIES", "CAUSE", "ITEMS", "OK", "NODE", "PROCESS", "BEGAN", "TOOK", "WHY",
     ]  # fmt: skip
-    assert "The first 3 mini-batches; there are more" in done.stdout
+    assert "Only the first 3 mini-batches; --limit N shows more" in done.stdout
     assert done.stdout.splitlines()[-1] == "To look closer: windrow mb show ended 2"
     assert ended.run("mb", "list", "ended", "--cause", "oom").stdout == "Job ended has no such mini-batches.\n"
 

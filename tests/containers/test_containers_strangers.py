@@ -76,7 +76,7 @@ def test_who_brings_no_join_token_becomes_no_node(cluster: Cluster, brings: str)
 def test_plain_text_is_not_answered(cluster: Cluster) -> None:
     with nothing_changes(cluster, "Handshake failed"):
         with (
-            pytest.raises(MasterUnreachable, match="does it want TLS"),
+            pytest.raises(MasterUnreachable, match="If it uses TLS"),
             Client(access=Access(f"127.0.0.1:{cluster.port}"), patience_s=0.5) as client,
         ):
             client.master()

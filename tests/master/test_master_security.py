@@ -337,8 +337,8 @@ def told_by_health(address: str, ca_file: Path) -> str:
     [
         ("expired", "has expired. Is this machine's clock right? Else renew it: run `windrow setup` again"),
         ("other authority", "is not the master that you know: another authority made its certificate"),
-        ("other name", "is not made out for '127.0.0.1'. Use one of its names, or add this one: `windrow setup --name"),
-        ("plain", "speaks no TLS"),
+        ("other name", "is not valid for '127.0.0.1'. Use one of its names, or add this one: `windrow setup --name"),
+        ("plain", "does not speak TLS"),
     ],
 )
 def test_why_a_handshake_failed(tmp_path: Path, fault: str, words: str) -> None:
@@ -394,7 +394,7 @@ def test_a_name_in_brackets_is_told_as_setup_takes_it() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_plain_text_to_a_master_with_tls(master: SecureMaster, host: str) -> None:
     with (
-        pytest.raises(MasterUnreachable, match="Or does it want TLS"),
+        pytest.raises(MasterUnreachable, match="If it uses TLS"),
         Client(access=Access(f"{host}:{master.port}"), patience_s=0.2) as client,
     ):
         client.master()

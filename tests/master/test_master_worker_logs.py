@@ -11,7 +11,7 @@ from windrow.rpc.v1 import agent_service_pb2 as pb
 from windrow.rpc.v1 import job_service_pb2 as pb_jobs
 from windrow_master.reports.node_folders import REGISTER, read_register, write_register
 from windrow_master.reports.worker_logs import WorkerLogs
-from windrow_master.rpc.log_choice import chosen_logs
+from windrow_master.rpc.log_selection import select_logs
 
 NODE, FIRST, SECOND = "node-1", "aaaa", "bbbb"
 
@@ -42,7 +42,7 @@ def test_what_is_just_being_written_is_no_log(tmp_path: Path, monkeypatch: pytes
 
     def listing(partial: str, target: str) -> None:
         request = pb_jobs.ListLogsRequest()
-        seen.extend(path for path, _ in chosen_logs(request, tmp_path, None, ()))  # type: ignore[arg-type]
+        seen.extend(path for path, _ in select_logs(request, tmp_path, None, ()))  # type: ignore[arg-type]
         assert Path(partial).exists()
         rename(partial, target)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from planner_process import Plan, plan
-from windrow_master.planning.describe import describe_partition
+from windrow_master.planning.recipes.description import describe_partition
 from windrow_worker.loading import is_row_index_exact, make_loader
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planner_process import Plan, Planner, names, plan
 from windrow_master.planning import describe_items
-from windrow_master.planning.describe import describe_partition
 from windrow_master.planning.partitions.grouping import Grouping
+from windrow_master.planning.recipes.description import describe_partition
 from windrow_worker.loading import make_loader
 
 MUSIC = [

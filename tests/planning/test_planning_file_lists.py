@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from planner_process import Planner, names, plan
 from windrow_master.planning import describe_items
 from windrow_master.planning.errors import PlanningError
-from windrow_master.planning.patterns import compile_pattern
-from windrow_master.planning.walk import walk
+from windrow_master.planning.listing.patterns import compile_pattern
+from windrow_master.planning.listing.walk import walk
 
 
 def touch(root: Path | bytes, *files: bytes) -> None:

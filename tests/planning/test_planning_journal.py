@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from windrow_master.planning import journal
 from windrow_master.planning.errors import PlanningError
-from windrow_master.planning.journal import AppendFile, JournalLost
+from windrow_master.planning.journal import journal
+from windrow_master.planning.journal.journal import AppendFile, JournalLost
 
 
 class Disk:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from planner_process import Plan, Planner, plan
 from windrow_master.planning import describe_items
 from windrow_master.planning.emitter import GROUP_MAX, RECORD
+from windrow_master.planning.no_input import groups_without_input
 from windrow_master.planning.tables import cutting
 from windrow_master.planning.tables.cutting import slices_of_lines
 from windrow_master.planning.tables.delimited_files import Format
 from windrow_master.planning.tables.window import Window
-from windrow_master.planning.without_input import groups_without_input
 from windrow_worker.loading import is_row_index_exact, make_loader
 from windrow_worker.tables.delimited_text import Text
 from windrow_worker.tables.encodings import ENCODINGS

@@ -18,8 +18,8 @@ import pytest
 from file_damage import flip
 from planner_process import Plan, Planner, plan
 from windrow_master.planning import describe_items
-from windrow_master.planning.describe import describe_partition
 from windrow_master.planning.partitions.row_groups import size_class
+from windrow_master.planning.recipes.description import describe_partition
 from windrow_worker.loaded import InputChanged, Loaded
 from windrow_worker.loading import make_loader
 

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 from planner_process import MiniBatch, Plan, Planner, names, plan
 from windrow_master.planning import describe_items
-from windrow_master.planning.describe import describe_partition
+from windrow_master.planning.recipes.description import describe_partition
 from windrow_worker.loading import is_row_index_exact, make_loader
 
 NOWHERE = b"/"

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 from planner_process import Plan, Planner, plan
 from windrow_master.planning import describe_items
-from windrow_master.planning.describe import describe_partition
+from windrow_master.planning.recipes.description import describe_partition
 from windrow_worker.loaded import Loaded
 from windrow_worker.loading import make_loader
 

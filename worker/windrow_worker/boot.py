@@ -1,11 +1,11 @@
-"""Way in of a worker process: `<python> boot.py <config.json>`, for a replay `boot.py --replay <config.json>`.
+"""The main file of a worker: `<python> boot.py <config.json>`, or for a replay `boot.py --replay <config.json>`.
 
-Our package is entered into `sys.modules` by its folder; none of ours stays on `sys.path` but the last one,
-`children`. So a script's own `worker.py`, `frames.py` or `loading.py` imports as the script's, whatever we call
-our modules.
+It enters our package into `sys.modules` by its folder. Of our folders, only `children` stays on `sys.path`, in last
+place. So a script's own `worker.py`, `host.py` or `loading.py` is imported as the script's, whatever our modules are
+called.
 
-A child that `multiprocessing` spawns (not forks) inside `run()` runs this file again, under the name
-`__mp_main__`. It starts no second host then, but makes importable there what the script could import here.
+A child that `multiprocessing` spawns (not forks) inside `run()` runs this file again, under the name `__mp_main__`. It
+then starts no second host, but makes everything importable that the script could import.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _enter_package():
 
 def _leave_path():
     # type: () -> None
-    """Removes this file's folder from `sys.path`, where Python puts it for a script it starts."""
+    """Removes this file's folder from `sys.path`, where Python puts the folder of a script that it starts."""
     folder = os.path.dirname(os.path.abspath(__file__))
     if sys.path and os.path.abspath(sys.path[0]) == folder:
         del sys.path[0]

@@ -1,4 +1,4 @@
-"""What an attempt, or a worker's start, is told to have failed of: the script, its data, or the node."""
+"""Why an attempt or the start of a worker failed: the script, its data, or the node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INIT = "init() of the entry script {script!r} failed: "
 
 
 class BadPacket(Exception):
-    """What to read could not be found out: the node's fault."""
+    """A packet could not be understood: the node's fault."""
 
 
 def start_failure(configuration: Configuration, error: BaseException, stage: str) -> bytes:
@@ -37,8 +37,8 @@ def start_failure(configuration: Configuration, error: BaseException, stage: str
         message += f". {_remedy(configuration, error.name or '')}"
     if isinstance(error, SystemExit) and failures.passed_through(error, "argparse.py"):
         message += (
-            ". Its argument parser refused the arguments, as stderr tells. The runtime's own stay there: parse "
-            "with parse_known_args(), which leaves alone what it does not know"
+            ". Its argument parser refused the arguments; stderr shows which. The runtime adds arguments of its own: "
+            "parse with parse_known_args(), which ignores those"
         )
     return failures.encode_failure(failures.INIT_FAILED, message, failures.traceback_of(error))
 
@@ -56,8 +56,8 @@ def _remedy(configuration: Configuration, missing: str) -> str:
         )
     remedy = "Install it"
     if part and package in sys.modules:
-        # As a model does that was pickled with an older version.
-        remedy = f"{package} is there, but has no such part: install the version that is wanted"
+        # For example, a model was pickled with an older version.
+        remedy = f"{package} is there, but has no such part: install the version that has it"
     hint = configuration.install_hint
     how = f": {hint}" if hint else ", or let scripts run in another Python (--python)"
     return f"{remedy} for {sys.executable}{how}"
@@ -69,7 +69,7 @@ def load_failure(error: BaseException, index: int) -> List[str]:
     if isinstance(error, BadPacket):
         return [failures.NODE_FAULT, f"Mini-batch {index} could not be loaded: {error}", detail]
     if isinstance(error, InputChanged):
-        # No line of the script's is in its traceback, and all else the message says.
+        # The traceback has no line of the script, and the message says everything else.
         return [failures.INPUT_CHANGED, str(error), ""]
     if isinstance(error, InputMisread):
         return [failures.INPUT_MISREAD, str(error), ""]
@@ -77,7 +77,7 @@ def load_failure(error: BaseException, index: int) -> List[str]:
 
 
 def run_failure(configuration: Configuration, error: BaseException) -> Tuple[str, str]:
-    """Message and detail of what left `run()`."""
+    """Message and detail of an exception from `run()`."""
     if configuration.command:
         detail = getattr(error, "detail", None)
         return str(error), failures.traceback_of(error) if detail is None else detail
@@ -85,7 +85,7 @@ def run_failure(configuration: Configuration, error: BaseException) -> Tuple[str
 
 
 def return_failure(error: BaseException) -> List[str]:
-    """Cause, message and detail where what `run()` returned makes no rows."""
+    """Cause, message and detail if what `run()` returned cannot become rows."""
     if isinstance(error, ScratchFailed):
         return [failures.NODE_FAULT, str(error), str(error)]
     if isinstance(error, BadReturn):

@@ -1,6 +1,6 @@
-"""The host: it starts, calls the script for each mini-batch, and leaves (docs/contracts.md, section 4).
+"""The host: it starts, calls the script for each mini-batch, and leaves.
 
-States of the process, and what moves it on (the page shows them, see `page`):
+States of the process, which the page shows (see `protocol.page`):
 
     starting -> init -> idle <-> loading -> running -> returning
                   |      |
@@ -8,11 +8,11 @@ States of the process, and what moves it on (the page shows them, see `page`):
                   +--(init failed)--> gone
 
 1. Each packet taken leads to exactly one DONE or FAILED frame, or to the end of the process.
-2. A frame is written at once: no result waits behind a later `run()`.
-3. Whatever leaves `init()`, `run()` or `shutdown()` (SystemExit and KeyboardInterrupt as well) is the script's
-   failure, never the host's.
-4. A forked child that comes back from the script writes neither page nor frame; it leaves.
-5. Where a frame cannot be sent any more, the process leaves with an exit code that tells why (`exits`).
+2. A frame is written at once: no result waits for a later `run()`.
+3. Every exception from `init()`, `run()` or `shutdown()`, SystemExit and KeyboardInterrupt included, is a failure of
+   the script, never of the host.
+4. A forked child that returns from the script writes neither page nor frame; it leaves.
+5. If a frame can no longer be sent, the process leaves with an exit code that says why (`protocol.exits`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _unlink = os.unlink
 
 
 def main(arguments: List[str]) -> NoReturn:
-    """Hosts the script that the configuration file `arguments[1]` names, until the agent says so."""
+    """Hosts the script that the configuration file `arguments[1]` names, until the agent asks it to stop."""
     try:
         if len(arguments) != 2:
             raise BadConfiguration(f"boot.py takes one argument, its configuration file, not {arguments[1:]!r}")
@@ -67,7 +67,7 @@ def main(arguments: List[str]) -> NoReturn:
     except BaseException as error:
         process.leave(
             exits.HOST_FAULT,
-            "The worker cannot go on, in its own code. If the script changes nothing in it, please report this:\n"
+            "The worker failed in its own code. If the script does not change that code, please report this:\n"
             + failures.traceback_of(error, whole=True),
         )
 
@@ -76,7 +76,7 @@ class Host:
     """One worker process. `start` once, then `serve`."""
 
     def __init__(self, configuration: Configuration) -> None:
-        """Takes its descriptors and its page. Raises OSError, ValueError."""
+        """Takes over its descriptors and its page. Raises OSError, ValueError."""
         self._configuration = configuration
         self._pid = _getpid()
         self._work = WorkChannel(configuration.work_fd, frames.PACKET_BYTES_MAX)
@@ -104,11 +104,11 @@ class Host:
     # Start -----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Prepares the process as the script expects it, loads the script, calls `init()`. Leaves if that fails."""
+        """Prepares the process, loads the script and calls `init()`. Leaves if that fails."""
         configuration = self._configuration
         process.prepare_output()
         if not configuration.command:
-            # Where a command is, its shell knows alone.
+            # For a command, only its shell knows where it is.
             process.tell_of_crashes()
         self._usage.begin()
         started = monotonic_ns()
@@ -154,7 +154,7 @@ class Host:
             from windrow_worker.script.command import as_script
 
             if code is not None:
-                # Whatever the command imports, it does by itself.
+                # What the command imports, this process does not see.
                 code.check_all()
             self._script = as_script(configuration.command, configuration.output_files, configuration.artifacts)
             return
@@ -176,14 +176,14 @@ class Host:
     # Work ------------------------------------------------------------------------------------------------------------
 
     def serve(self) -> NoReturn:
-        """Takes packets and answers each, until SHUTDOWN. Raises AgentGone, ChannelClosed."""
+        """Takes packets and answers each of them, until SHUTDOWN. Raises AgentGone, ChannelClosed."""
         take, view, unpack, size = self._work.take, self._work.view, frames.PACKET.unpack_from, frames.PACKET.size
         serve = self._serve_mini_batch if self._profile is None else self._serve_profiled
         while True:
             try:
                 length = take()
             except WaitInterrupted as interruption:
-                # A timer that the script left running, perhaps.
+                # Perhaps from a timer that the script left running.
                 what = failures.describe(interruption.__cause__ or interruption)
                 process.warn(f"A signal handler of the script raised while no mini-batch ran; ignored: {what}")
                 continue
@@ -206,7 +206,7 @@ class Host:
     def _serve_mini_batch(
         self, flags: int, attempt: int, lease_id: int, index: int, item_first: int, item_count: int, length: int
     ) -> None:
-        """One attempt: load, run, return."""
+        """Makes one attempt: load, run, return."""
         enter, report = self._page.enter, self._report
         report.clear(lease_id, item_count)
         report.start_unix_us = time_ns() // 1000
@@ -232,7 +232,7 @@ class Host:
         if self._script.takes_context:
             first = item_first if self._row_index_exact else None
             context = MiniBatchContext(index, attempt - 1, first, loaded.partition_key_value, self._loader, recipe)
-        # From here on only the script holds the mini-batch: what it lets go of is free before its rows are made.
+        # From here on, only the script holds the mini-batch: what it releases is freed before rows are made.
         loaded = None  # type: ignore[assignment]
         run_started = enter(page.RUNNING, lease_id, index, items)
         try:
@@ -271,7 +271,7 @@ class Host:
         self._page.enter(page.IDLE)
 
     def _recipe(self, flags: int, length: int) -> bytes:
-        """What the packet says must be read. Raises OSError for a recipe in a file that cannot be read."""
+        """The recipe in the packet, or in the file that it names. Raises BadPacket."""
         if length > frames.PACKET_BYTES_MAX:
             raise failure_causes.BadPacket(
                 f"its description of {length} bytes should have been in a file, from {frames.PACKET_BYTES_MAX} on"
@@ -287,9 +287,7 @@ class Host:
         except OSError as error:
             raise failure_causes.BadPacket(f"its description cannot be read: {error}") from error
         if crc32(content) != checksum:
-            raise failure_causes.BadPacket(
-                "its description was damaged in the file in which it came: check this node's disk"
-            )
+            raise failure_causes.BadPacket("its description was damaged in its file: check this node's disk")
         return content
 
     def _send_failure(self, started: int, cause: str, message: str, detail: str) -> None:
@@ -307,13 +305,13 @@ class Host:
     # End -------------------------------------------------------------------------------------------------------------
 
     def _stop(self) -> NoReturn:
-        """Calls `shutdown()`, lets the process end in good order, says so, leaves."""
+        """Calls `shutdown()`, runs exit functions, sends STOPPED, and leaves."""
         side = self._shut_down()
         self._results.send(frames.encode_frame(frames.STOPPED, self._report, side=side))
         process.leave(0)
 
     def _shut_down(self) -> bytes:
-        """Calls `shutdown()` and lets the process end in good order; the side document of the STOPPED frame."""
+        """Calls `shutdown()` and runs exit functions; returns the side document of the STOPPED frame."""
         self._page.enter(page.STOPPING)
         self._report.clear(0, 0)
         self._report.start_unix_us = time_ns() // 1000
@@ -347,7 +345,7 @@ class Host:
             self._profile.call(function)
 
     def _leave_if_forked(self, error: Any) -> None:
-        """In a child that came back from the script: leaves, as a script of its own would have ended."""
+        """Leaves, in a forked child that returned from the script, with the exit code that it would have had."""
         if _getpid() == self._pid:
             return
         code = 0

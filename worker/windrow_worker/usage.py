@@ -1,4 +1,4 @@
-"""What an attempt costs: CPU time and memory of this process."""
+"""The CPU time and memory that an attempt uses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LOOK_AGAIN_US = 10000
 class Usage:
     """CPU time since the last attempt's end, and the largest resident set of the process so far.
 
-    The kernel hands its own peak (`ru_maxrss`) on through fork and exec, so that a small worker of a big agent shows
-    the agent's. Until ours exceeds that, the process's own mark in /proc is read: at the start, and after attempts long
-    enough for its cost not to matter.
+    The kernel passes the peak (`ru_maxrss`) on through fork and exec, so a small worker of a big agent shows the
+    agent's. Until its own peak exceeds that, this class reads the process's own mark in /proc: at the start, and after
+    attempts long enough for the cost not to matter.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Usage:
         self._peak_kib = _own_peak_kib() or usage.ru_maxrss
 
     def begin(self) -> None:
-        """CPU time is counted from here."""
+        """Counts CPU time from here."""
         usage = getrusage(RUSAGE_SELF)
         self._cpu_s = usage.ru_utime + usage.ru_stime
 
@@ -45,7 +45,7 @@ class Usage:
 
 
 def _own_peak_kib() -> int:
-    """VmHWM of this process; 0 where /proc does not tell."""
+    """VmHWM of this process; 0 if /proc does not have it."""
     try:
         with open("/proc/self/status", "rb") as file:
             for line in file:

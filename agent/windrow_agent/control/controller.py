@@ -1,6 +1,6 @@
-"""What the master says is carried out here: steps, leases, the end.
+"""Carries out what the master says, looks after everything at each tick, and ends it all.
 
-Everything runs on the event loop's thread and never waits.
+Everything runs on the event loop's thread and never blocks.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
     from windrow_agent.environments.provider import Environments
 
 URGENT_S, BUSY_S, QUIET_S = 0.05, 0.5, 1.0
-"""From one tick to the next: while something has to be done again and again; while anything is held; else."""
+"""Seconds between ticks: while something has to be retried; while leases are held; otherwise."""
 _TICK_LATE_NS = 2_000_000_000
 _JUST_AFTER_NS = 1_000_000
 _SLOW_NS = 150_000_000
 _SLOWER_NS = 1_000_000_000
 _LOG_NS = 2_000_000_000
 _SHORT_RUN_S = 0.005
-"""Workers that take mini-batches this short run dry between two ticks."""
+"""With mini-batches this short, workers run out of work between two ticks."""
 _MANY_STEPS = 50
 _REST_S = 0.0001
 """With many steps, each adds this much to the pause before all are gone through: some ten times what that costs."""
 _LAST_LOOKS = 3
-"""At the end: the kernel's list of children may miss one while others die."""
+"""Looks for orphans at the end: the kernel's list of children may miss one while others die."""
 
 Unpack = Callable[[str, Path], Awaitable[CodeSums]]
-"""Makes a folder a fresh copy of the code of a digest. Raises CodeUnavailable, OSError."""
+"""Makes the folder a fresh copy of the code with this digest. Raises CodeUnavailable, OSError."""
 
 
 class Controller:
@@ -70,7 +70,7 @@ class Controller:
         fetched_bytes_max: int,
         make_environments: Callable[[], Environments] | None = None,
     ) -> None:
-        """`make_environments`: called when the first step asks for one; None: all run in the node's own Python."""
+        """`make_environments`: called when a step asks for one; None: all scripts run in the node's own Python."""
         self.ledger = Ledger()
         self.steps: dict[int, Step] = {}
         self.ended_steps = EndedSteps(outgoing, self._run_aside)
@@ -95,9 +95,9 @@ class Controller:
         self.status = NodeStatus(self.ledger, self.steps, workforce, outgoing, self._fetcher)
         self._allotting: asyncio.TimerHandle | None = None
         self.at_work = asyncio.Event()
-        """Set while there are steps, or logs of steps, on this node; cleared when the logs are pushed."""
+        """Set while there are steps, or logs of steps, on this node; cleared once the logs are pushed."""
         self.stirred: Callable[[], None] = lambda: None
-        """Called when the next tick may have to come sooner than was planned."""
+        """Called when the next tick may be due sooner than planned."""
         self._planned_ns = monotonic_ns()
         self._stalled_ns = 0
         self._slow_ns = self._slower_ns = self._log_ns = 0
@@ -108,7 +108,7 @@ class Controller:
     # What the master says.
 
     def take(self, response: rpc.WorkResponse) -> None:
-        """One message of the Work stream."""
+        """Carries out one message of the Work stream."""
         for spec in response.steps:
             self._take_step(spec)
         for acknowledgement in response.acknowledgements:
@@ -136,7 +136,7 @@ class Controller:
         self.stirred()
 
     def _take_assignments(self, group: work.StepAssignments) -> Step | None:
-        """The step, if it takes them."""
+        """Takes the leases; returns their step, or None if they are given back."""
         step_id, generation = group.step_id, group.generation
         step = self.steps.get(step_id)
         if (
@@ -172,12 +172,12 @@ class Controller:
         return step
 
     def _fetched(self, step: Step, lease: Lease, recipe: bytes) -> None:
-        """What a mini-batch needs is on this node."""
+        """A mini-batch's data is on this node."""
         if self.ledger.fetched(lease.lease_id, recipe):
             self._distributor.pump(step)
 
     def _not_fetched(self, step: Step, lease: Lease, completion: work.Completion) -> None:
-        """What a mini-batch needs cannot be had."""
+        """A mini-batch's data cannot be fetched."""
         self._repeated.say(
             step.step_id,
             logging.WARNING,
@@ -240,20 +240,20 @@ class Controller:
         self._run_aside(self._prepare(step))
 
     def held_steps(self) -> list[rpc.HeldStep]:
-        """Every step of which there is anything here, also of those that are over."""
+        """Every step of which anything is left on this node, ended ones included."""
         steps = [*self.steps.values(), *self.ended_steps.kept()]
         return [rpc.HeldStep(step_id=step.step_id, identity=step.spec.identity) for step in steps if not step.foreign]
 
     def forget(self, step_ids: Iterable[int]) -> None:
-        """Drop all there is of steps that the master's state does not know, or knows as something else.
+        """Drops steps that the master's state does not have, or has with another identity.
 
-        Under their numbers it may have other steps: nothing of these must go there, neither results nor logs. Leases go
-        with their workers, finished ones with the master's next answer.
+        The master may give their ids to other steps, so neither results nor logs of these may reach it. Their leases go
+        with their workers; finished leases go with the master's next answer.
         """
         for step_id in step_ids:
             say(
                 logging.WARNING,
-                "the master's state does not have this step: what is here of it is dropped",
+                "the master's state does not have this step: dropping it here",
                 step=step_id,
             )
             self.ended_steps.forget(step_id)
@@ -265,19 +265,17 @@ class Controller:
                 lineage.node_logs.clear()
 
     async def _prepare(self, step: Step) -> None:
-        """Fetches the code, the environment and side inputs, then lets the first workers start: nobody waits for an
-        assignment.
-        """
+        """Gets the code, the environment and the side inputs, then starts workers without waiting for an assignment."""
         failure = None
         text = await self._unpack_code(step, 1)
         if not text and step.spec.HasField("environment"):
-            failure = await self._environments.outfit(step)
+            failure = await self._environments.provide(step)
         try:
             for side in step.spec.side_inputs if not text and failure is None else ():
-                place = await self._fetcher.bring(step, side.name, side.address, writable=side.writable)
+                place = await self._fetcher.fetch_input(step, side.name, side.address, writable=side.writable)
                 step.side_inputs[side.name] = place
         except NotFetched as error:
-            text = f"An input of step {step.spec.step_name!r} could not be brought to this node: {error}"
+            text = f"An input of step {step.spec.step_name!r} could not be fetched to this node: {error}"
         if step.state is not StepState.PREPARING:
             await asyncio.to_thread(step.drop_work)
         elif text or failure is not None:
@@ -287,7 +285,7 @@ class Controller:
             self.allot()
 
     async def _unpack_code(self, step: Step, number: int) -> str:
-        """Makes the step's next copy of the code; returns why it cannot be made, "" where it is there."""
+        """Makes copy `number` of the step's code; returns why it could not be made, "" on success."""
         try:
             step.code_sums = await self._unpack(step.spec.code_digest, step.code_copy(number))
         except CodeUnavailable as error:
@@ -298,7 +296,7 @@ class Controller:
         return ""
 
     def _give_up(self, step: Step, text: str, failure: rpc.WorkerFailure | None = None) -> None:
-        """This node cannot serve the step. `failure`: what the master is to be told, where it is more than a text."""
+        """This node cannot serve the step. `failure`: what the master is told, if that is more than the text."""
         if failure is None:
             failure = completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
             self._repeated.say("not prepared", logging.ERROR, text, step=step.step_id)
@@ -310,7 +308,7 @@ class Controller:
         self.status.send_capacities()
 
     def _renew_code(self, step: Step) -> None:
-        """A worker has found that the step's code has changed: others get a fresh copy. Again: as it is, see Step."""
+        """A worker has found the step's code changed: the next ones get a fresh copy, once."""
         if not step.takes_work or step.state is not StepState.SERVING:
             return
         step.failures = 0
@@ -331,7 +329,7 @@ class Controller:
             self.allot()
 
     def _end_step(self, step: Step, *, at_once: bool = False) -> None:
-        """`at_once`: what still runs is of no use to anyone (another one comes in its place)."""
+        """`at_once`: another step replaces this one, so what still runs is useless."""
         if step.state is StepState.ENDING and not at_once:
             return
         step.state = StepState.ENDING
@@ -339,18 +337,18 @@ class Controller:
         for worker in list(step.workers.values()):
             self._distributor.take_back(worker)
             if at_once or not worker.ready or self.ledger.of_worker(worker.key):
-                # Nothing that an ended step still runs can count.
+                # Results of an ended step no longer count.
                 self._supervisor.kill_and_release(worker, "the step has ended")
             else:
                 worker.ask_to_stop()
-        # A mini-batch whose completion is still to come does not count any more.
+        # Nor do mini-batches whose outputs are still being saved.
         for save in list(step.saves if at_once else step.attempt_saves):
             save.cancel()
         self._distributor.release_queued(step.step_id)
         self._settle(step)
 
     def _settle(self, step: Step) -> None:
-        """Drops an ended step whose last worker is gone, and what it had written saved."""
+        """Drops an ended step once its last worker is gone and its outputs are saved."""
         if (
             step.state is StepState.ENDING
             and not step.workers
@@ -368,9 +366,9 @@ class Controller:
         self.allot()
 
     def allot(self) -> None:
-        """Gives every step its number of workers: starts what is missing, sends away what is too many.
+        """Gives every step its number of workers: starts missing ones, stops surplus ones.
 
-        Goes through all steps, so with many of them changes are gathered for a moment.
+        It goes through all steps, so with many of them it gathers changes for a moment.
         """
         if len(self.steps) <= _MANY_STEPS:
             self._allot_now()
@@ -384,7 +382,7 @@ class Controller:
         if self._outgoing.draining:
             return
         exclusive = self.ledger.exclusive_waiting
-        # Nothing else is begun while an exclusive lease waits: its step must not wait for a slot of theirs.
+        # While an exclusive lease waits, its step goes first: it must not wait for a slot of the others.
         first = exclusive.step_id if exclusive is not None else None
         self._workforce.allot(self.steps, self.ledger.steps_held(), monotonic_ns(), first=first)
         for step in self.steps.values():
@@ -402,7 +400,7 @@ class Controller:
         self.status.send_capacities()
 
     def plan_tick(self) -> float:
-        """How many seconds from now the next tick is due; inf: there is nothing to look after."""
+        """Seconds until the next tick is due; inf if there is nothing to look after."""
         now = monotonic_ns()
         if not self.steps and not self._workforce.workers and not self.ledger.unfinished:
             self._planned_ns = 0
@@ -425,7 +423,7 @@ class Controller:
         return (due_ns - now) / 1e9
 
     def _is_urgent(self) -> bool:
-        """Whether something has to be tried again soon, and no event will say when."""
+        """Whether something has to be retried soon, and no event says when."""
         return (
             self._outgoing.outbox.full
             or self.ledger.exclusive_waiting is not None
@@ -437,19 +435,19 @@ class Controller:
         )
 
     def tick(self) -> None:
-        """Looks after everything that no event announces: deadlines, revoked work, idle workers, log sizes."""
+        """Handles everything that no event announces: deadlines, revoked leases, idle workers, log sizes."""
         now = monotonic_ns()
         late = now - self._planned_ns if self._planned_ns else 0
         if late > _TICK_LATE_NS:
-            # The machine (or this process) stood still: what ran then must not pay for it.
+            # The machine, or this process, stalled: that time must not count against the workers.
             self._stalled_ns += late
-            say(logging.WARNING, "this agent stood still; it counts against no worker", seconds=round(late / 1e9, 1))
+            say(logging.WARNING, "this agent stalled; it counts against no worker", seconds=round(late / 1e9, 1))
         for step in [*self.steps.values()]:
             for worker in list(step.workers.values()):
                 self._supervisor.watch(worker, step, now, self._stalled_ns)
         self._fetcher.look_after(self._unfinished, now)
         if self._outgoing.outbox.full:
-            # Too much waits for the master's answer already: what has not begun is not begun.
+            # Too much waits for the master's answer already: start nothing more.
             for worker in list(self._workforce.workers.values()):
                 if len(self.ledger.of_worker(worker.key)) > 1:
                     self._distributor.take_back(worker)
@@ -475,7 +473,7 @@ class Controller:
     # The end.
 
     def drain(self) -> None:
-        """Takes nothing new; what has not started is handed back."""
+        """Takes nothing new, and hands back what has not started."""
         if self._outgoing.draining:
             return
         self._outgoing.drain()
@@ -491,7 +489,7 @@ class Controller:
         self.status.send_capacities()
 
     def abandon(self) -> None:
-        """Ends what runs and gives it back, charged to nobody: the grace period is over, or the leases are."""
+        """Kills what runs and releases its leases uncharged: the grace period is over, or the leases have ended."""
         for worker in list(self._workforce.workers.values()):
             self._distributor.take_back(worker)
             if self.ledger.of_worker(worker.key) or self._outgoing.draining:
@@ -499,7 +497,7 @@ class Controller:
         self._distributor.release_queued()
 
     def kill_all(self) -> None:
-        """The agent ends now: no worker may outlive it."""
+        """The agent ends now: kills all workers, since none may outlive it."""
         self._environments.close()
         self._fetcher.close()
         self._saver.close()
@@ -514,7 +512,7 @@ class Controller:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is held, and no step has workers here or is made ready."""
+        """Whether no lease is held, no worker runs, and no step is being prepared."""
         return not (
             self.ledger.count
             or self._workforce.workers
@@ -523,12 +521,12 @@ class Controller:
 
     @property
     def workers_alive(self) -> int:
-        """Worker processes that have not ended yet."""
+        """Number of worker processes that have not ended yet."""
         return len(self._workforce.workers)
 
     @property
     def saving(self) -> bool:
-        """Whether outputs are on their way to a store."""
+        """Whether outputs are being saved to a store."""
         return any(step.saves for step in self.steps.values())
 
     def _run_aside(self, coroutine: Awaitable[None]) -> None:

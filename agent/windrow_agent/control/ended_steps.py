@@ -1,9 +1,9 @@
-"""Steps that are over on this node: their work is dropped, the master is told, their logs wait until it has them.
+"""Steps that have ended on this node: their files are removed, the master is told, their logs stay until it has them.
 
 Invariants:
 
-1. That a step has ended is told when its work is dropped, not before: what comes next finds the disk as free as it was.
-2. Of a step that another one has replaced here, nothing is told.
+1. The master hears that a step has ended only after its files are removed, so that the next step finds the disk free.
+2. The master hears nothing of a step that another one has replaced here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windrow_agent.steps.step import Step
 
 
 class EndedSteps:
-    """`run_aside` carries out what waits. `ended`: steps whose logs the master may not have in full."""
+    """`run_aside` runs a coroutine as a task. `ended`: steps whose logs the master may not have in full."""
 
     def __init__(self, outgoing: OutgoingQueue, run_aside: Callable[[Awaitable[None]], None]) -> None:
         self.ended: list[Step] = []
@@ -28,7 +28,7 @@ class EndedSteps:
         self._badly_ended: dict[int, rpc.EndedStep] = {}
 
     def add(self, step: Step) -> None:
-        """The last worker of an ended step is gone, and what it had written saved."""
+        """Takes an ended step whose last worker is gone and whose outputs are saved."""
         for log in step.logs:
             log.file.end()
         self.ended.append(step)
@@ -37,24 +37,24 @@ class EndedSteps:
         self._run_aside(self._drop(step))
 
     def ask(self, step_id: int) -> None:
-        """The master wants to hear of a step that has no worker here."""
+        """The master asks about a step that has no worker here."""
         if (step := self._dropping.get(step_id)) is not None:
             step.asked_to_end = True
         else:
             self._outgoing.end(self._badly_ended.get(step_id) or rpc.EndedStep(step_id=step_id))
 
     def replace(self, step_id: int) -> None:
-        """The step is offered anew: how it had ended here is of no interest any more."""
+        """The step is offered again: how it ended before no longer matters."""
         self._badly_ended.pop(step_id, None)
         if (step := self._dropping.pop(step_id, None)) is not None:
             step.replaced = True
 
     def kept(self) -> list[Step]:
-        """Steps that are over, and of which there still is something here."""
+        """Ended steps of which something is left here."""
         return [*dict.fromkeys([*self.ended, *self._dropping.values()])]
 
     def forget(self, step_id: int) -> None:
-        """The master's state does not have the step: nothing of it is told, nor are its logs brought there."""
+        """The master's state does not have the step: neither its end nor its logs are sent."""
         for step in self.kept():
             if step.step_id == step_id:
                 step.foreign = True

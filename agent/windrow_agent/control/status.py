@@ -1,4 +1,4 @@
-"""What the master must know of this node: what it holds, how much it wants, what its workers do."""
+"""What the master is told about this node: what it holds, how much it wants, what its workers do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SQUEEZED_NS = 1_000_000_000
 
 
 class NodeStatus:
-    """Looks at what others keep; changes nothing but what was told of each step."""
+    """Reads the state that others keep; changes only `reported` of each step."""
 
     def __init__(
         self, ledger: Ledger, steps: dict[int, Step], workforce: Workforce, outgoing: OutgoingQueue, fetcher: Fetcher
@@ -32,8 +32,8 @@ class NodeStatus:
         self._fetcher = fetcher
 
     def hello(self, node_id: str, node_incarnation: str) -> rpc.WorkHello:
-        """All that is held, for the first message of a stream. All capacities are told anew after it, and what made
-        this node give a step up: the word may have been lost with the stream before.
+        """The first message of a stream: everything that is held. After it, all capacities are sent again, and the
+        failures for which this node gave steps up: they may have been lost with the last stream.
         """
         for step in self._steps.values():
             step.reported = None
@@ -56,7 +56,7 @@ class NodeStatus:
         )
 
     def send_capacities(self) -> None:
-        """Says how much of each step is wanted, where that has changed enough to matter."""
+        """Sends how many leases of each step are wanted, where that has changed enough to matter."""
         blocked = self._outgoing.draining or self._outgoing.outbox.full
         for step in self._steps.values():
             if step.state is StepState.ENDING:
@@ -70,7 +70,7 @@ class NodeStatus:
                 if step.needs_fetching:
                     wanted += self._fetcher.ahead(step, workers)
             else:
-                # Idle and without workers: one lease would wake it. Squeezed out by others: nothing.
+                # Idle and without workers: one lease would wake it. Squeezed out by other steps: none.
                 wanted = 1 if monotonic_ns() - step.active_ns > _SQUEEZED_NS and self._has_room() else 0
             told = step.reported
             if told is None or told[1:] != (workers, given_up) or worth_reporting(told[0], wanted):
@@ -79,18 +79,18 @@ class NodeStatus:
 
     @property
     def has_plenty(self) -> bool:
-        """Whether more than half of what this node wants ahead is still before it."""
+        """Whether this node still has more than half of the leases that it wants ahead."""
         wanted = sum(step.reported[0] for step in self._steps.values() if step.reported is not None)
         return not self._outgoing.draining and 2 * self._ledger.unfinished > wanted
 
     def _has_room(self) -> bool:
-        """Whether a step that wakes would find a slot: one is free, or its worker has nothing to do."""
+        """Whether a step that wakes would find a slot: one that is free, or whose worker is idle."""
         workers = self._workforce.workers
         idle = (not self._ledger.of_worker(worker.key) for worker in workers.values())
         return len(workers) < self._workforce.node.slots or any(idle)
 
     def worker_statuses(self) -> list[node_messages.WorkerStatus]:
-        """For a heartbeat."""
+        """What each worker does, for a heartbeat."""
         now = monotonic_ns()
         statuses = []
         for worker in self._workforce.workers.values():

@@ -1,4 +1,4 @@
-"""Gives a step its environment before its first worker starts, and says why where it cannot."""
+"""Gives a step its Python environment before its first worker starts, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from windrow_agent.environments.provider import Environments
 
 _NOT_BUILT = (
-    "windrow: no environment is built for this step: this agent was told to run all scripts in its own Python "
+    "windrow: no environment is built for this step: this agent runs all scripts in its own Python "
     "(--python, or --environments own)\n"
 )
 
 
 class StepEnvironments:
-    """`make`: what provides environments, made at the first need; None: all scripts run in the node's own Python."""
+    """`make` is called when the first step asks for an environment; None: all scripts run in the node's own Python."""
 
     def __init__(self, make: Callable[[], Environments] | None) -> None:
         self._make = make
@@ -37,14 +37,14 @@ class StepEnvironments:
         self._repeated = Repeated()
 
     def begin(self, step: Step) -> None:
-        """The step is new here: where it waits for an environment, no work is wanted for it meanwhile."""
+        """The step is new here: while it waits for an environment, it takes no work."""
         step.takes_work = self._make is None or not step.spec.HasField("environment")
 
-    async def outfit(self, step: Step) -> rpc.WorkerFailure | None:
-        """Sets the step's environment; returns what the master is to be told where there can be none here.
+    async def provide(self, step: Step) -> rpc.WorkerFailure | None:
+        """Sets the step's environment; returns the failure for the master if there can be none here.
 
-        The log has it: a node that can make none says so once, and once that it can again; what is wrong with a step's
-        own list is said of each step, up to a few a minute.
+        In the agent's log, a node that can make no environments says so once, and once when it can again. What is wrong
+        with a step's own list is logged for each step, a few times a minute at most.
         """
         log = step.log_file(rpc.LOG_KIND_ENVIRONMENT, 0)
         try:
@@ -71,7 +71,7 @@ class StepEnvironments:
 
     def _tell(self, step: Step, failure: rpc.WorkerFailure | None) -> None:
         if failure is None:
-            # One that was there already says nothing of whether others can be made.
+            # An environment that was there already does not show that others can be made.
             if step.environment is not None and step.building_since_ns:
                 self._not_here.is_over()
         elif failure.cause == work.CAUSE_NODE_FAULT:
@@ -80,7 +80,7 @@ class StepEnvironments:
             self._repeated.say("list", logging.ERROR, failure.message, step=step.step_id)
 
     async def _provide(self, step: Step, make: Callable[[], Environments]) -> rpc.WorkerFailure | None:
-        # Here, and not at the top: most steps ask for none, and the first run() waits for imports.
+        # Not at the top: most steps ask for none, and the first run() waits for imports.
         from windrow_agent.environments.failures import EnvironmentFailed
         from windrow_agent.environments.libraries import needed_libraries
         from windrow_agent.environments.process import Abandoned

@@ -1,4 +1,4 @@
-"""Why an environment could not be built: whose fault it is, as far as uv's own words tell, and what to do."""
+"""Why an environment could not be built: whose fault it is, as far as uv's output tells, and what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from windrow_agent.outgoing.completions import shortened
 
 _WORDS_MAX = 3 << 10
 _WORDS_SHORT = 1200
-"""What is no longer than this, the message holds already."""
+"""The message contains the whole output if it is no longer than this."""
 _CREDENTIALS = re.compile(r"(://)[^/@\s]+@")
 
 _OF_THE_NODE = re.compile(
@@ -27,10 +27,10 @@ _OF_THE_LIST = re.compile(
 
 
 class EnvironmentFailed(Exception):
-    """An environment cannot be had on this node; the text says why and what to do.
+    """An environment could not be provided on this node; the text says why and what to do.
 
-    `of_node`: the node is at fault (its network, its disk), another may do better; else it is what the list asks for.
-    `detail`: uv's own words.
+    `of_node`: the node is at fault (its network, its disk), and another may do better; otherwise the list is.
+    `detail`: uv's output.
     """
 
     def __init__(self, message: str, *, of_node: bool, detail: str = "") -> None:
@@ -40,36 +40,36 @@ class EnvironmentFailed(Exception):
 
 
 def failure_of(what: str, words: str) -> EnvironmentFailed:
-    """What has become of a command of uv's. `what`: what it was to do; `words`: what it said."""
+    """The failure of a uv command. `what`: what has failed; `words`: the output of uv."""
     words = _CREDENTIALS.sub(r"\1***@", words).strip()
     of_node = _OF_THE_NODE.search(words) is not None
     if of_node and "no solution found" in words.casefold() and "python-build" not in words:
-        # It reached an index, and that has no such package; what it says of the network is about another one.
+        # It reached an index which has no such package; the network error is about another index.
         of_node = "error sending request" in words
     gist = _gist(words)
     if "python-build-standalone" in words or "no interpreter found" in words.casefold():
         advice = (
-            "Install that Python on this node, or ask for another version in the conda_file; or let scripts run in a "
+            "Install that Python on this node, or ask for another version in the conda_file; or run scripts in a "
             "Python of yours (--python PATH), or in the agent's own (--environments own)"
         )
     elif of_node:
         advice = (
-            "See to the network and the disk of this node, or give the agent its index (UV_DEFAULT_INDEX); or let "
-            "scripts run in a Python of yours (--python PATH), or in the agent's own (--environments own)"
+            "Check the network and the disk of this node, or give the agent its index (UV_DEFAULT_INDEX); or run "
+            "scripts in a Python of yours (--python PATH), or in the agent's own (--environments own)"
         )
     elif _OF_THE_LIST.search(words) is not None:
         advice = (
-            "Correct the versions in the conda_file; or let scripts run in a Python of yours (--python PATH), or in "
+            "Correct the versions in the conda_file; or run scripts in a Python of yours (--python PATH), or in "
             "the agent's own (--environments own)"
         )
     else:
-        advice = "Let scripts run in a Python of yours (--python PATH), or in the agent's own (--environments own)"
+        advice = "Run scripts in a Python of yours (--python PATH), or in the agent's own (--environments own)"
     detail = shortened(words, _WORDS_MAX) if len(words) > _WORDS_SHORT else ""
     return EnvironmentFailed(f"{what}: {gist}. {advice}", of_node=of_node, detail=detail)
 
 
 def _gist(words: str) -> str:
-    """The error and its causes in a line, without the hints."""
+    """The error and its causes in one line, without hints."""
     lines = [line.strip() for line in words.splitlines()]
     begin = next((index for index, line in enumerate(lines) if line.startswith(("error:", "×", "x "))), None)
     if begin is None:
@@ -83,4 +83,4 @@ def _gist(words: str) -> str:
             told.append(text)
     if len(told) > 3:
         told = [told[0], told[1], told[-1]]
-    return shortened(": ".join(line.rstrip(".:") for line in told), 1000) or "uv said nothing"
+    return shortened(": ".join(line.rstrip(".:") for line in told), 1000) or "uv printed nothing"

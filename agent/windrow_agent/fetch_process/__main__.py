@@ -23,10 +23,10 @@ _READ_BYTES = 1 << 20
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the socket whose descriptor is `arguments[1]`."""
+    """Serves the socket whose descriptor is `arguments[1]`."""
     kernel.forbid_dumps()
     asyncio.run(_serve(socket.socket(fileno=int(arguments[1]))))
-    # Threads that still write are of no use to anyone.
+    # Do not wait for threads that still write: nobody needs their files.
     os._exit(0)
 
 

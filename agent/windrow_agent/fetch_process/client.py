@@ -1,4 +1,4 @@
-"""The agent's end of the fetch process: started when it is needed, started again when it dies."""
+"""The agent's end of the fetch process, which is started when it is needed, and again when it dies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from windrow.common.journal import say
 from windrow_agent.fetch_process.messages import Decoder, encode
 
 DEATHS_MAX = 5
-"""So many deaths in a row without any answer, and what was asked for is given up."""
+"""After more deaths in a row without any answer, requests fail."""
 _READ_BYTES = 1 << 18
 
 
 class NotRunning(Exception):
-    """The process cannot be started, or dies again and again; the text says so."""
+    """The process cannot be started, or dies again and again; the text says which."""
 
 
 async def _nothing() -> None:
@@ -28,8 +28,8 @@ async def _nothing() -> None:
 
 
 class FetchProcess:
-    """A request is either *asked*: its answer is awaited, and it is asked of the next process where one dies over it.
-    Or it is *sent*, its number above 0: the caller is told of its answer, or of the death.
+    """A request is either asked or sent. `ask` awaits the answer, and asks the next process if one dies. `send` calls
+    back with the answer, or with the death; numbers of sent requests are above 0.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class FetchProcess:
         on_message: Callable[[dict[str, Any]], None] = lambda answer: None,
         on_death: Callable[[NotRunning | None], None] = lambda given_up: None,
     ) -> None:
-        """`name`: in messages. `on_message`: for each answer to what was sent. `on_death`: what was sent is not
-        answered; with a reason not to send it again, where there is one.
+        """`name`: for messages. `on_message`: called with each answer to a sent request. `on_death`: called when sent
+        requests will get no answer, with a reason if they should not be sent again.
         """
         self._name = name
         self._on_message = on_message
@@ -58,7 +58,7 @@ class FetchProcess:
     ) -> dict[str, Any]:
         """The answer to a request, which gets its number here. Raises NotRunning.
 
-        `before_again`: awaited when a process has died over it, before the next one is asked.
+        `before_again`: awaited after a death, before the next process is asked.
         """
         self._last_asked -= 1
         number = request["id"] = self._last_asked
@@ -79,7 +79,7 @@ class FetchProcess:
             del self._asked[number]
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a request; starts the process where there is none. Raises NotRunning."""
+        """Sends a request; starts the process if there is none. Raises NotRunning."""
         if self._channel is None:
             try:
                 self._start()
@@ -89,13 +89,13 @@ class FetchProcess:
         self._flush()
 
     def cancel(self, number: int) -> None:
-        """The answer to a request is of no use any more."""
+        """Cancels a request."""
         if self._channel is not None:
             self._unsent += encode({"cancel": number})
             self._flush()
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         process, channel = self._process, self._channel
         self._process = self._channel = None
         if channel is not None:
@@ -138,7 +138,7 @@ class FetchProcess:
             self._loop.add_writer(channel.fileno(), self._flush)
             return
         except OSError:
-            # It is gone; reading tells.
+            # It is gone; the reader will notice.
             self._unsent.clear()
         self._loop.remove_writer(channel.fileno())
 
@@ -172,6 +172,6 @@ class FetchProcess:
 
 
 def _set(answer: asyncio.Future[dict[str, Any] | None], found: dict[str, Any] | None) -> None:
-    """`None`: the process has died over it."""
+    """Sets the answer; None: the process has died."""
     if not answer.done():
         answer.set_result(found)

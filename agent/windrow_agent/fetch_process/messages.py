@@ -1,4 +1,4 @@
-"""What agent and fetch process say to each other (docs/contracts.md, section 4b): JSON behind its length, both ways."""
+"""The messages between agent and fetch process (docs/contracts.md, section 4b): JSON after its length, both ways."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ MESSAGE_BYTES_MAX = 1 << 30
 
 
 class Part(NamedTuple):
-    """One local file to be made. `size` and `version`: of the object, as it was listed; `place`: the file, in the
-    folder of the request.
+    """One local file to be made. `size` and `version`: of the object, as listed; `place`: the file's path in the folder
+    of the request.
 
-    `ranges`: the bytes that are wanted, None: all. `keep_offsets`: they stand in the file where they stand in the
-    object (what is between them reads as zeros), else one behind the other. `url` may be a local path, of which all
-    is copied.
+    `ranges`: the bytes that are wanted; None: all. `keep_offsets`: they have the same offsets in the file as in the
+    object, with zeros in between; otherwise one follows the other. `url` may be a local path, which is copied whole.
     """
 
     url: str
@@ -29,13 +28,13 @@ class Part(NamedTuple):
 
     @property
     def wanted(self) -> int:
-        """Bytes to be fetched."""
+        """Number of bytes to fetch."""
         return self.size if self.ranges is None else sum(end - begin for begin, end in self.ranges)
 
 
 class Save(NamedTuple):
-    """One local file to be brought to a store. `name`: below the folder of the request; `inode`, `size`,
-    `ctime_ns`: as it was seen there.
+    """One local file to be saved to a store. `name`: its path in the folder of the request. `inode`, `size`,
+    `ctime_ns`: as it was listed.
     """
 
     name: str
@@ -46,19 +45,21 @@ class Save(NamedTuple):
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """A message as it travels."""
+    """Encodes a message."""
     text = json.dumps(message, separators=(",", ":")).encode()
     return LENGTH.pack(len(text)) + text
 
 
 class Decoder:
-    """Cuts what has arrived into messages."""
+    """Cuts received bytes into messages."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The messages that are complete with `data`. Raises ValueError for what is none."""
+        """Takes more bytes; returns the messages that are now complete. Raises ValueError for bytes that are no
+        message.
+        """
         self._rest += data
         found: list[dict[str, Any]] = []
         at = 0

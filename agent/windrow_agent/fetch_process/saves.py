@@ -1,7 +1,7 @@
-"""Inside the fetch process: files that a script has written, into a store, each whole or not at all.
+"""In the fetch process: saves files that a script has written to a store, each whole or not at all.
 
-A script has the agent's user, and this process has credentials: what it opens may have become a link since it was
-listed. So no link is followed, and nothing is read that is not the file which was listed, on the folder's own disk.
+A script runs as the agent's user, and this process has credentials. A listed file may have become a link since, so no
+link is followed, and only exactly the listed file is read, on the folder's own disk.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from windrow_agent.fetch_process.messages import Save
 from windrow_agent.fetch_process.transfers import NODE_FAULTS, Failure, all_of, tried
 
 PART_BYTES = 8 << 20
-"""Larger files go in parts of this size, or larger ones: a store takes at most 10,000 of them."""
+"""Larger files are uploaded in parts of at least this size: a store takes at most 10,000 parts."""
 PARTS_MAX = 9_000
 PARTS_AT_ONCE = 2
 FILES_AT_ONCE = 8
-"""With the parts, what bounds the memory of this process."""
+"""Together with the parts, this bounds the memory of this process."""
 
 
 class Changed(Exception):
-    """A file is not what it was when it was listed; the text names it."""
+    """A file has changed since it was listed; the text names it."""
 
 
 def save_failure_of(error: BaseException) -> Failure:
-    """What a save that raised is told as."""
+    """The failure to report for an exception of a save."""
     if isinstance(error, Changed):
         return Failure("changed", str(error))
     if isinstance(error, OSError) and error.errno in NODE_FAULTS:
-        return Failure("node_fault", f"What the script has written could not be read on this node: {error}")
+        return Failure("node_fault", f"The script's outputs could not be read on this node: {error}")
     if isinstance(error, StorageError):
         return Failure("output_failed", str(error))
-    return Failure("output_failed", f"What the script has written could not be brought to its store: {error!r}")
+    return Failure("output_failed", f"The script's outputs could not be saved to their store: {error!r}")
 
 
 class Saves:
@@ -49,7 +49,7 @@ class Saves:
         self._turns = asyncio.Semaphore(FILES_AT_ONCE)
 
     async def save(self, folder: str, device: int, saves: Sequence[Save]) -> None:
-        """Brings all files to their places. Raises Changed, StorageError, OSError."""
+        """Saves all files. Raises Changed, StorageError, OSError."""
         todo = iter(saves)
 
         async def work() -> None:
@@ -75,7 +75,7 @@ async def _save(folder: str, device: int, save: Save) -> None:
     except (Changed, StorageError, asyncio.CancelledError):
         raise
     except Exception as error:
-        # The library hands on what the parts have raised by its text alone.
+        # Of what the parts raised, the library passes on only the text.
         _check(descriptor, device, save)
         raise explained(error, "cannot be written", save.address) from error
     finally:
@@ -86,7 +86,7 @@ async def _parts(descriptor: int, device: int, save: Save, part: int) -> AsyncIt
     for at in range(0, save.size, part):
         data = await asyncio.to_thread(_read, descriptor, save, at, min(part, save.size - at))
         if at + part >= save.size:
-            # Before the store is told that it has all: raising here leaves nothing there.
+            # Before the upload is completed: raising here leaves nothing in the store.
             _check(descriptor, device, save)
         yield data
 
@@ -99,12 +99,12 @@ def _open(folder: str, device: int, save: Save) -> int:
             below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
             os.close(at)
             at = below
-        # Without waiting: a pipe has no place here, and is not waited for.
+        # Non-blocking: opening a pipe must not block.
         descriptor = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
     except OSError as error:
         if error.errno in NODE_FAULTS or isinstance(error, PermissionError):
             raise
-        raise Changed(f"{save.name} was there when run() returned, and is no file now: {error.strerror}") from error
+        raise Changed(f"{save.name} was there when run() returned, and is not a file now: {error.strerror}") from error
     finally:
         os.close(at)
     try:
@@ -119,7 +119,7 @@ def _check(descriptor: int, device: int, save: Save) -> None:
     status = os.fstat(descriptor)
     seen = (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
     if not stat.S_ISREG(status.st_mode) or seen != (device, save.inode, save.size, save.ctime_ns):
-        raise Changed(f"{save.name} has changed while it was brought to its store")
+        raise Changed(f"{save.name} changed while it was being saved to its store")
 
 
 def _read(descriptor: int, save: Save, at: int, length: int) -> bytes:
@@ -127,7 +127,7 @@ def _read(descriptor: int, save: Save, at: int, length: int) -> bytes:
     while length:
         piece = os.pread(descriptor, length, at)
         if not piece:
-            raise Changed(f"{save.name} has become shorter while it was brought to its store")
+            raise Changed(f"{save.name} became shorter while it was being saved to its store")
         pieces.append(piece)
         at += len(piece)
         length -= len(piece)

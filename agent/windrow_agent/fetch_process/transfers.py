@@ -1,6 +1,6 @@
-"""Inside the fetch process: bytes from stores into files, in parts, several at a time, tried again where that may help.
+"""In the fetch process: fetches objects into files, in parts, several at a time, with retries where they may help.
 
-Whoever asks may cancel at any moment; a file is only told of when it is whole.
+A request may be cancelled at any time. A file is reported only when it is complete.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from windrow.storage.versions import check_same, get_options
 from windrow_agent.fetch_process.messages import Part
 
 PART_BYTES = 4 << 20
-"""One request reads so much at most."""
+"""Most bytes that one request reads."""
 REQUESTS_MAX = 24
-"""Requests on their way at a time; with the parts' size, what bounds the memory of this process."""
+"""Requests in flight; together with the size of the parts, this bounds the memory of this process."""
 _FILES_AHEAD = 64
 NODE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE)
 
 
 class Failure(NamedTuple):
-    """Why something could not be fetched: a cause of docs/contracts.md, section 4, and a text for people."""
+    """Why something could not be fetched: a cause of docs/contracts.md, section 4, and a message for people."""
 
     cause: str
     message: str
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What a fetch that raised is told as."""
+    """The failure to report for an exception of a fetch."""
     if isinstance(error, StorageError):
         gone = error.trouble in (Trouble.CHANGED, Trouble.MISSING)
         return Failure("input_changed" if gone else "load_failed", str(error))
     if isinstance(error, OSError):
-        what = f"What a mini-batch needs could not be written on this node: {error}"
+        what = f"The data of a mini-batch could not be written on this node: {error}"
         return Failure("node_fault" if error.errno in NODE_FAULTS else "load_failed", what)
-    return Failure("load_failed", f"What a mini-batch needs could not be fetched: {error!r}")
+    return Failure("load_failed", f"The data of a mini-batch could not be fetched: {error!r}")
 
 
 class Piece(NamedTuple):
-    """Bytes of an object that one request asks for, and where they stand in the file."""
+    """The bytes of an object that one request reads, and their place in the file."""
 
     begin: int
     end: int
@@ -64,10 +64,10 @@ class Transfers:
     def __init__(self) -> None:
         self._requests = asyncio.Semaphore(REQUESTS_MAX)
         self._whole_only: set[str] = set()
-        """Files of web servers that do not answer requests for parts of them."""
+        """URLs on web servers that do not answer range requests."""
 
     async def fetch(self, folder: Path, parts: Sequence[Part], *, writable: bool) -> None:
-        """Makes all parts in a new folder. Raises StorageError, OSError; what is there then is of no use."""
+        """Makes all parts in a new folder. Raises StorageError, OSError; the folder is then useless."""
         await asyncio.to_thread(os.makedirs, folder)
         todo = iter(parts)
 
@@ -79,7 +79,7 @@ class Transfers:
 
     async def _part(self, target: Path, part: Part, *, writable: bool) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # What is fetched is for reading only: a script that would write there has not read the mode it asked for.
+        # Fetched files are read-only, unless the input's mode asks for writable copies.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(target, flags, 0o644 if writable else 0o444)
         try:
@@ -103,7 +103,9 @@ class Transfers:
         await all_of([tried(partial(self._piece, url, part, piece, descriptor), self._requests) for piece in pieces])
 
     async def _from_web(self, url: StorageUrl, part: Part, descriptor: int, pieces: Sequence[Piece]) -> None:
-        """Not every web server answers ranges: then the file is read from its start, and what is not wanted dropped."""
+        """Uses ranges if the web server answers them; otherwise reads the file from its start, and drops what is not
+        wanted.
+        """
         if part.ranges is not None and part.url not in self._whole_only:
             try:
                 await self._pieces(url, part, descriptor, pieces)
@@ -140,7 +142,7 @@ class Transfers:
 
     async def _look(self, url: StorageUrl, part: Part) -> None:
         with _explaining(url):
-            # Not every web server answers HEAD, which the asynchronous half of the library would ask it for.
+            # Not every web server answers HEAD, which the asynchronous half of the library sends.
             check_same(url, await asyncio.to_thread(meta_of, url), part.size, part.version)
 
 
@@ -159,7 +161,7 @@ def _explaining(url: StorageUrl) -> Iterator[None]:
 
 
 async def tried(attempt: Callable[[], Awaitable[None]], turns: asyncio.Semaphore) -> None:
-    """In one of a few tries with growing pauses, each in its turn. Raises what the last one raised."""
+    """Makes up to TRIES attempts with growing pauses, each when it has a turn. Raises what the last one raised."""
     pause = FIRST_PAUSE_S
     for left in reversed(range(TRIES)):
         try:
@@ -185,7 +187,7 @@ async def all_of(attempts: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 
 def _pieces(part: Part) -> Iterator[Piece]:
-    """The requests for what is wanted, in rising order."""
+    """The requests for the wanted bytes, in ascending order."""
     at = 0
     for first, last in part.ranges if part.ranges is not None else [(0, part.size)]:
         for begin in range(first, last, PART_BYTES):
@@ -202,7 +204,7 @@ def _write(descriptor: int, data: memoryview, at: int) -> None:
 
 
 def _write_wanted(descriptor: int, chunk: memoryview, offset: int, pieces: Sequence[Piece]) -> None:
-    """Write what is wanted of a chunk that stands at an offset of the object."""
+    """Writes the wanted bytes of a chunk that begins at `offset` in the object."""
     for begin, end, at in pieces:
         first, last = max(begin, offset), min(end, offset + len(chunk))
         if first < last:

@@ -1,4 +1,4 @@
-"""Inside the fetch process: all files of a side input, in a store or a folder of this node."""
+"""In the fetch process: lists all files of a side input, in a store or in a folder of this node."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from windrow_agent.fetch_process.messages import Part
 
 
 def parts_below(address: str) -> tuple[str, list[Part]]:
-    """What has to be fetched for a file or folder, and the name that it has in the folder of the request.
+    """The name of a file or folder within the folder of the request, and the parts to fetch for it.
 
-    Raises StorageError: nothing is there; OSError for a path that cannot be read.
+    Raises StorageError if nothing is there, OSError for a path that cannot be read.
     """
     if not is_remote(address):
         return _local(Path(address))
@@ -42,7 +42,7 @@ def _local(path: Path) -> tuple[str, list[Part]]:
         return name, [Part(str(path), path.stat().st_size, "", name)]
     parts = []
     for folder, folders, names in os.walk(path, followlinks=True, onerror=_raise):
-        # Neither data nor at rest.
+        # A state folder of Windrow's is not data, and changes all the time.
         folders[:] = [one for one in folders if not (Path(folder) / one / STATE_MARK).exists()]
         below = os.path.relpath(folder, path)
         place = name if below == "." else f"{name}/{below}"

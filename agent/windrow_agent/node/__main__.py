@@ -1,5 +1,6 @@
-"""`python -m windrow_agent.node`: what an agent on this machine would offer, and what it could ask of the kernel, as
-one JSON document. For `windrow doctor` and dry runs; each feature is tried, in this process and a child of its own."""
+"""`python -m windrow_agent.node`: prints what an agent could offer on this machine, and which kernel features work, as
+a JSON document. For `windrow doctor` and dry runs. Each feature is tried, here or in a child process.
+"""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 class GpuIndices:
-    """Hands the lowest free device to each new worker until all are taken; the next ones get none at all.
+    """Gives each new worker the lowest free GPU until all are taken; further workers get none.
 
-    `devices`: values for CUDA_VISIBLE_DEVICES, one a GPU.
+    `devices`: values for CUDA_VISIBLE_DEVICES, one for each GPU.
     """
 
     def __init__(self, devices: Sequence[str]) -> None:
@@ -18,7 +18,7 @@ class GpuIndices:
         self._free = list(range(len(self.devices)))
 
     def take(self) -> int | None:
-        """The lowest free index, or None."""
+        """Takes the lowest free index; None if there is none."""
         return heapq.heappop(self._free) if self._free else None
 
     def give_back(self, index: int | None) -> None:
@@ -32,7 +32,7 @@ class GpuIndices:
 
 
 def find_gpus(environment: Mapping[str, str], driver: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[str, ...]:
-    """The devices this agent may use: what CUDA_VISIBLE_DEVICES leaves it, else all that the driver shows."""
+    """The GPUs that this agent may use: those in CUDA_VISIBLE_DEVICES, or else all that the driver shows."""
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return tuple(name.strip() for name in visible.split(",") if name.strip() and name.strip() != "-1")

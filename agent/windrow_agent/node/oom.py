@@ -1,4 +1,4 @@
-"""Whether the kernel killed for lack of memory: the oom_kill counters of this process's cgroup, version 1 and 2."""
+"""Tells whether the kernel killed for lack of memory: the oom_kill counters of this cgroup, v1 and v2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def parse_counter(text: str) -> int | None:
-    """The value of `oom_kill` in memory.events (v2) or memory.oom_control (v1); None when it is not there."""
+    """The value of `oom_kill` in memory.events (v2) or memory.oom_control (v1); None if it is missing."""
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if name == "oom_kill" and value.strip().isdigit():
@@ -16,13 +16,13 @@ def parse_counter(text: str) -> int | None:
 
 
 _LOOK_NS = 5_000_000_000
-"""Between two looks: a large process that is killed takes seconds to be gone."""
+"""Time between two readings: a large process takes seconds to go after it was killed."""
 
 
 def counter_paths(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> list[Path]:
     """Files that may hold the counter, best first. `cgroup`: the text of /proc/self/cgroup.
 
-    In a container the path of the host may be named but not visible; the root of the mount then is our own group.
+    In a container, the path may be the host's and not visible; the root of the mount is then our own group.
     """
     paths: list[Path] = []
     for line in cgroup.splitlines():
@@ -37,10 +37,10 @@ def counter_paths(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> list[Path
 
 
 class OomCounter:
-    """Watches the counter; `rose()` claims one kill a call, so that one does not explain two deaths.
+    """Watches the counter. Each call of `rose()` claims one kill, so that one kill does not explain two deaths.
 
-    A kill that nobody has claimed for two looks was of another process, such as one that a script has started: it
-    explains no later death.
+    A kill that is not claimed within two readings hit another process, such as a child of a script: it explains no
+    later death.
     """
 
     def __init__(self, paths: list[Path] | None = None) -> None:
@@ -55,7 +55,7 @@ class OomCounter:
 
     @property
     def is_there(self) -> bool:
-        """Whether the system counts such kills where this process sees it."""
+        """Whether this process can see the counter."""
         return self._path is not None
 
     @staticmethod
@@ -69,14 +69,14 @@ class OomCounter:
         return (self._read(self._path) or 0) if self._path is not None else 0
 
     def look(self, now_ns: int) -> None:
-        """To be called at every tick."""
+        """Reads the counter now and then; called at every tick."""
         if now_ns - self._looked_ns >= _LOOK_NS:
             self._looked_ns = now_ns
             self._seen = max(self._seen, self._at_last_look)
             self._at_last_look = self._now()
 
     def rose(self) -> bool:
-        """Whether there was a kill lately that no earlier call has claimed."""
+        """Claims a recent kill; False if there is none left."""
         if self._now() > self._seen:
             self._seen += 1
             return True

@@ -1,4 +1,4 @@
-"""Completions: from a worker's result frame, or made by the agent for a worker that can say nothing any more."""
+"""Makes completions: from a worker's result, or for a lease whose worker died or never got it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _PHASES: dict[work.Cause.ValueType, node.WorkerPhase.ValueType] = {
     work.CAUSE_INPUT_CHANGED: node.WORKER_PHASE_LOADING,
     work.CAUSE_INPUT_MISREAD: node.WORKER_PHASE_LOADING,
 }
-"""Where a worker meets what it can tell of itself."""
+"""The phase in which a worker meets each cause that it reports itself."""
 
 
 def shortened(text: str, limit: int) -> str:
-    """Text of at most `limit` bytes of UTF-8; its beginning and its end when it is longer."""
+    """The text in at most `limit` bytes of UTF-8: its beginning and its end if it is longer."""
     data = text.encode(errors="replace")
     if len(data) <= limit:
         return data.decode()
@@ -48,7 +48,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def side_of(result: Result) -> dict[str, Any]:
-    """The JSON that travels beside a result; empty when there is none or it cannot be read."""
+    """The JSON document of a result; empty if there is none, or it cannot be read."""
     if not result.side:
         return {}
     try:
@@ -59,7 +59,7 @@ def side_of(result: Result) -> dict[str, Any]:
 
 
 def failure_of(side: dict[str, Any]) -> tuple[work.Cause.ValueType, str, str]:
-    """Cause, one line, and detail of a failed attempt or `init`."""
+    """Cause, message and detail of a failed attempt, or of a failed `init()`."""
     cause = _CAUSES.get(str(side.get("cause")), work.CAUSE_EXCEPTION)
     return (
         cause,
@@ -69,7 +69,7 @@ def failure_of(side: dict[str, Any]) -> tuple[work.Cause.ValueType, str, str]:
 
 
 def from_result(result: Result, process_number: int, *, rows: bytes | None = None) -> work.Completion:
-    """The completion of a DONE or FAILED frame. `rows`: instead of those in the frame (b"" when they are staged)."""
+    """The completion of a DONE or FAILED frame. `rows` replaces the rows in the frame; b"" if they are uploaded."""
     completion = work.Completion(
         lease_id=result.lease_id,
         item_count=result.item_count,
@@ -95,7 +95,7 @@ def from_result(result: Result, process_number: int, *, rows: bytes | None = Non
             for column, count, example in side.get("misfits", ()):
                 completion.misfits.add(column=str(column), count=int(count), example=shortened(str(example), 512))
         except (TypeError, ValueError, OverflowError):
-            # Not of the host's making. They are only told; raised here, the lease would never end.
+            # Not written by the host. Misfits are only information: an error here would leave the lease without an end.
             del completion.misfits[:]
     return completion
 
@@ -110,7 +110,7 @@ def of_dead_worker(
     *,
     in_run: bool,
 ) -> work.Completion:
-    """The completion of a lease whose worker has died over it. Items are those counted at load, if it came that far."""
+    """The completion of a lease whose worker died over it. Items are as counted at load, if it got that far."""
     elapsed_us = max(0, time.monotonic_ns() - look.phase_start_ns) // 1000 if look.phase_start_ns else 0
     return work.Completion(
         lease_id=lease.lease_id,
@@ -127,7 +127,7 @@ def of_dead_worker(
 
 
 def failed_here(lease_id: int, message: str) -> work.Completion:
-    """The completion of a lease that this node could not carry out, through no fault of the mini-batch."""
+    """The completion of a lease that failed through a fault of this node, not of the mini-batch."""
     return work.Completion(
         lease_id=lease_id,
         cause=work.CAUSE_NODE_FAULT,
@@ -137,7 +137,7 @@ def failed_here(lease_id: int, message: str) -> work.Completion:
 
 
 def not_fetched(lease: Lease, cause: work.Cause.ValueType, message: str, begun_ns: int) -> work.Completion:
-    """The completion of a lease whose data could not be brought to this node; `begun_ns`: CLOCK_MONOTONIC."""
+    """The completion of a lease whose data could not be fetched. `begun_ns`: CLOCK_MONOTONIC."""
     elapsed_us = max(0, time.monotonic_ns() - begun_ns) // 1000
     return work.Completion(
         lease_id=lease.lease_id,
@@ -151,7 +151,7 @@ def not_fetched(lease: Lease, cause: work.Cause.ValueType, message: str, begun_n
 
 
 def not_saved(done: work.Completion, cause: work.Cause.ValueType, message: str) -> work.Completion:
-    """The completion of an attempt whose `run()` returned, but whose files could not be brought to their store."""
+    """The completion of an attempt whose `run()` returned, but whose outputs could not be saved to their store."""
     completion = work.Completion()
     completion.CopyFrom(done)
     for name in ("result_count", "row_count", "rows", "rows_length", "rows_crc32", "header", "misfits"):
@@ -165,7 +165,7 @@ def not_saved(done: work.Completion, cause: work.Cause.ValueType, message: str) 
 def worker_failure(
     step_id: int, cause: work.Cause.ValueType, message: str, detail: str, process_number: int
 ) -> rpc.WorkerFailure:
-    """For a worker that was never ready."""
+    """The failure of a worker that was never ready, or of a step that could not be prepared."""
     return rpc.WorkerFailure(
         step_id=step_id,
         cause=cause,

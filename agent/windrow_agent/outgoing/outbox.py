@@ -1,8 +1,8 @@
-"""Completions that the master has not acknowledged yet: in the order they were made, sent again on every new stream.
+"""Completions that the master has not acknowledged: kept in order, and sent again on every new stream.
 
-A completion is kept as the bytes that go over the wire, so that sending it again, joining many into one message and
-moving it to disk cost no second encoding. What goes beyond a bound in memory is kept in a file without a name:
-it survives the master's absence, not the agent's death.
+A completion is kept as the bytes that go over the wire, so that it is encoded only once, even if it is sent again,
+joined with others or moved to disk. What exceeds a bound in memory goes to an unnamed file: it survives the master's
+absence, but not the agent's death.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Spilled(NamedTuple):
 
 
 def varint(value: int) -> bytes:
-    """Protobuf's encoding of a length."""
+    """Encodes a length as protobuf does."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -35,7 +35,7 @@ def varint(value: int) -> bytes:
 
 
 def encode_completions(completions: Iterable[bytes]) -> bytes:
-    """A WorkRequest (or a part of one) that holds nothing but these completions, each already encoded."""
+    """A WorkRequest, or a part of one, with these completions only, each already encoded."""
     parts: list[bytes] = []
     for completion in completions:
         length = len(completion)
@@ -49,9 +49,9 @@ _SHORT = [varint(length) for length in range(1024)]
 
 
 class Outbox:
-    """`memory_max`: bytes held in memory; `held_max`: bytes in all, from which on `full` is true.
+    """`memory_max`: most bytes in memory; `held_max`: bytes in all from which `full` is true.
 
-    `held`: bytes of all unacknowledged completions, and of the staged rows that were `reserve`d.
+    `held`: bytes of all unacknowledged completions, and of staged rows (see `reserve`).
     """
 
     def __init__(self, folder: Path, *, memory_max: int, held_max: int) -> None:
@@ -73,7 +73,7 @@ class Outbox:
 
     @property
     def held(self) -> int:
-        """Bytes of everything that waits for the master's answer."""
+        """Bytes that wait for the master's answer."""
         return self._in_memory + self._spilled + self._reserved_bytes
 
     @property
@@ -83,21 +83,21 @@ class Outbox:
 
     @property
     def full(self) -> bool:
-        """Nothing new should be started: too much waits for the master's answer already."""
+        """Whether so much waits for the master's answer that nothing new should start."""
         return self._disk_full or self.held >= self._held_max
 
     @property
     def has_unsent(self) -> bool:
-        """Whether the present stream has something to carry yet."""
+        """Whether something has not been sent on the current stream."""
         return bool(self._unsent)
 
     def reserve(self, lease_id: int, length: int) -> None:
-        """Rows of this length wait on disk for this lease, until it is acknowledged."""
+        """Counts rows that wait on disk for this lease, until it is acknowledged."""
         self._reserved_bytes += length - self._reserved.get(lease_id, 0)
         self._reserved[lease_id] = length
 
     def add(self, lease_id: int, completion: bytes) -> None:
-        """Keeps a completion until it is acknowledged. One that is there already is left as it is."""
+        """Keeps a completion until it is acknowledged. A second one for the same lease is ignored."""
         if lease_id in self._kept:
             return
         if self._in_memory + len(completion) > self._memory_max and not self._disk_full:
@@ -108,9 +108,7 @@ class Outbox:
         self._unsent.append(lease_id)
 
     def take(self, limit: int) -> bytes:
-        """The next completions for the stream, encoded as part of a WorkRequest: up to `limit` bytes, at least one
-        if there is one.
-        """
+        """The next completions, encoded as part of a WorkRequest: up to `limit` bytes, at least one if there is any."""
         size = 0
         batch: list[bytes] = []
         kept = self._kept
@@ -127,11 +125,11 @@ class Outbox:
         return encode_completions(batch)
 
     def rewind(self) -> None:
-        """A new stream: everything that is kept is sent again."""
+        """A new stream begins: everything that is kept is sent again."""
         self._unsent = deque(self._kept)
 
     def acknowledge(self, lease_ids: Iterable[int]) -> None:
-        """The master has answered: these are dropped."""
+        """The master has answered these completions: drops them."""
         for lease_id in lease_ids:
             completion = self._kept.pop(lease_id, None)
             if lease_id in self._reserved:
@@ -148,13 +146,13 @@ class Outbox:
             self._file_end = 0
 
     def close(self) -> None:
-        """Gives the file back."""
+        """Closes the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def _spill(self, completion: bytes) -> bytes | _Spilled:
-        """To disk; where that fails it stays in memory, and the outbox is full until something is acknowledged."""
+        """Writes to disk. If that fails, it stays in memory, and the outbox is full until something is acknowledged."""
         try:
             if self._file < 0:
                 path = self._folder / "unacknowledged"
@@ -173,7 +171,7 @@ class Outbox:
         return spilled
 
     def _read(self, lease_id: int, spilled: _Spilled) -> bytes:
-        """A completion from disk; one that cannot be read is this node's fault, and its mini-batch runs again."""
+        """Reads a completion from disk. If that fails, it is the node's fault, and the mini-batch runs again."""
         data = b""
         try:
             while len(data) < spilled.length:

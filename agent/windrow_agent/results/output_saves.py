@@ -34,11 +34,11 @@ from windrow_agent.fetch_process.client import FetchProcess, NotRunning
 from windrow_agent.leases.lease import Lease
 from windrow_agent.outgoing import completions
 from windrow_agent.steps.step import Step
-from windrow_agent.workers.output_folder import Look, OutputFolder
+from windrow_agent.workers.output_folder import Listing, OutputFolder
 from windrow_agent.workers.process import WorkerProcess
 
 HandIn = Callable[[Lease, work.Completion, Path | None], None]
-"""Takes a completion, with the file of its rows where they are large."""
+"""Takes a completion, and the file of its rows if they are large."""
 
 _CHANGES_MAX = 6
 _FIRST_PAUSE_S = 0.05
@@ -47,7 +47,7 @@ _CAUSES = {"node_fault": work.CAUSE_NODE_FAULT, "timeout": work.CAUSE_TIMEOUT}
 
 
 class NotSaved(Exception):
-    """What a script has written is not in the store; the text says why."""
+    """Outputs of a script are not in the store; the text says why."""
 
     def __init__(self, message: str, cause: work.Cause.ValueType = work.CAUSE_OUTPUT_FAILED) -> None:
         super().__init__(message)
@@ -55,80 +55,80 @@ class NotSaved(Exception):
 
 
 class OutputSaver:
-    """All saves of one agent."""
+    """Brings new files of output folders to their stores."""
 
     def __init__(self) -> None:
         self._process = FetchProcess("The process that writes to remote storage")
 
     async def begin(self, folder: OutputFolder) -> None:
-        """`init()` has ended: what it has left goes to the store with what comes next. Raises NotSaved."""
+        """`init()` has ended: its files go to the store with the next save. Raises NotSaved."""
         async with folder.lock:
-            folder.owe(await self._look(folder))
+            folder.owe(await self._list(folder))
 
     async def save(self, folder: OutputFolder, limit_s: float) -> None:
-        """Bring to the store what is new in a folder. Raises NotSaved; what was new is passed over then."""
+        """Saves what is new in a folder to the store. Raises NotSaved; the new files are then passed over."""
         async with folder.lock:
-            look = await self._look(folder)
+            listing = await self._list(folder)
             try:
                 async with asyncio.timeout(limit_s):
-                    look = await self._until_at_rest(folder, look)
+                    listing = await self._until_at_rest(folder, listing)
             except TimeoutError as error:
-                folder.passed_over(look)
+                folder.passed_over(listing)
                 raise NotSaved(
-                    f"Bringing what the script has written to its store took longer than {limit_s:g} s "
+                    f"Saving the script's outputs to their store took longer than {limit_s:g} s "
                     "(--task_overhead_timeout)",
                     work.CAUSE_TIMEOUT,
                 ) from error
             except (NotSaved, asyncio.CancelledError):
-                folder.passed_over(look)
+                folder.passed_over(listing)
                 raise
-            folder.saved(look)
+            folder.saved(listing)
 
     async def pass_over(self, folder: OutputFolder) -> None:
-        """A `run()` has failed: what it has left is not brought to the store. Raises NotSaved."""
+        """A `run()` has failed: its files are not saved. Raises NotSaved."""
         async with folder.lock:
-            folder.passed_over(await self._look(folder))
+            folder.passed_over(await self._list(folder))
 
     async def remove(self, folder: OutputFolder) -> None:
-        """The folder is done with."""
+        """Removes the folder."""
         async with folder.lock:
             await asyncio.to_thread(folder.remove)
 
     def close(self) -> None:
-        """The agent ends."""
+        """Ends the process; the agent ends."""
         self._process.close()
 
-    async def _look(self, folder: OutputFolder) -> Look:
+    async def _list(self, folder: OutputFolder) -> Listing:
         try:
-            return await asyncio.to_thread(folder.look)
+            return await asyncio.to_thread(folder.list_files)
         except OSError as error:
-            raise NotSaved(f"What the script has written could not be listed on this node: {error}") from error
+            raise NotSaved(f"The script's outputs could not be listed on this node: {error}") from error
 
-    async def _until_at_rest(self, folder: OutputFolder, look: Look) -> Look:
-        """Saves what is new; again, where something changed meanwhile. The look of which all is in the store."""
+    async def _until_at_rest(self, folder: OutputFolder, listing: Listing) -> Listing:
+        """Saves what is new, again if something changed meanwhile. Returns the listing of which all is in the store."""
         pause = _FIRST_PAUSE_S
         for _ in range(_CHANGES_MAX):
-            if look.refused:
-                raise NotSaved(look.refused)
-            if not look.new:
-                return look
+            if listing.refused:
+                raise NotSaved(listing.refused)
+            if not listing.new:
+                return listing
             answer = await self._ask(
-                {"folder": str(folder.root), "device": folder.device, "saves": [list(save) for save in look.new]}
+                {"folder": str(folder.root), "device": folder.device, "saves": [list(save) for save in listing.new]}
             )
             if "cause" not in answer:
-                return look
+                return listing
             if answer["cause"] != "changed":
                 raise NotSaved(answer["message"], _CAUSES.get(answer["cause"], work.CAUSE_OUTPUT_FAILED))
             await asyncio.sleep(pause)
             pause *= 2
-            look = await self._look(folder)
+            listing = await self._list(folder)
         raise NotSaved(
-            f"{answer['message']}. What the script has written must be at rest when run() returns: nothing else may "
-            "still write there"
+            f"{answer['message']}. A script's outputs must be complete when run() returns: nothing may write to them "
+            "afterwards"
         )
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A process that has died over it is followed by another: a store takes the same file twice."""
+        """Asks the process. If it dies, the next one is asked: a store can take the same file twice."""
         try:
             return await self._process.ask(request)
         except NotRunning as error:
@@ -136,7 +136,7 @@ class OutputSaver:
 
 
 class OutputSaves:
-    """`on_free`: a worker may be given something; `on_done`: something that was under way for a step is over."""
+    """Who waits for a save. `on_free`: a worker may be given work; `on_done`: a save for a step is over."""
 
     def __init__(
         self, saver: OutputSaver, hand_in: HandIn, on_free: Callable[[Step], None], on_done: Callable[[Step], None]
@@ -148,8 +148,8 @@ class OutputSaves:
         self._repeated = Repeated()
 
     def init_done(self, step: Step, worker: WorkerProcess, folder: OutputFolder) -> None:
-        """The worker is ready."""
-        self._begin(step, worker, self._look(folder))
+        """A worker is ready: lists what `init()` has written."""
+        self._begin(step, worker, self._list(folder))
 
     def run_done(
         self,
@@ -160,23 +160,23 @@ class OutputSaves:
         done: work.Completion,
         rows: Path | None,
     ) -> None:
-        """An attempt has ended, well or not; `rows`: the file of what `run()` returned."""
+        """An attempt has ended, well or not. `rows`: the file of large rows."""
         saved = self._begin(step, worker, self._after_run(step, folder, lease, done, rows))
         step.attempt_saves.add(saved)
 
         def ended(task: asyncio.Task[None]) -> None:
             step.attempt_saves.discard(task)
-            why = "The step has ended before the files of a mini-batch were saved"
+            why = "The step ended before the outputs of a mini-batch were saved"
             if not task.cancelled():
                 if (error := task.exception()) is None:
                     return
-                why = f"The files of a mini-batch could not be saved on this node: {error!r}"
+                why = f"The outputs of a mini-batch could not be saved on this node: {error!r}"
             self._hand_in(lease, *_failed(done, work.CAUSE_NODE_FAULT, why, rows))
 
         saved.add_done_callback(ended)
 
     def worker_gone(self, step: Step, worker: WorkerProcess, folder: OutputFolder) -> None:
-        """The worker has ended; what it has left counts if its `shutdown()` has ended before."""
+        """The worker has ended; its last files count if its `shutdown()` has ended."""
         self._begin(step, worker, self._at_end(step, worker, folder))
 
     def _begin(self, step: Step, worker: WorkerProcess, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -195,12 +195,12 @@ class OutputSaves:
         task.add_done_callback(ended)
         return task
 
-    async def _look(self, folder: OutputFolder) -> None:
+    async def _list(self, folder: OutputFolder) -> None:
         try:
             await self._saver.begin(folder)
         except NotSaved as error:
-            # What it is will be told by the first attempt that wants to save it.
-            say(logging.WARNING, "outputs were not looked at", why=str(error))
+            # The first attempt that saves reports the reason.
+            say(logging.WARNING, "outputs could not be listed", why=str(error))
 
     async def _after_run(
         self, step: Step, folder: OutputFolder, lease: Lease, done: work.Completion, rows: Path | None
@@ -228,7 +228,7 @@ class OutputSaves:
             if worker.stopped:
                 await self._saver.save(folder, step.limits.load_s)
             elif worker.retiring:
-                why = "its shutdown() did not come to its end; what it wrote there is not saved"
+                why = "its shutdown() did not finish; what it wrote there is not saved"
                 say(logging.WARNING, why, step=step.step_id, process=name)
         except NotSaved as error:
             step.unsaved = f"What {name} wrote outside of run() is not in its store: {error}"

@@ -1,4 +1,4 @@
-"""Takes what worker processes send: results of mini-batches become completions on their way to the master."""
+"""Takes what worker processes send, and turns results of mini-batches into completions for the master."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from windrow_agent.steps.step import Step
 from windrow_agent.workers import frames
 from windrow_agent.workers.frames import FrameType, Result
 from windrow_agent.workers.process import WorkerProcess
-from windrow_agent.workers.process_log import TOLD_FROM_S
+from windrow_agent.workers.process_log import LISTED_FROM_S
 
 INIT_FAILED = "init() failed"
-"""What a worker is killed for that has said so."""
+"""Why a worker is killed after it has reported that."""
 
 NotReady = Callable[[Step, work.Cause.ValueType, str, str, int], None]
-"""Takes the cause, message, detail and number of a process that could not be made ready."""
+"""Takes cause, message, detail and number of a process that could not be made ready."""
 
 
 class ResultReceiver:
-    """`on_change` is called when a step's pace has changed, or something that was saved for it is over."""
+    """`pump` is called when a worker may get more, `on_change` when a step's pace has changed or a save has ended."""
 
     def __init__(
         self,
@@ -49,20 +49,20 @@ class ResultReceiver:
         self._staged = staged
         self._uploads = uploads
         self.saving = OutputSaves(saver, self._hand_in, pump, on_change)
-        """Of workers that write to a store; it has to be told of their ends."""
+        """For workers whose outputs go to a store; it also has to hear of their ends."""
         self._not_ready = not_ready
         self._on_change = on_change
         self._repeated = Repeated()
         staged.mkdir(exist_ok=True)
 
     def take(self, step: Step, worker: WorkerProcess, results: list[Result]) -> None:
-        """What has come from one worker, in its order."""
+        """Takes the results of one worker, in order."""
         finish = self._ledger.finish
         keep = self._outgoing.outbox.add
         key, number = worker.key, worker.process_number
-        finished = untold = untold_us = 0
+        finished = counted = counted_us = 0
         ran = ran_us = 0
-        told = worker.log.tells or (step.pace.duration_s or 1.0) >= TOLD_FROM_S
+        listed = worker.log.lists_each or (step.pace.duration_s or 1.0) >= LISTED_FROM_S
         for result in results:
             kind = result.type
             if kind in (FrameType.DONE, FrameType.FAILED):
@@ -77,13 +77,13 @@ class ResultReceiver:
                 if kind == FrameType.DONE:
                     ran += 1
                     ran_us += result.elapsed_us
-                if told or kind == FrameType.FAILED:
+                if listed or kind == FrameType.FAILED:
                     worker.log.add(lease, result, error_log.failed_by(result))
                 else:
-                    untold += 1
-                    untold_us += result.elapsed_us
+                    counted += 1
+                    counted_us += result.elapsed_us
                 if result.flags & frames.ROWS_IN_FILE or worker.outputs is not None:
-                    self._take_slowly(step, worker, lease, result)
+                    self._take_large(step, worker, lease, result)
                     continue
                 completion = completions.from_result(result, number)
                 if completion.cause:
@@ -107,23 +107,23 @@ class ResultReceiver:
                 error_log.note_worker(step, number, "shutdown_failed", message, detail)
         if finished:
             worker.log.write()
-            if untold:
-                worker.log.count(untold, untold_us)
+            if counted:
+                worker.log.count(counted, counted_us)
             self._outgoing.wake()
             step.failures = 0
             step.active_ns = monotonic_ns()
             depth = step.pace.depth
             if ran and not step.saves_outputs:
-                # A failure says nothing of how long a mini-batch takes. A broken node, where all fail at once, must not
-                # get more work for that.
+                # A failure does not show how long a mini-batch takes. A broken node, where all fail at once, must not
+                # get more work because of that.
                 step.pace.observe(ran_us / 1e6, ran)
             if step.pace.depth != depth:
                 self._on_change(step)
 
-    def _take_slowly(self, step: Step, worker: WorkerProcess, lease: Lease, result: Result) -> None:
-        """A result whose rows are large, or whose worker writes to a store: its completion waits for their way there.
+    def _take_large(self, step: Step, worker: WorkerProcess, lease: Lease, result: Result) -> None:
+        """Takes a result with large rows, or of a worker whose outputs go to a store: its completion waits for them.
 
-        The file of large rows is kept apart from the worker's life.
+        The file of large rows is moved away, since the worker's folder goes with the worker.
         """
         in_file = bool(result.flags & frames.ROWS_IN_FILE)
         completion = completions.from_result(result, worker.process_number, rows=b"" if in_file else None)
@@ -144,7 +144,7 @@ class ResultReceiver:
             self._hand_in(lease, completion, kept)
 
     def _hand_in(self, lease: Lease, completion: work.Completion, rows: Path | None) -> None:
-        """`rows`: a file that is uploaded before the completion names it."""
+        """Hands in a completion. `rows`: a file that is uploaded first."""
         if rows is None:
             self._outgoing.complete(lease.lease_id, completion.SerializeToString())
         else:

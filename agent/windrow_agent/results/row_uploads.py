@@ -1,4 +1,4 @@
-"""Large rows: brought to the master in chunks, before their completion names the segment they are in."""
+"""Uploads large rows to the master in chunks. The completion follows, with the segment that they are in."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _PASSING = {
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.NOT_FOUND,
 }
-"""Failures that say nothing about the rows: tried again for ever."""
+"""Failures that say nothing about the rows: the upload is tried again without end."""
 _SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-"""Failures to read that say nothing about the rows, likewise."""
+"""The same for failures to read the rows."""
 
 
 class RowUploads:
-    """`complete` takes the finished completion; `link` waits for a connection over which the node is admitted."""
+    """`complete` takes the completion; `link` waits for a connection over which the node is admitted."""
 
     def __init__(self, link: Callable[[], asyncio.Future[Link]], complete: Callable[[int, bytes], None]) -> None:
         self._link = link
@@ -59,7 +59,7 @@ class RowUploads:
 
     @property
     def pending(self) -> int:
-        """Uploads that are not done."""
+        """Number of uploads that are not done."""
         return len(self._tasks)
 
     def cancel(self) -> None:
@@ -83,12 +83,12 @@ class RowUploads:
             rows.unlink(missing_ok=True)  # noqa: ASYNC240  # one system call
 
     async def _upload(self, lease: Lease, completion: work.Completion, rows: Path) -> str:
-        """Tries until the rows are there: the staged segment. Raises _Refused, OSError (they cannot be read)."""
+        """Tries until the master has the rows; returns the staged segment. Raises _Refused, OSError (unreadable)."""
         wait = 0.1
         refusals = 0
         while True:
             try:
-                # Only while it is sent: what is refused again and again must not keep others from being sent.
+                # Held only while sending: rows that are refused again and again must not block others.
                 async with self._turns:
                     response = await self._send(lease.lease_id, rows)
             except LinkLost as lost:
@@ -123,9 +123,9 @@ class RowUploads:
             wait = min(5.0, wait * 2)
 
     async def _send(self, lease_id: int, rows: Path) -> rpc.UploadRowsResponse:
-        """One try. Raises OSError (the rows cannot be read), AioRpcError, LinkLost."""
+        """Makes one try. Raises OSError (the rows cannot be read), AioRpcError, LinkLost."""
         link = await self._link()
-        with rows.open("rb") as file:  # read in a thread; where it is sent by name, it is there
+        with rows.open("rb") as file:  # it is read in a thread, or sent by name
             requests = _Requests(lease_id, file, by_name=link.takes_rows_files)
             try:
                 async with link.guard():
@@ -141,7 +141,7 @@ class _Refused(Exception):
 
 
 class _Requests:
-    """What is sent of one file. `failure`: why it could not be read; gRPC drops that, and cancels the call."""
+    """The messages for one file. `failure`: why it could not be read; gRPC loses that, and cancels the call."""
 
     def __init__(self, lease_id: int, file: BinaryIO, *, by_name: bool) -> None:
         self.failure: OSError | None = None
@@ -150,7 +150,7 @@ class _Requests:
         self._by_name = by_name
 
     async def each(self) -> AsyncIterator[rpc.UploadRowsRequest]:
-        """One after the other. Raises OSError."""
+        """Yields the messages. Raises OSError."""
         if self._by_name:
             yield rpc.UploadRowsRequest(lease_id=self._lease_id, rows_file=os.fsencode(self._file.name))
             return

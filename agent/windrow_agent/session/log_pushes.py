@@ -1,4 +1,4 @@
-"""Brings the workers' logs to the master: in increments, within a budget, never in the way of work."""
+"""Pushes the workers' logs to the master, in increments and within a budget, so that they do not delay work."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ INTERVAL_S = 1.0
 _MESSAGE_BYTES = 1 << 20
 _FILE_BYTES = 256 << 10
 _BUDGET_BYTES = 8 << 20
-"""Most bytes in one interval."""
+"""Most bytes per interval."""
 
 
 class LogPushes:
     """`link` waits for a connection over which the node is admitted.
 
-    One push at a time, whoever asks for it: what is sent next follows from what the last one has brought there.
+    There is one push at a time: what is sent next depends on what the last push has delivered.
     """
 
     def __init__(self, controller: Controller, link: Callable[[], asyncio.Future[Link]]) -> None:
@@ -40,7 +40,7 @@ class LogPushes:
         )
 
     async def run(self) -> None:
-        """Pushes for ever."""
+        """Never returns."""
         while True:
             await self._controller.at_work.wait()
             await asyncio.sleep(INTERVAL_S)
@@ -57,10 +57,9 @@ class LogPushes:
                     self._controller.at_work.clear()
 
     async def push(self) -> None:
-        """Pushes what is there now, as far as the budget reaches; drops the folders of ended steps whose logs are
-        complete.
+        """Pushes what is there, within the budget; removes the folders of ended steps whose logs are complete.
 
-        Raises AioRpcError, LinkLost, OSError; then the same bytes are pushed again later.
+        Raises AioRpcError, LinkLost, OSError; the same bytes are then pushed again later.
         """
         async with self._turn:
             await self._push_within(_BUDGET_BYTES)
@@ -98,7 +97,7 @@ class LogPushes:
             budget -= size
 
     async def push_all(self) -> None:
-        """Pushes until the master has all that there is: when no worker writes any more. Raises as `push` does."""
+        """Pushes until the master has everything; for when no worker writes any more. Raises as `push` does."""
         await self.push()
         while not self.settled:
             await self.push()

@@ -1,4 +1,4 @@
-"""Code archives by digest, and a fresh copy of the code for each step that asks."""
+"""Keeps code archives by digest, and unpacks a fresh copy of the code for each step."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 _KEPT = 32
-"""Archives kept, the last used first."""
+"""How many archives are kept: those used last."""
 
 Download = Callable[[str, Path], Awaitable[None]]
-"""Appends what is missing of the archive of a digest to a file (whose length is what is there already)."""
+"""Appends the missing rest of the archive with this digest to a file, which may hold its beginning."""
 
 
 class CodeUnavailable(Exception):
-    """The step's code cannot be had; the text says why and what to do."""
+    """The step's code cannot be provided; the text says why and what to do."""
 
 
 class CodeSums(NamedTuple):
-    """The file that holds the checksums of unpacked code (contracts, section 4), and its own crc32."""
+    """The file with the checksums of unpacked code (docs/contracts.md, section 4), and the crc32 of that file."""
 
     path: Path
     crc32: int
 
 
 class CodeCache:
-    """Keeps verified archives in `folder`. An archive is downloaded once, whoever asks for it at the same time."""
+    """Keeps verified archives in `folder`. Several steps that ask at the same time cause one download."""
 
     def __init__(self, folder: Path, download: Download) -> None:
         self._folder = folder
@@ -39,34 +39,34 @@ class CodeCache:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def unpack(self, digest: str, target: Path) -> CodeSums:
-        """Makes `target` a fresh copy of the code, and beside it a file of its checksums.
+        """Makes `target` a fresh copy of the code, with a file of its checksums beside it.
 
         Raises CodeUnavailable, OSError (disk full).
         """
         if len(digest) != 64 or not all(c in "0123456789abcdef" for c in digest):
-            raise CodeUnavailable(f"The master names {digest!r} as digest of the code, which is no sha256")
+            raise CodeUnavailable(f"The master names {digest!r} as the digest of the code, which is not a sha256")
         archive = self._folder / f"{digest}.tar"
         for _ in range(2):
             async with self._locks.setdefault(digest, asyncio.Lock()):
-                # Each time: the disk may have lost what was never synced, when the machine went down.
+                # Checked each time: when the machine went down, the disk may have lost what was never synced.
                 if not await asyncio.to_thread(self._is_whole, digest, archive):
                     await self._fetch(digest, archive)
             try:
                 unpacked: CodeSums | CodeUnavailable = await asyncio.to_thread(self._unpack, archive, target)
             except CodeUnavailable as error:
                 unpacked = error
-            # And again: it may have been damaged since it was verified, before it was read.
+            # Checked again: it may have been damaged after it was verified and before it was read.
             if await asyncio.to_thread(self._is_whole, digest, archive):
                 if isinstance(unpacked, CodeUnavailable):
                     raise unpacked
                 return unpacked
         raise CodeUnavailable(
-            f"The code archive {digest} was damaged twice on the disk of this node, in {self._folder}, while it was "
+            f"The code archive {digest} was damaged twice on this node's disk, in {self._folder}, while it was "
             "unpacked. Check the disk"
         )
 
     def _is_whole(self, digest: str, archive: Path) -> bool:
-        """Whether an archive is here, undamaged. From now on it is the last used: nobody prunes it before its use."""
+        """Whether an archive is here and undamaged. This marks it as just used: it is not pruned before its use."""
         try:
             os.utime(archive)
             return _sha256(archive) == digest
@@ -110,12 +110,12 @@ class CodeCache:
 
 
 def sums_of(code: Path) -> Path:
-    """The file of checksums of a folder of code. Beside it, `.changed` names a file that a worker found changed."""
+    """The checksum file of a folder of code. Beside it, `.changed` names a file that was found changed."""
     return code.with_name(code.name + ".sums")
 
 
 def _used_at(archive: Path) -> float:
-    """When an archive was used last; 0 where another step has just pruned it."""
+    """When an archive was last used; 0 if another step has just pruned it."""
     try:
         return archive.stat().st_mtime
     except FileNotFoundError:

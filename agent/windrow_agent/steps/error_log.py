@@ -1,5 +1,6 @@
-"""What went wrong in a worker, in its logs (docs/reference/azure-ml/parallel-job.md#logs): `user/error/` is for people,
-`sys/error/` for programs."""
+"""Writes failures into a step's logs (docs/reference/azure-ml/parallel-job.md#logs): `user/error/` is for people,
+`sys/error/` for programs.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +19,19 @@ from windrow_agent.workers.process_log import utc, utc_now
 
 
 def cause_name(cause: work.Cause.ValueType) -> str:
-    """As everywhere: `exception`, `timeout`, ..."""
+    """The name of a cause, as in all logs and reports: `exception`, `timeout`, ..."""
     return work.Cause.Name(cause).removeprefix("CAUSE_").lower()
 
 
 def failed_by(result: Result) -> str:
-    """The cause that a result frame names; "" where the mini-batch is done."""
+    """The name of the cause in a result frame; "" if the mini-batch is done."""
     if result.type != FrameType.FAILED:
         return ""
     return cause_name(completions.failure_of(completions.side_of(result))[0])
 
 
 def note_attempt(step: Step, number: int, lease: Lease, completion: work.Completion) -> None:
-    """An attempt that failed."""
+    """Logs an attempt that failed."""
     head = f"mini-batch {lease.mini_batch_index}, try {lease.attempt}: {completion.message}"
     _write(step, number, head, completion.detail)
     _write_json(
@@ -53,14 +54,14 @@ def note_attempt(step: Step, number: int, lease: Lease, completion: work.Complet
 
 
 def note_worker(step: Step, number: int, cause: str, message: str, detail: str) -> None:
-    """A worker that failed outside of any mini-batch: before it was ready, or in `shutdown()`."""
+    """Logs a worker that failed outside any mini-batch: before it was ready, or in `shutdown()`."""
     _write(step, number, message, detail)
     document = {"time": utc_now(), "status": "failed", "cause": cause, "mini_batch": None, "message": message}
     _write_json(step, number, document)
 
 
 def note_preparation(step: Step, failure: rpc.WorkerFailure) -> None:
-    """This node cannot get ready for the step. No worker has the failure's number: none will write to these files."""
+    """Logs that this node cannot prepare the step. No worker has the failure's number, so nobody else writes there."""
     note_worker(step, failure.process_number, cause_name(failure.cause), failure.message, failure.detail)
     for kind in (rpc.LOG_KIND_ERROR, rpc.LOG_KIND_RUNTIME_ERROR):
         step.log_file(kind, failure.process_number).end()

@@ -1,8 +1,8 @@
-"""Looks at the resources of the node every so many seconds while a step has workers: `sys/perf/<node>/` of its logs.
+"""Measures the resources of the node at intervals while a step is served: `sys/perf/<node>/` in the step's logs.
 
-Files and columns as in docs/reference/azure-ml/parallel-job.md#resource-logs; the columns of disks and processes are
-ours, since the vendor's are not public. Each look runs in a thread, and a look that fails costs its lines, nothing
-else.
+Files and columns are as in docs/reference/azure-ml/parallel-job.md#resource-logs; the columns for disks and
+processes are Windrow's own, since the vendor's are
+not public. Each measurement runs in a thread. If one fails, only its lines are missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from windrow_agent.workers.process_log import utc_now
 
 CHECK_S = 1.0
 FIRST_S = 10.0
-"""Longest time between a step's first worker and its first look. Not at once: workers are just starting then."""
+"""Latest time of the first measurement after a step has begun: not while its first workers start."""
 
 _MB = 1 << 20
 
@@ -74,7 +74,7 @@ PROCESS_COLUMNS = (
 
 
 class _Files(NamedTuple):
-    """Where one look is written to."""
+    """The files of one measurement."""
 
     resources: CapturedFile
     disks: CapturedFile
@@ -84,10 +84,10 @@ class _Files(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Before:
-    """What a step's last look has seen: the percentages of the next one are since then.
+    """What a step's last measurement found: percentages of the next one are relative to it.
 
-    `minute`: whose list of processes it was written to. `cpu`: seconds of all processors, and those of them idle.
-    `processes`: by pid, when it was looked at (monotonic), and the seconds of processor time it had.
+    `minute`: the minute whose list of processes was written. `cpu`: seconds of all processors, and how many were idle.
+    `processes`: by pid, the moment (monotonic) and the processor time in seconds.
     """
 
     minute: int
@@ -96,24 +96,24 @@ class _Before:
 
 
 class ResourceMonitor:
-    """Looks for all steps of an agent, for each at its own intervals."""
+    """Measures for all steps of an agent, for each at its own interval."""
 
     def __init__(
         self, steps: Callable[[], Iterable[Step]], folder: Path, until_at_work: Callable[[], Awaitable[object]]
     ) -> None:
-        """`folder`: whose disk is told of in any case. `until_at_work`: waits while there are no steps."""
+        """`folder`: its disk is always listed. `until_at_work`: waits while there are no steps."""
         self._steps = steps
         self._until_at_work = until_at_work
         self._folder = folder
         self._before: dict[int, _Before] = {}
         self._unseen = Condition(
             logging.WARNING,
-            "the resources of this node cannot be looked at",
-            "the resources of this node are seen again",
+            "the resources of this node cannot be measured",
+            "the resources of this node are measured again",
         )
 
     async def run(self) -> None:
-        """Looks for ever."""
+        """Never returns."""
         while True:
             await self._until_at_work()
             await asyncio.sleep(CHECK_S)
@@ -184,9 +184,9 @@ def _resources(before: _Before) -> tuple[object, ...]:
 
 
 def _cpu_percent(before: _Before) -> float:
-    """Of all processors, since the step's last look; at the first one since the machine's start.
+    """Use of all processors since the step's last measurement, or since the machine started.
 
-    Not psutil's own `cpu_percent`, whose last look heartbeats share.
+    Not psutil's own `cpu_percent`: heartbeats use that, and share its last measurement.
     """
     import psutil
 
@@ -200,7 +200,7 @@ def _cpu_percent(before: _Before) -> float:
 
 
 def _own_processes(names: dict[int, str], before: _Before) -> list[tuple[object, ...]]:
-    """The agent and all that descends from it. `names`: of the step's workers, by pid."""
+    """The agent and its descendants. `names`: names of the step's workers, by pid."""
     import psutil
 
     rows: list[tuple[object, ...]] = []
@@ -263,7 +263,7 @@ def _disks(folder: Path) -> list[tuple[object, ...]]:
 
 
 def _connections(kind: str) -> int:
-    """Counted in the kernel's own tables: psutil would look through all files of all processes."""
+    """Counts in the kernel's tables: psutil would look through all files of all processes."""
     count = 0
     for name in (kind, f"{kind}6"):
         try:
@@ -274,7 +274,7 @@ def _connections(kind: str) -> int:
 
 
 def _process_list() -> str:
-    """All processes of the node as `ps` would show them; made here, since slim images have no `ps`."""
+    """All processes of the node as `ps` shows them; slim images have no `ps`."""
     import psutil
 
     lines = [f"{utc_now()}\n{'USER':<12} {'PID':>8} {'PPID':>8} {'%MEM':>5} {'VSZ':>10} {'RSS':>9} {'STAT':<10} "]

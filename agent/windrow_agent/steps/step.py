@@ -1,24 +1,26 @@
 """A step as it lives on this node: its folder, its code, its workers, its pace.
 
-States and edges::
+Not the master's step, which knows all mini-batches: this one knows only what one node needs to run some of them.
+
+States::
 
     PREPARING ──code is here──► SERVING ──ended by the master, or replaced by a later generation──► ENDING ──► (gone)
         └──────────────────────────────ended──────────────────────────────────────────────────────────┘
 
-One that comes back while it is ENDING replaces it, too: what still runs of a replaced one is killed.
+A step that is offered again while it is ENDING also replaces the old one, whose workers are then killed.
 
 Invariants:
 
 1. Workers exist in SERVING and ENDING only; in ENDING none is started.
-2. A Step has its own copy of the code, never shared with another. Where a worker finds that it has changed, the next
-   workers get a fresh copy, once: if that changes, too, the script itself does it, and it is used as it is.
-3. Process numbers rise and are never used twice by one incarnation of the agent (the master keeps the logs of another
-   incarnation apart): a log file belongs to one process, or to one failure before any was started. Logs of the node
-   are one file each, in which a later Step's follow those of the former.
-4. A folder belongs to one Step: one that comes back, be it with the same generation, gets another, since the former one
-   is removed whenever the master has its last logs.
-5. After 3 x `workers` failures to become ready, with no mini-batch finished in between, no worker is started any more
-   (`given_up`): docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes.
+2. A Step has its own copy of the code, shared with no other. If a worker finds it changed, the next workers get a fresh
+   copy, once. If that one changes too, the script itself changes it, and it is used as it is.
+3. Process numbers rise, and one incarnation of the agent uses none twice (the master keeps the logs of incarnations
+   apart). So a log file belongs to one process, or to one failure to start any. Logs of the node are one file each; a
+   later Step appends to those of the earlier one.
+4. A folder belongs to one Step. A step that comes back, even in the same generation, gets another folder, since the
+   former is removed once the master has its last logs.
+5. After 3 x `workers_max` failures to become ready, without a finished mini-batch in between, no more workers are
+   started (`given_up`): docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 _ERROR_FILE_BYTES = 4 << 20
 _ERRORS = frozenset((rpc.LOG_KIND_ERROR, rpc.LOG_KIND_RUNTIME_ERROR))
 _WORKER_LOGS = WORKER_LOGS.keys() - {rpc.LOG_KIND_ENVIRONMENT}
-"""Of one process, whose number no other has; the others are of the node, and have the same name in each generation."""
+"""Logs of one process, whose number is unique. The others belong to the node, under one name in each generation."""
 
 
 class StepState(IntEnum):
@@ -61,12 +63,12 @@ class StepState(IntEnum):
 
 
 class BadStep(ValueError):
-    """What the master says about a step cannot be used."""
+    """The specification of a step cannot be used."""
 
 
 @dataclass(slots=True)
 class LogFile:
-    """One log file of one worker, and what the master calls it."""
+    """One log file of one worker, and its name for the master."""
 
     kind: rpc.LogKind.ValueType
     process_number: int
@@ -75,10 +77,10 @@ class LogFile:
 
 @dataclass(slots=True, eq=False)
 class Lineage:
-    """What all Steps of one step id share on this node, one after the other.
+    """What successive Steps with one step id share on this node.
 
-    `opened`: how many there were. `next_process`: the next number of a process. `node_logs`: the newest log of
-    each kind that is of the node.
+    `opened`: how many there were. `next_process`: the next process number. `node_logs`: the newest log of each kind
+    that belongs to the node.
     """
 
     opened: int = 0
@@ -86,16 +88,17 @@ class Lineage:
     node_logs: dict[rpc.LogKind.ValueType, LogFile] = field(default_factory=dict)
 
     def number(self) -> int:
-        """Takes the next number of a process."""
+        """Takes the next process number."""
         self.next_process += 1
         return self.next_process - 1
 
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One (step, generation). `target`: workers it should have now; `told`: the capacity the master knows of.
+    """One (step, generation) on this node.
 
-    `given_up_for`: the failure after which no worker is started any more.
+    `target`: how many workers it should have now. `reported`: the capacity that the master knows: leases wanted,
+    workers, given up. `given_up_for`: the failure after which no more workers are started.
     """
 
     spec: work.StepSpec
@@ -116,43 +119,43 @@ class Step:
     active_ns: int = 0
     logs: list[LogFile] = field(default_factory=list)
     side_inputs: dict[str, Path] = field(default_factory=dict)
-    """Where on this node the side inputs are that had to be brought, by name."""
+    """Where side inputs that had to be fetched are on this node, by name."""
     saves: set[asyncio.Task[None]] = field(default_factory=set)
-    """What of its workers' outputs is on its way to a store."""
+    """Saves of its workers' outputs that are under way."""
     attempt_saves: set[asyncio.Task[None]] = field(default_factory=set)
-    """Those among them that the completion of a mini-batch waits for."""
+    """Those that the completion of a mini-batch waits for."""
     unsaved: str = ""
-    """Why something that a worker wrote outside of `run()` is not in its store."""
+    """Why something that a worker wrote outside `run()` is not in its store."""
     shutdown_failures: int = 0
-    """Workers whose `shutdown()` failed, or did not come to its end."""
+    """Workers whose `shutdown()` failed or did not finish."""
     shutdown_failure: str = ""
-    """What the first of them says."""
+    """The message of the first of them."""
     monitor_at: float | None = None
-    """When its node's resources are looked at next (monotonic seconds); None: not yet settled."""
+    """When the node's resources are measured next (monotonic seconds); None: not decided yet."""
     asked_to_end: bool = False
-    """The master wants to hear when it has ended here."""
+    """The master has asked to hear when it has ended here."""
     replaced: bool = False
-    """Another one has come in its place: nobody wants to hear how this one has ended."""
+    """Another Step has replaced it: nobody wants to hear how this one ends."""
     foreign: bool = False
-    """The master's state does not have it: not even its logs are wanted."""
+    """The master's state does not have this step: not even its logs are wanted."""
     environment: Held | None = None
-    """In which its scripts run; None: in the node's own Python."""
+    """The environment in which its scripts run; None: the node's own Python."""
     takes_work: bool = True
-    """False: it waits for its environment, or for a fresh copy of its code, and wants no work."""
+    """False while it waits for its environment, or for a fresh copy of its code."""
     code_copies: int = 1
-    """How many copies of the code were made. Only the newest is used."""
+    """Number of copies made of the code. Only the newest is used."""
     code_sums: CodeSums | None = None
-    """What its code is compared with when workers import it; None: nothing is compared."""
+    """Checksums that workers compare the code with when they import it; None: nothing is compared."""
     building_since_ns: int = 0
-    """Since when its environment is being built here; 0: it is not."""
+    """When the build of its environment began; 0: none is being built."""
 
     @classmethod
     def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int, lineage: Lineage) -> Step:
-        """Raises BadStep, OSError."""
+        """Makes a Step and its folders. Raises BadStep, OSError."""
         try:
             reader, rows = json.loads(spec.reader or b"{}"), json.loads(spec.rows or b"{}")
         except ValueError as error:
-            raise BadStep(f"The settings of step {spec.step_name!r} are no JSON: {error}") from error
+            raise BadStep(f"The settings of step {spec.step_name!r} are not valid JSON: {error}") from error
         limits = Limits(
             run_s=_duration(spec, "run_invocation_timeout", 60.0),
             load_s=_duration(spec, "task_overhead_timeout", 600.0),
@@ -175,12 +178,12 @@ class Step:
 
     @property
     def step_id(self) -> int:
-        """Unique for ever over one master's state."""
+        """Unique within one master's state."""
         return self.spec.step_id
 
     @property
     def code(self) -> Path:
-        """The newest copy of the code; working folder of its workers."""
+        """The newest copy of the code, the working folder of new workers."""
         return self.code_copy(self.code_copies)
 
     def code_copy(self, number: int) -> Path:
@@ -188,12 +191,12 @@ class Step:
         return self.folder / ("code" if number == 1 else f"code-{number}")
 
     def note_shutdown_failure(self, process_number: int, message: str) -> None:
-        """A worker that was told to shut down did not do so in good order."""
+        """Counts a worker that did not shut down in good order."""
         self.shutdown_failures += 1
         self.shutdown_failure = self.shutdown_failure or f"process{process_number:03d}: {message}"
 
     def as_ended(self) -> rpc.EndedStep:
-        """What the master is told when no worker is left."""
+        """What the master is told once no worker is left."""
         return rpc.EndedStep(
             step_id=self.step_id,
             unsaved=self.unsaved,
@@ -203,7 +206,7 @@ class Step:
         )
 
     def localised(self, text: str, outputs: Mapping[str, str]) -> str:
-        """A text of the specification with the places of side inputs on this node, and of a worker's stored outputs."""
+        """A text of the specification, with the paths of side inputs and of a worker's stored outputs filled in."""
         for name, place in self.side_inputs.items():
             text = text.replace(f"\0{name}\0", str(place))
         for name, folder in outputs.items():
@@ -212,32 +215,32 @@ class Step:
 
     @property
     def saves_outputs(self) -> bool:
-        """Whether its workers write to a store, by way of local folders."""
+        """Whether its workers' outputs go to a store, through local folders."""
         return bool(self.spec.stored_outputs)
 
     @property
     def depth(self) -> int:
-        """Leases that a worker may have now: one only, where what it has written is saved before it goes on."""
+        """How many leases a worker may have now: only one if its outputs are saved before it goes on."""
         return 1 if self.saves_outputs else self.pace.depth
 
     @property
     def outputs(self) -> Path:
-        """What workers have written that goes to a store, a folder for each worker."""
+        """Outputs that go to a store, one folder for each worker."""
         return self.folder / "outputs"
 
     @property
     def fetched(self) -> Path:
-        """What has been brought from remote storage, a folder for each lease."""
+        """Data fetched from remote storage, one folder for each lease."""
         return self.folder / "fetched"
 
     @property
     def needs_fetching(self) -> bool:
-        """Whether its input lies in remote storage."""
+        """Whether data has to be fetched before a worker gets a mini-batch."""
         return needs_fetching(self.reader)
 
     @property
     def scratch(self) -> Path:
-        """Large recipes and rows, configurations and pages of workers."""
+        """The folder of large recipes and rows, and of configurations and pages of workers."""
         return self.folder / "scratch"
 
     @property
@@ -247,30 +250,30 @@ class Step:
 
     @property
     def live(self) -> list[WorkerProcess]:
-        """Workers that are not on their way out."""
+        """Workers that are not ending."""
         return [w for w in self.workers.values() if not w.retiring and w.overrun is None and w.killed_for is None]
 
     @property
     def given_up(self) -> bool:
-        """No worker is started any more."""
+        """Whether no more workers are started."""
         return self.given_up_for is not None
 
     @property
     def failures_max(self) -> int:
-        """Failures in a row after which no worker is started any more."""
+        """Failures in a row after which no more workers are started."""
         return 3 * max(1, self.workers_max)
 
     @property
     def may_start(self) -> bool:
-        """Whether another worker may be started: those that still start may all fail, too, and must not pass the
-        bound.
-        """
+        """Whether another worker may be started: even if all that are starting fail, the bound must hold."""
         starting = sum(1 for worker in self.live if not worker.ready)
         return not self.given_up and (self.failures == 0 or self.failures + starting < self.failures_max)
 
     def log_file(self, kind: rpc.LogKind.ValueType, number: int) -> CapturedFile:
-        """The file for one kind of log of one process (of the node: number 0, or the minute), where the tree of
-        docs/reference/azure-ml/parallel-job.md#logs has it."""
+        """The log file of one kind and process, at its place in the tree of
+        docs/reference/azure-ml/parallel-job.md#logs. `number` is 0 or the minute
+        for logs of the node.
+        """
         place = place_of(kind, self.node_id, number)
         assert place is not None, kind
         path = self.log_folder / place
@@ -287,16 +290,16 @@ class Step:
         return file
 
     def end_logs(self, number: int) -> None:
-        """A process is gone: its files do not grow any more."""
+        """A process is gone: its log files no longer grow."""
         if self.spec.profiling_module:
-            # Only now: while it lives its profile is written anew again and again.
+            # Not earlier: a live process writes its profile again and again.
             self.log_file(rpc.LOG_KIND_PROFILE, number)
         for log in self.logs:
             if log.process_number == number and log.kind in WORKER_LOGS:
                 log.file.end()
 
     def drop_work(self) -> None:
-        """Removes code, scratch, fetched data and outputs, and gives the environment back; the logs stay until the
+        """Removes code, scratch files, fetched data and outputs, and releases the environment. The logs stay until the
         master has them.
         """
         if self.environment is not None:

@@ -1,4 +1,4 @@
-"""How the steps on a node share its slots: by priority first, then by weight. A pure function."""
+"""How many workers each step gets: steps share the slots of a node by priority, then by weight. A pure function."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one step asks of the node.
+    """What one step can use on this node.
 
-    `workers_max`: worker processes it can use; `explicit`: the job file names that number
-    (`max_concurrency_per_instance`), so it holds even where it is more than the slots.
-    `weight`: at least 1. `priority`: the higher, the sooner.
+    `workers_max`: worker processes; `explicit`: the job file sets that number (`max_concurrency_per_instance`), so it
+    holds even if the node has fewer slots. `weight`: at least 1. `priority`: higher goes first.
     """
 
     step_id: int
@@ -23,12 +22,12 @@ class Demand:
 
 
 def allot(slots: int, demands: Sequence[Demand]) -> dict[int, int]:
-    """Worker processes for each step.
+    """Worker processes for each step, by step id.
 
-    - Steps of the highest priority are served first; what they leave goes to the next.
-    - Among equals slots go by weight; each gets one before any gets two, as far as they reach;
-      what a step cannot use goes to the others. Ties go to the lower step id.
-    - A step that names its number gets it where it need not share: the bound is then that number, not the slots.
+    - Steps of the highest priority are served first; the next ones get what is left.
+    - Steps of equal priority share by weight. Each gets one worker before any gets two, while slots last. What a step
+      cannot use goes to the others. Ties go to the lower step id.
+    - A step with an explicit number may exceed the slots if it is alone at the top.
     """
     result = {demand.step_id: 0 for demand in demands}
     if not demands:
@@ -41,7 +40,7 @@ def allot(slots: int, demands: Sequence[Demand]) -> dict[int, int]:
             open_ = [d for d in tier if result[d.step_id] < d.workers_max]
             if not open_:
                 break
-            # The next slot goes to whoever has least for its weight (Webster's method: even shares without bias).
+            # The next slot goes to the step with the least for its weight (Webster's method: even shares without bias).
             chosen = min(
                 open_, key=lambda d: (result[d.step_id] > 0, (2 * result[d.step_id] + 1) / d.weight, d.step_id)
             )

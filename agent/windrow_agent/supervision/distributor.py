@@ -1,7 +1,6 @@
-"""Leases between queue and workers: into channels, back out of them, from a worker that has too many to one that has
-none.
+"""Distributes leases: from the queue into workers' channels, back out, and from a worker with many to one with none.
 
-All on the event loop's thread; nothing here waits.
+Everything runs on the event loop's thread and never blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from windrow_agent.workers.process import PACKET_RECIPE_MAX, WorkerProcess
 
 
 class LeaseDistributor:
-    """Moves leases. `steps` is the controller's, by step id."""
+    """Moves leases between the ledger's queues and the workers. `steps`: the controller's, by step id."""
 
     def __init__(self, ledger: Ledger, steps: dict[int, Step], workforce: Workforce, outgoing: OutgoingQueue) -> None:
         self.ledger = ledger
@@ -32,7 +31,7 @@ class LeaseDistributor:
         self._outgoing = outgoing
 
     def pump(self, step: Step) -> None:
-        """Queued leases into the channels of the step's workers, evenly."""
+        """Moves queued leases into the channels of the step's workers, evenly."""
         ledger = self.ledger
         if ledger.exclusive_waiting is not None:
             self.pump_exclusive()
@@ -44,9 +43,9 @@ class LeaseDistributor:
         workers = [worker for worker in live if worker.free]
         if not workers:
             if step.saves_outputs:
-                # What init() has left is told from what run() leaves only while nothing runs.
+                # Outputs of init() can be told from those of run() only while nothing runs.
                 return
-            # One that still starts gets its first lease ahead; more only goes to workers that are known to work.
+            # A starting worker gets its first lease ahead; only workers that are known to work get more.
             for worker in live:
                 if not ledger.of_worker(worker.key):
                     self._hand(step, worker, ledger.give(step.step_id, worker.key, 1))
@@ -57,12 +56,12 @@ class LeaseDistributor:
                 self._hand(step, worker, ledger.give(step.step_id, worker.key, count))
 
     def pump_all(self) -> None:
-        """Every step."""
+        """Pumps every step."""
         for step in self.steps.values():
             self.pump(step)
 
     def pump_exclusive(self) -> None:
-        """An exclusive lease runs when nothing else does: what has not begun is taken back, the rest is waited for."""
+        """Runs an exclusive lease once nothing else runs: takes back what has not begun, and waits for the rest."""
         ledger = self.ledger
         lease = ledger.exclusive_waiting
         if lease is None or self._outgoing.outbox.full or ledger.exclusive_out:
@@ -80,7 +79,7 @@ class LeaseDistributor:
             self._hand(step, chosen, [given_])
 
     def rebalance(self, step: Step) -> None:
-        """A worker has nothing and the queue is empty: it gets what another has not begun."""
+        """If a worker is idle and the queue is empty, gives it leases that another worker has not begun."""
         ledger = self.ledger
         if step.state is not StepState.SERVING or ledger.queued(step.step_id) or ledger.exclusive_waiting is not None:
             return
@@ -97,7 +96,7 @@ class LeaseDistributor:
             self.pump(step)
 
     def take_back(self, worker: WorkerProcess) -> None:
-        """Reads everything unread out of a worker's channel; it is queued again (or released, where it was revoked)."""
+        """Takes all unread leases out of a worker's channel: queued again, or released if they were revoked."""
         unread = [lease_id for packet in worker.read_back() if (lease_id := frames.packet_lease(packet))]
         for lease_id in unread:
             lease = self.ledger.get(lease_id)
@@ -105,11 +104,11 @@ class LeaseDistributor:
                 _recipe_path(worker.scratch, lease_id).unlink(missing_ok=True)
         self._outgoing.release(self.ledger.take_back(worker.key, unread))
         if worker.retiring:
-            # What told it to stop was unread, too.
+            # The packet that asks it to stop was unread too.
             worker.ask_to_stop()
 
     def revoke(self, lease_ids: Iterable[int]) -> None:
-        """Leases to give up; workers on one of them are the supervisor's business."""
+        """Gives leases up. The supervisor kills workers that are working on one."""
         revocation = self.ledger.revoke(lease_ids)
         self._outgoing.release(revocation.released)
         for key in revocation.take_back:
@@ -118,10 +117,10 @@ class LeaseDistributor:
                 self.take_back(worker)
 
     def recall(self, step_id: int, count: int) -> None:
-        """Gives back up to `count` leases of a step that have not begun: those that would begin last."""
+        """Releases up to `count` leases of a step that have not begun: those that would begin last."""
         released = self.ledger.release_last(step_id, count)
         if len(released) < count and (step := self.steps.get(step_id)) is not None:
-            # Those behind the one that a worker is at; last those of workers that still start.
+            # Take those behind the one in work; those of starting workers last.
             live = sorted(step.live, key=lambda worker: not worker.ready)
             for worker in live:
                 if len(self.ledger.of_worker(worker.key)) > worker.ready:
@@ -130,21 +129,21 @@ class LeaseDistributor:
         self._outgoing.release(released)
 
     def release_queued(self, step_id: int | None = None) -> None:
-        """Hands back what waits here (of one step, or all)."""
+        """Releases all waiting leases of one step, or of all."""
         self._outgoing.release(self.ledger.release_queued(step_id))
 
     def _hand(self, step: Step, worker: WorkerProcess, leases: list[Lease]) -> None:
-        """Writes given leases into the worker's channel; what does not fit goes back to the queue."""
+        """Writes leases into the worker's channel; those that do not fit go back to the queue."""
         for position, lease in enumerate(leases):
             try:
                 if worker.send(packet_of(lease, worker.scratch)):
                     continue
                 self.ledger.withdraw(worker.key, leases[position:])
             except OSError as error:
-                # A long recipe could not be written: the node's fault, and the end of the lease here.
+                # A long recipe could not be written: the node's fault, and the lease ends here.
                 self.ledger.withdraw(worker.key, leases[position:])
                 self.ledger.fail(lease.lease_id)
-                message = f"The recipe of a mini-batch could not be handed to a worker on this node: {error}"
+                message = f"The recipe of a mini-batch could not be passed to a worker on this node: {error}"
                 self._outgoing.complete(
                     lease.lease_id, completions.failed_here(lease.lease_id, message).SerializeToString()
                 )
@@ -152,7 +151,7 @@ class LeaseDistributor:
 
 
 def packet_of(lease: Lease, scratch: Path) -> bytes:
-    """What a worker with this scratch folder is sent of a lease. Raises OSError (disk full)."""
+    """The packet of a lease for a worker with this scratch folder. Raises OSError (disk full)."""
     recipe = lease.recipe
     if len(recipe) <= PACKET_RECIPE_MAX:
         return frames.run_packet(

@@ -1,8 +1,8 @@
-"""Looks after worker processes: listens to them, judges their deadlines, explains their deaths.
+"""Supervises worker processes: reads their results, checks their deadlines, explains their deaths.
 
-The hot path is `_on_results`: one wake-up of the event loop takes all frames that have come from a worker, and does
-all that follows from them (`results`), without a timer or task for any of them. A worker that has enough before it is
-not listened to for a moment then, so that its next results come together.
+The hot path is `_on_results`: one wake-up of the event loop takes all frames that a worker has sent, and does
+everything that follows from them, without a timer or a task. If the worker has enough work ahead, the supervisor then
+stops listening to it for a moment, so that its next results arrive together.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ _CLOSED_PATIENCE_NS = 1_000_000_000
 _UNREAD_PATIENCE_NS = 60_000_000_000
 _MISSING_PATIENCE_NS = 3_000_000_000
 _WHERE_PATIENCE_NS = 200_000_000
-"""How long a worker that is to be killed has to tell where it is."""
+"""How long a worker that will be killed has to write its stack."""
 _SHORT_S = 0.0002
-"""Below this duration a worker that idles for a moment is not worth taking another's leases for; the tick sees to it.
-"""
+"""With mini-batches shorter than this, a worker that idles is not worth rebalancing for; the next tick does it."""
 _STDERR_TAIL = 8 << 10
 _CLOSED = (
     "The script has closed or replaced file descriptors that are not its own; results could not be sent. "
@@ -57,8 +56,8 @@ _MISSING = (
 
 
 class Supervisor:
-    """`on_change` is called when a worker has ended or its step's pace has changed: time to share out anew.
-    `renew_code`: when one has found that its step's code has changed on the disk.
+    """`on_change` is called when a worker has ended or its step's pace has changed: shares may change. `renew_code` is
+    called when a worker has found its step's code changed on the disk.
     """
 
     def __init__(
@@ -85,12 +84,12 @@ class Supervisor:
         self._repeated = Repeated()
         self._loop = asyncio.get_running_loop()
         self._gathering: list[tuple[Step, WorkerProcess]] = []
-        """Workers that are not listened to for a moment."""
+        """Workers that are not being listened to for a moment."""
 
     # Start.
 
     def start(self, step: Step) -> bool:
-        """Starts the step's next worker. False: it could not be started; the master is told why."""
+        """Starts the step's next worker. False: it could not be started, and the master is told why."""
         number = step.lineage.next_process
         try:
             worker = self._workforce.start(step)
@@ -112,9 +111,9 @@ class Supervisor:
         *,
         hopeless: bool = False,
     ) -> None:
-        """A worker that could not be made ready: counted and told; too many of them are the end of trying.
+        """Counts and reports a worker that could not be made ready; after too many, no more are started.
 
-        `hopeless`: so is this one.
+        `hopeless`: this one is enough.
         """
         step.failures += 1
         gives_up = (hopeless or step.failures >= step.failures_max) and not step.given_up
@@ -172,9 +171,9 @@ class Supervisor:
     # Deadlines.
 
     def watch(self, worker: WorkerProcess, step: Step, now: int, stalled_ns: int) -> None:
-        """Ends a worker whose deadline has passed, whose lease is revoked, or that can work no more.
+        """Kills a worker that has passed a deadline, works on a revoked lease, or cannot go on.
 
-        `stalled_ns`: for how long this machine has stood still since the agent's start.
+        `stalled_ns`: how long this machine has stalled since the agent started.
         """
         self._oom.look(now)
         if worker.killed_for is not None or worker.overrun is not None:
@@ -187,7 +186,7 @@ class Supervisor:
             worker.idle_since_ns = now
         if look != worker.last_look:
             if look.phase > Phase.INIT:
-                # Start and init() have one deadline together: a standstill counts in neither.
+                # Start and init() share one deadline, and stalls in either count against neither.
                 worker.stall_mark_ns = stalled_ns
             worker.last_look = look
             worker.idle_since_ns = now
@@ -212,7 +211,7 @@ class Supervisor:
         elif (
             look.phase is Phase.IDLE and (given or worker.retiring) and now - worker.idle_since_ns > _UNREAD_PATIENCE_NS
         ):
-            self.kill(worker, "The worker process does not take what waits for it in its channel")
+            self.kill(worker, "The worker process does not read the mini-batches that wait in its channel")
         elif given and self._results_missing(step, worker, look, now):
             worker.spoilt = True
             self.kill(worker, _MISSING)
@@ -220,7 +219,7 @@ class Supervisor:
             self.kill_revoked(worker, look)
 
     def _results_missing(self, step: Step, worker: WorkerProcess, look: Look, now: int) -> bool:
-        """Whether the worker has sent a result, as its page says, that has not come after a while."""
+        """Whether the page says that a result was sent which has not arrived after a while."""
         if look.completed <= worker.received:
             worker.missing_since_ns = 0
             return False
@@ -228,7 +227,7 @@ class Supervisor:
             worker.missing_since_ns = now
         if now - worker.missing_since_ns <= _MISSING_PATIENCE_NS or not worker.result_open:
             return False
-        # It may be this process that has stood still: what lies in the channel now counts.
+        # This process itself may have stalled: read what is in the channel now.
         received = worker.received
         self._on_results(step, worker)
         if worker.received != received:
@@ -236,19 +235,19 @@ class Supervisor:
         return worker.received == received and worker.killed_for is None
 
     def kill_revoked(self, worker: WorkerProcess, look: Look) -> None:
-        """Ends a worker that works on a revoked lease."""
+        """Kills a worker that works on a revoked lease."""
         lease = self._ledger.of_worker(worker.key).get(look.lease_id)
         if lease is not None and lease.revoked and look.phase in BUSY:
             worker.killed_over = lease.lease_id
             self.kill(worker, "the master has taken the lease back")
 
     def kill(self, worker: WorkerProcess, why: str) -> None:
-        """Ends a worker and its process group; `why` is said to the user if that costs a mini-batch."""
+        """Kills a worker and its process group. The user reads `why` if that costs a mini-batch a try."""
         worker.killed_for = worker.killed_for or why
         worker.kill()
 
     def kill_and_release(self, worker: WorkerProcess, why: str) -> None:
-        """Ends a worker; what it has is given back, charged to nobody, and its end is nobody's failure."""
+        """Kills a worker and releases its leases uncharged; its end does not count as a failure."""
         worker.retiring = True
         for lease in self._ledger.of_worker(worker.key).values():
             lease.revoked = True
@@ -257,12 +256,12 @@ class Supervisor:
     # Deaths.
 
     def _on_death(self, step: Step, worker: WorkerProcess) -> None:
-        """The process has ended: what it had done counts, what it had begun is charged, the rest is queued again."""
+        """A worker has died: what it had done counts, what it had begun is charged, the rest is queued again."""
         self.forget(worker)
-        # Children that hold its channels must not speak for it.
+        # Children that hold its channels must not send results in its name.
         worker.kill()
         try:
-            # Behind what was no frame, nothing is believed.
+            # After bytes that were no frame, nothing is trusted.
             self._results.take(step, worker, [] if worker.spoilt else worker.drain_results())
         except BadFrame as error:
             self._results.take(step, worker, error.before)
@@ -275,16 +274,16 @@ class Supervisor:
             worker.spoilt = True
             worker.killed_for = worker.killed_for or _MISSING
         if worker.spoilt:
-            # Results come in order: the first one that has not come is of the mini-batch in which they were spoilt.
+            # Results arrive in order, so the first missing one belongs to the mini-batch that spoilt them.
             begun = next(iter(self._ledger.of_worker(worker.key)), 0)
         if worker.killed_over and begun != worker.killed_over:
-            # What it was killed for had just finished: what it had begun since is not to blame.
+            # The mini-batch that it was killed for had just finished; the one begun since is not to blame.
             begun = 0
         if worker.overrun is not None and look.phase in BUSY and begun not in self._ledger.of_worker(worker.key):
-            # It had finished when the deadline struck.
+            # It had finished when the deadline passed.
             worker.overrun = None
         exit_ = self._workforce.bury(step, worker)
-        # What it was writing when it died may be large: not on this thread.
+        # What it was writing may be large: not on this thread.
         self._loop.run_in_executor(None, shutil.rmtree, worker.scratch, True)
         loss = self._ledger.lose(worker.key, begun)
         self._outgoing.release(loss.released)
@@ -307,10 +306,10 @@ class Supervisor:
         if loss.charged is not None:
             self._charge(step, worker, loss.charged, found, look, detail)
         elif not (worker.retiring or loss.released or worker.killed_for == INIT_FAILED) and (
-            # One that has done something and then died between two mini-batches is replaced without a word.
+            # One that has worked before and died between two mini-batches is replaced without a report.
             step.state is not StepState.ENDING and (max(look.completed, worker.received) == 0 or not worker.ready)
         ):
-            # Reference 5.4: all stuck for so long is the end; more tries would be waited for in vain.
+            # Reference 5.4: if all workers are stuck in init(), more tries would not help.
             stuck = worker.overrun is not None and not any(other.ready for other in step.live)
             script = look.phase >= Phase.INIT and found.cause != work.CAUSE_NODE_FAULT
             cause = work.CAUSE_INIT_FAILED if script else work.CAUSE_NODE_FAULT
@@ -324,10 +323,10 @@ class Supervisor:
         how = f"signal {exit_.signal}" if exit_.signal else f"exit code {exit_.code}"
         why = found.message if worker.overrun else worker.killed_for
         worker.log.end(f"{how} ({why})" if why else how)
-        # Not before: what has just been written about its end is the last of its logs, too.
+        # Not earlier: the lines just written about its end belong to its logs.
         step.end_logs(worker.process_number)
         if step.given_up and not step.live:
-            # What the last worker was handed ahead has just come back: nobody here will run it.
+            # The leases of the last worker have just come back, and nobody here will run them.
             self._distributor.release_queued(step.step_id)
         say(
             logging.INFO,
@@ -346,9 +345,9 @@ class Supervisor:
     def _charge(
         self, step: Step, worker: WorkerProcess, lease: Lease, found: death.Death, look: Look, detail: str
     ) -> None:
-        """Makes the completion of the mini-batch over which a worker has died."""
+        """Makes the completion of the mini-batch over which a worker died."""
         if look.lease_id != lease.lease_id:
-            look = NOTHING  # the page tells of a later one
+            look = NOTHING  # the page names a later one
         completion = completions.of_dead_worker(
             lease,
             found.cause,
@@ -364,7 +363,7 @@ class Supervisor:
         self._outgoing.complete(lease.lease_id, completion.SerializeToString())
 
     def forget(self, worker: WorkerProcess) -> None:
-        """Listens to a worker no more."""
+        """Stops listening to a worker."""
         self._loop.remove_reader(worker.pidfd)
         self._loop.remove_reader(worker.channels.result.fileno())
 

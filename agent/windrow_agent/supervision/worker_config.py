@@ -1,4 +1,4 @@
-"""What a worker is told when it starts: its configuration file, and where the worker's code is."""
+"""The configuration file of a worker, and where the worker's code is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def boot_path() -> Path:
 def hosting(
     step: Step, number: int, node_id: str, node_rank: int, scratch: Path, log_folder: Path
 ) -> dict[str, object]:
-    """What a worker is to host: the part of its configuration that does not depend on how it is reached."""
+    """The part of a worker's configuration that says what it hosts, not how it is reached."""
     spec = step.spec
     sums = step.code_sums
     return {
@@ -47,13 +47,13 @@ def hosting(
 
 
 def as_config(document: Mapping[str, object]) -> bytes:
-    """A worker's configuration as in its file: the crc32 of the JSON in hexadecimal, a line feed, the JSON."""
+    """The content of the file: the crc32 of the JSON in hexadecimal, a line feed, the JSON."""
     content = json.dumps(document).encode()
     return b"%08x\n%b" % (crc32(content), content)
 
 
-def said_to_script(step: Step, places: Mapping[str, str]) -> dict[str, object]:
-    """What its script or command is told, with the places on this node. `places`: of stored outputs, by name."""
+def script_config(step: Step, places: Mapping[str, str]) -> dict[str, object]:
+    """What its script or command is given, with paths on this node. `places`: paths of stored outputs, by name."""
     spec = step.spec
     return {
         "command": step.localised(spec.command, places),

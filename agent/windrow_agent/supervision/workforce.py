@@ -1,4 +1,4 @@
-"""Workers of all steps: how many each step should have, starting them, sending them away, burying them."""
+"""The workers of all steps: how many each step should have, how they are started, and what is done when they end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from windrow_agent.node.gpus import GpuIndices
 from windrow_agent.node.strays import mark_of
 from windrow_agent.steps.step import Step, StepState
 from windrow_agent.supervision.allotment import Demand, allot
-from windrow_agent.supervision.worker_config import as_config, hosting, said_to_script
+from windrow_agent.supervision.worker_config import as_config, hosting, script_config
 from windrow_agent.workers.death import Exit
 from windrow_agent.workers.output_folder import OutputFolder
 from windrow_agent.workers.page import Page
@@ -28,12 +28,12 @@ from windrow_agent.workers.process_log import ProcessLog
 from windrow_agent.workers.variables import worker_environment
 
 IDLE_NS = 2_000_000_000
-"""A step without any work for so long lets other steps have its slots."""
+"""A step without work for so long leaves its slots to other steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What every worker of this node is told about it. `open_files`: soft limit of open files for scripts."""
+    """What workers are told about this node; not the master's record of it. `open_files`: soft limit for scripts."""
 
     node_id: str
     node_incarnation: str
@@ -43,7 +43,7 @@ class NodeFacts:
 
 
 class Workforce:
-    """Starts and ends worker processes. `inline_rows_bytes_max` is the master's, once it is known."""
+    """All worker processes of this node. `inline_rows_bytes_max` is the master's, once that is known."""
 
     def __init__(self, config: AgentConfig, node: NodeFacts, gpus: GpuIndices, environment: Mapping[str, str]) -> None:
         self.node = node
@@ -56,8 +56,9 @@ class Workforce:
         self._keys = 0
 
     def allot(self, steps: Mapping[int, Step], held: Container[int], now_ns: int, *, first: int | None = None) -> None:
-        """Sets every step's `target`. `held`: steps of which there are unfinished leases; `first`: one that gets
-        a worker before all others get any."""
+        """Sets every step's `target`. `held`: steps with unfinished leases; `first`: a step that gets a worker before
+        all others.
+        """
         serving = [step for step in steps.values() if step.state is not StepState.ENDING]
         demands: list[Demand] = []
         for step in serving:
@@ -79,13 +80,13 @@ class Workforce:
             targets[most] -= 1
             targets[first] = 1
         if not any(targets.values()):
-            # All are idle: workers that are there stay, so that the next mini-batch finds them ready.
+            # All are idle: keep the workers, so that they are ready for the next mini-batch.
             targets = {step.step_id: len(step.live) for step in serving}
         for step in serving:
             step.target = targets[step.step_id]
 
     def room(self, steps: Mapping[int, Step]) -> int:
-        """How many more processes may be started now: those on their way out count until they are gone."""
+        """How many more processes may be started now. Ending ones count until they are gone."""
         return max(self.node.slots, sum(step.target for step in steps.values())) - len(self.workers)
 
     def start(self, step: Step) -> WorkerProcess:
@@ -116,7 +117,7 @@ class Workforce:
             page = Page(step.scratch / f"{name}.page")
             config = step.scratch / f"{name}.json"
             document = self._worker_config(step, number, channels, page, scratch, script_log.parent)
-            document |= {**said_to_script(step, places), "output_path": output_path}
+            document |= {**script_config(step, places), "output_path": output_path}
             config.write_bytes(as_config(document))
             log = ProcessLog(step.log_file(rpc.LOG_KIND_PROCESS, number))
             worker = WorkerProcess(
@@ -147,7 +148,7 @@ class Workforce:
             if isinstance(error, SpawnFailed):
                 raise
             raise SpawnFailed(
-                f"The node could not prepare a worker: {error}. See to the disk and the permissions of {step.folder}"
+                f"The node could not prepare a worker: {error}. Check the disk and the permissions of {step.folder}"
             ) from error
         strays.record(self._records, worker.pid)
         self.workers[key] = step.workers[key] = worker
@@ -156,8 +157,8 @@ class Workforce:
         return worker
 
     def bury(self, step: Step | None, worker: WorkerProcess) -> Exit:
-        """A worker is dead: ends what it has left behind, and gives everything of it back. `step` None: at the very
-        end.
+        """Cleans up after a dead worker: kills what it left behind, and frees what it had. `step`: None when the agent
+        ends.
         """
         exit_ = worker.reap()
         strays.forget(self._records, worker.pid)
@@ -171,7 +172,7 @@ class Workforce:
         return exit_
 
     def end_orphans(self) -> int:
-        """Ends what dead workers have left behind; returns how many were killed."""
+        """Kills processes that dead workers left behind; returns how many."""
         return strays.end_orphans(
             self.node.node_incarnation, {worker.key: worker.pid for worker in self.workers.values()}
         )

@@ -1,14 +1,14 @@
-"""The local folder of one worker for the outputs that lie in a store: what is in it that the store has not.
+"""The local folder of one worker for outputs that go to a store: what is in it that the store does not have.
 
-Each worker has one of its own, so that whatever is there when its `run()` has returned is whole: nobody else is
-writing. A file counts as changed when its inode, its size or the time of its last change is another. That time is as
-coarse as the kernel's clock: a look ends when the clock has gone on, so that what is written later is seen.
+Each worker has its own folder, so that everything in it is complete when `run()` returns: nobody else writes there. A
+file has changed if its inode, its size or its change time differs. That time is as coarse as the kernel's clock, so a
+listing ends only when the clock has moved on; a later write then has a later time.
 
 Invariants:
 
-1. What a `run()` that failed has left is not brought to the store, unless a later one changes it.
-2. What `init()` has left is owed until it is in the store, whatever becomes of the mini-batches.
-3. Nothing is followed that leads out: links are refused, and never opened.
+1. Files of a failed `run()` do not go to the store, unless a later run changes them.
+2. Files of `init()` are owed until they are in the store, whatever becomes of the mini-batches.
+3. Links are refused and never followed, so that nothing outside the folder is read.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _TICKS_MAX = 50
 
 
 class Stamp(NamedTuple):
-    """What tells a state of a file from another. `ctime_ns`: of its last change, by name, mode or content."""
+    """What distinguishes two states of a file. `ctime_ns`: of the last change of its name, mode or content."""
 
     inode: int
     size: int
     ctime_ns: int
 
 
-class Look(NamedTuple):
-    """What is in the folder: all of it; what the store has not; and why something can not go there ("": all can)."""
+class Listing(NamedTuple):
+    """A listing of the folder: all files; those to save; and why something cannot be saved, "" if everything can."""
 
     stamps: dict[str, Stamp]
     new: list[Save]
@@ -49,10 +49,10 @@ class Look(NamedTuple):
 
 
 class OutputFolder:
-    """`root`: for this worker alone. Methods that touch the disk are for threads, one at a time (`lock`)."""
+    """`root` belongs to this worker alone. Methods that use the disk run in threads, one at a time (`lock`)."""
 
     def __init__(self, root: Path, outputs: Iterable[work.StoredOutput]) -> None:
-        """Makes it, with a folder for each output. Raises OSError."""
+        """Makes the folder, with one in it for each output. Raises OSError."""
         self.root = root
         self.lock = asyncio.Lock()
         self._outputs = {output.name: output for output in outputs}
@@ -64,10 +64,10 @@ class OutputFolder:
 
     @property
     def places(self) -> dict[str, str]:
-        """What the script is given for each output: a folder, or a file that is not there yet."""
+        """The path that the script gets for each output: a folder, or a file that does not exist yet."""
         return {name: str(self.root / name / self._file_of(output)) for name, output in self._outputs.items()}
 
-    def look(self) -> Look:
+    def list_files(self) -> Listing:
         """What is there now. Raises OSError."""
         stamps: dict[str, Stamp] = {}
         new: list[Save] = []
@@ -86,23 +86,23 @@ class OutputFolder:
                 address = output.address if output.is_file else str(parse_url(output.address).below(below))
                 new.append(Save(path, address, *stamp))
         _wait_for_clock(max((save.ctime_ns for save in new), default=0))
-        return Look(stamps, new, refused)
+        return Listing(stamps, new, refused)
 
-    def owe(self, look: Look) -> None:
-        """All of it is what `init()` has left."""
-        self._owed = set(look.stamps)
+    def owe(self, listing: Listing) -> None:
+        """Notes that all of it is from `init()`."""
+        self._owed = set(listing.stamps)
 
-    def saved(self, look: Look) -> None:
-        """All of it is in the store."""
-        self._seen = look.stamps
+    def saved(self, listing: Listing) -> None:
+        """Notes that all of it is in the store."""
+        self._seen = listing.stamps
         self._owed.clear()
 
-    def passed_over(self, look: Look) -> None:
-        """What is new is of no use to anybody: its mini-batch has failed."""
-        self._seen = {path: stamp for path, stamp in look.stamps.items() if path not in self._owed}
+    def passed_over(self, listing: Listing) -> None:
+        """Notes that the new files are useless, since their mini-batch failed."""
+        self._seen = {path: stamp for path, stamp in listing.stamps.items() if path not in self._owed}
 
     def remove(self) -> None:
-        """The worker is gone, and what has to be in the store is there."""
+        """Removes the folder: the worker is gone, and its outputs are saved."""
         shutil.rmtree(self.root, ignore_errors=True)
 
     @staticmethod
@@ -111,7 +111,7 @@ class OutputFolder:
 
 
 def _files_below(root: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Whatever is no folder, by its name relative to the root; in no order."""
+    """Everything that is not a folder, by its name relative to the root, in no order."""
     folders = [name]
     while folders:
         folder = folders.pop()
@@ -124,26 +124,26 @@ def _files_below(root: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
                 try:
                     yield path, entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
-                    # A process that the script has left running takes it away.
+                    # A process that the script left running has removed it.
                     continue
 
 
 def _why_not(name: str, status: os.stat_result) -> str:
-    """Why something cannot be an object; "" when it can."""
+    """Why this cannot be an object in a store; "" if it can."""
     shown = os.fsencode(name).decode(errors="backslashreplace")
     if stat.S_ISLNK(status.st_mode):
-        return f"The script has left a link in its output, {shown!r}, and a store has none: write a file instead"
+        return f"The script has left a link in its output, {shown!r}, which a store cannot hold: write a file instead"
     if not stat.S_ISREG(status.st_mode):
-        return f"The script has left something in its output that is no file, {shown!r}, and cannot be in a store"
+        return f"The script has left something in its output that is not a file, {shown!r}, which a store cannot hold"
     if shown != name:
-        return f'The script has written a file named "{shown}" (no UTF-8), which cannot be in a store: rename it'
+        return f'The script has written a file named "{shown}" (not UTF-8), which a store cannot hold: rename it'
     if any(ord(char) < 32 or ord(char) == 127 for char in name):
-        return f"The script has written a file named {shown!r}, which cannot be in a store: rename it"
+        return f"The script has written a file named {shown!r}, which a store cannot hold: rename it"
     return ""
 
 
 def _wait_for_clock(newest_ns: int) -> None:
-    """Until the clock that the file system goes by shows a later time."""
+    """Waits until the file system's clock shows a later time."""
     for _ in range(_TICKS_MAX):
         if time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) > newest_ns:
             return

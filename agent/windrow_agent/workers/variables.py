@@ -1,6 +1,4 @@
-"""What a worker process finds in its environment: an allow-list, so that no credential of the agent's gets there by
-chance.
-"""
+"""The environment variables of a worker process: an allow-list, so that no credential of the agent gets there."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ PASSED = frozenset(
         "MPLCONFIGDIR",
     ]
 )
-"""Names that pass from the agent's environment, besides LC_*."""
+"""Names that are passed on from the agent's environment, besides LC_*."""
 
 _OF_OWN_PYTHON = ("PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_SHLVL")
 
@@ -63,7 +61,7 @@ _OF_OWN_PYTHON = ("PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_SHLV
 def passed_variables(
     agent: Mapping[str, str], *, passed: Iterable[str] = (), built: str | None = None
 ) -> dict[str, str]:
-    """What a script's Python gets of the agent's environment; `passed` and `built` as of `worker_environment`."""
+    """The part of the agent's environment that a script gets. `passed`, `built`: as in `worker_environment`."""
     allowed = PASSED.union(passed)
     variables = {name: value for name, value in agent.items() if name in allowed or name.startswith("LC_")}
     if built is not None:
@@ -90,9 +88,9 @@ def worker_environment(
 ) -> dict[str, str]:
     """The whole environment of one worker (docs/reference/azure-ml/parallel-job.md#workers, #gpus).
 
-    `passed`: further names that the node's owner lets through. `built`: folder of the virtual environment that was
-    built for the step, which nothing of the agent's own Python shines through. `gpu_device`: value of
-    CUDA_VISIBLE_DEVICES; None: no variable at all. A step's own variables win over ours, except the mark.
+    `passed`: further names that the node's owner allows. `built`: the folder of the virtual environment that was built
+    for the step; variables of the agent's own Python are then left out. `gpu_device`: the value of
+    CUDA_VISIBLE_DEVICES; None: it is not set. A step's own variables win over ours, except the mark.
     """
     environment = passed_variables(agent, passed=passed, built=built)
     environment |= {

@@ -26,11 +26,12 @@ def main() -> None:
         os.getcwd()  # noqa: PTH109  pathlib costs milliseconds here
     except FileNotFoundError:
         print(
-            "windrow: The current folder does not exist any more. Go to one that does, and try again.", file=sys.stderr
+            "windrow: The current folder does not exist any more. Change to one that does, and try again.",
+            file=sys.stderr,
         )
         sys.exit(2)
     if arguments and arguments[0] in MODULES and "_WINDROW_COMPLETE" not in os.environ:
-        # What gRPC has to say of whom it turns away (plain text, a failed handshake) is said by nobody else.
+        # Leave GRPC_VERBOSITY alone: only gRPC reports callers that it turns away (plain text, a failed handshake).
         become(arguments[0], arguments[1:])
     if arguments and arguments[0] == "health" and "_WINDROW_COMPLETE" not in os.environ:
         from windrow.cli import local_health
@@ -38,7 +39,7 @@ def main() -> None:
         asked = local_health.parse(arguments[1:])
         if asked is not None:
             leave(local_health.local_health(*asked))
-    # To people, its messages (a connection lost, found again) mean nothing; errors reach them through ours.
+    # Messages of gRPC (a connection lost, found again) mean nothing to users; errors reach them through ours.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if arguments and arguments[0] == "run" and "_WINDROW_COMPLETE" not in os.environ:
         from windrow.cli import run_options, run_start
@@ -56,17 +57,17 @@ def main() -> None:
     except OSError as error:
         from windrow.cli.messages import report
 
-        # It knows a full disk behind our words, and raises any other.
+        # It reports a full disk behind standard output, and raises anything else.
         code = report(error, "text")
     leave(code)
 
 
 def leave(code: int) -> NoReturn:
-    """End with an exit code, also where the last words cannot be written (a full disk behind `> list` or `2> log`).
+    """End with an exit code, even if the last output cannot be written (a full disk behind `> list` or `2> log`).
 
-    The interpreter would try them once more at its end, and make of its failure an exit code of its own.
+    The interpreter would try again at its end, and replace the exit code when that fails.
     """
-    # None: who read it is gone, and nothing is owed any more.
+    # None: the reader is gone.
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
@@ -75,13 +76,13 @@ def leave(code: int) -> NoReturn:
 
             write_nowhere(stream.fileno())
             if stream is sys.stdout and code == 0 and error.errno != errno.EPIPE:
-                print(f"windrow: what there was to say could not be written: {error.strerror}.", file=sys.stderr)
+                print(f"windrow: The output cannot be written to standard output: {error.strerror}.", file=sys.stderr)
                 code = 1
     sys.exit(code)
 
 
 def open_standard_streams() -> None:
-    """Where the caller has closed them (`>&-`): else the next file or socket of ours would be taken for one of them."""
+    """Open standard streams that the caller has closed (`>&-`): else the next file of ours would become one of them."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -95,5 +96,5 @@ def open_standard_streams() -> None:
 
 
 def become(role: str, arguments: list[str]) -> None:
-    """Turn this process into a master: the command line imports neither master nor agent."""
+    """Replace this process by a master or `setup`: the command line imports neither master nor agent."""
     os.execv(sys.executable, [sys.executable, "-P", "-m", MODULES[role], *arguments])

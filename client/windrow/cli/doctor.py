@@ -33,7 +33,7 @@ def doctor(
             "--master",
             envvar="WINDROW_MASTER",
             metavar="MASTER",
-            help="Look at this master, too: host:port, or a context's name [default: the context in use, if any].",
+            help="Also check this master: host:port, or the name of a context [default: the context in use].",
             autocompletion=completion.context_names,
         ),
     ] = None,
@@ -42,21 +42,22 @@ def doctor(
         typer.Option(
             "--python",
             metavar="PATH",
-            help="The interpreter that would run scripts [default: the active environment's, else our own].",
+            help="Interpreter that would run scripts [default: the active environment's, else Windrow's].",
         ),
     ] = None,
     deep: Annotated[
         bool,
         typer.Option(
             "--deep",
-            help="Also verify every checksum in the state folder, as `windrow state check` does. No master may run.",
+            help="Also verify every checksum, like `windrow state check`. No master may use the state folder.",
         ),
     ] = False,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Look at this machine, and at the master if there is one: what is there, what is wrong, what to do.
+    """Check this machine, and its master if there is one.
 
-    Each line is ok, warn or fail. Exit code 0: nothing fails; 1: something does. Secrets are never shown.
+    Each line is ok, warn or fail, with what was found and what to do about it. Secrets are never shown. Exit codes: 0
+    nothing fails, 1 something does.
     """
     from windrow.doctor.checks import run_checks
 

@@ -1,7 +1,7 @@
-"""Follows a job to its end and shows it: what `windrow run` and `windrow job stream` share.
+"""Follows a job to its end and shows it, for `windrow run` and `windrow job stream`.
 
-The job's moments, the fleet's and the supervisor's words come from threads of their own through one queue, so that
-the main thread can always hear Ctrl-C and draw.
+States of the job, the nodes and messages of the supervisor come from threads of their own through one queue, so that
+the main thread can always draw and react to Ctrl-C.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class _Fleet(NamedTuple):
 
 
 class _Builds:
-    """Which environments are being built, so that a wait of minutes has a reason."""
+    """Which environments are being built, to explain a wait of minutes."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, int], float] = {}
 
     def news(self, nodes: Sequence[Node], job: Job | None) -> list[str]:
-        """What has begun, and what is over, since it was asked last: of the steps of this job."""
+        """Builds for steps of this job that have begun or ended since the last call."""
         names = {step.step_id: step.name for step in job.steps} if job is not None else {}
         now = {
             (node.node_id, step_id): seconds
@@ -50,7 +50,7 @@ class _Builds:
             f"Building the environment of step {names[step_id]} on node {node_id}" for node_id, step_id in begun
         ]
         messages += [
-            f"The environment of step {names[step_id]} is done with on node {node_id}, after about "
+            f"The build of the environment of step {names[step_id]} on node {node_id} has ended, after about "
             f"{self._told[node_id, step_id]:.0f} s"
             for node_id, step_id in over
             if step_id in names
@@ -60,7 +60,7 @@ class _Builds:
 
 
 class _End:
-    """The stream of moments has ended."""
+    """The stream of the job has ended."""
 
 
 Event = Job | _Fleet | str | Exception | _End
@@ -80,23 +80,23 @@ class Follower:
         self.warned = set(warned)
         """The job's warnings that the user has seen."""
         self.last: Job | None = None
-        """The newest moment that was shown."""
+        """The state that was shown last."""
         threading.Thread(target=self._watch_job, name="watch-job", daemon=True).start()
         threading.Thread(target=self._watch_fleet, args=(with_nodes,), name="watch-fleet", daemon=True).start()
 
     def tell(self, message: str) -> None:
-        """A notice for the display; from any thread."""
+        """Queue a notice for the display. Any thread may call it."""
         self.events.put(message)
 
     def close(self) -> None:
-        """Stop asking."""
+        """Stop the threads."""
         self._closing.set()
 
     def run(self, display: Display, failure: Callable[[], WindrowError | None]) -> Job:
-        """Show everything until the job has ended (or is paused); return its last moment.
+        """Show everything until the job has ended or is paused; return its last state.
 
-        `failure` is asked with each tick for an error that ends the following. Raises that, or what the connection
-        raised.
+        `failure` is called at each tick, and may return an error that ends the following. Raises that, or what the
+        connection raised.
         """
         told: dict[str, str] = {}
         while True:
@@ -115,7 +115,7 @@ class Follower:
                 if event.state.ended or event.state is JobState.PAUSED:
                     return event
                 for step in event.steps:
-                    # What an unfinished step has to say is why it waits.
+                    # The message of an unfinished step says why it waits.
                     if step.message and not step.reused_from and told.get(step.name) != step.message:
                         told[step.name] = step.message
                         display.notice(f"{step.name}: {step.message}")
@@ -129,7 +129,7 @@ class Follower:
                 return self.last
 
     def _warn(self, display: Display, job: Job) -> None:
-        """Tell what is new among the job's warnings: what its planner met, what did not fit its tables."""
+        """Show new warnings of the job, from its planner and about its tables."""
         for warning in job.warnings:
             if warning not in self.warned:
                 self.warned.add(warning)
@@ -142,22 +142,22 @@ class Follower:
                 if self._closing.is_set():
                     return
             self.events.put(_End())
-        except Exception as error:  # the main thread tells it, whatever it is
+        except Exception as error:  # the main thread reports it, whatever it is
             self.events.put(error)
 
     def _watch_fleet(self, with_nodes: bool) -> None:
-        """What the stream of a job does not tell: the nodes, whether any takes work, whether the disk is full."""
+        """Watch what the stream of a job does not carry: nodes, whether any takes work, whether the disk is full."""
         reason = waits = told = ""
         builds = _Builds()
         while not self._closing.wait(FLEET_INTERVAL_S):
             try:
                 now = self._client.master().read_only_reason
-                # Which file it was that found no room may change meanwhile: told once.
+                # The file that found no room may change meanwhile: report the condition once.
                 if bool(now) != bool(reason):
                     self.tell(f"The master stands still: {now}" if now else "The master accepts changes again.")
                 reason = now
                 before, waits = waits, self._client.why_no_work(self._job_id)
-                # Twice in a row, so that nobody is alarmed by an agent that is just being started.
+                # Twice in a row, so that an agent that is just starting alarms nobody.
                 if waits in ("", before) and waits != told:
                     told = waits
                     self.tell(waits or "A node takes work again.")
@@ -166,5 +166,5 @@ class Follower:
                     self.tell(message)
                 if with_nodes:
                     self.events.put(_Fleet(nodes))
-            except Exception:  # the display lives without; the job's own stream tells what is wrong
+            except Exception:  # the stream of the job reports what is wrong
                 return

@@ -30,9 +30,10 @@ def report(
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Write a page on a job: who did what when, durations, memory, failures, waste. Also while it runs: as of now.
+    """Write a report of a job as one HTML file.
 
-    One HTML file that needs nothing but itself. With -o json: the figures behind it.
+    It shows who did what when, durations, memory, failures and waste, as of now; the job may still run. With -o json:
+    the figures behind it.
     """
     to_stdout = to is not None and str(to) == "-"
     if show and (to_stdout or output is OutputForm.JSON):

@@ -1,4 +1,4 @@
-"""Following a job that somebody else runs: `windrow job stream`, and what all that follow have to ask."""
+"""Follows a job that another process runs, for `windrow job stream`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from windrow.cli import exit_codes
 from windrow.cli.messages import is_colourful, say
+from windrow.common.quantities import counted
 from windrow.sdk.job import Job
 
 if TYPE_CHECKING:
@@ -14,24 +15,24 @@ if TYPE_CHECKING:
 
 
 def stands_still(client: Client, job: Job) -> bool:
-    """Nobody carries it out. To follow it would never end, and keep the state folder from who would go on with it."""
+    """Whether nothing runs an unfinished job. Following it would never end, and would block its state folder."""
     return client.runs_nothing and not job.state.ended
 
 
 def tell_stands_still(job: Job) -> None:
-    """Say so, and what to do."""
+    """Say that nothing runs the job, and what to do."""
     say(
-        f"Job {job.job_id} is unfinished ({job.items.done:,} of {job.items.total:,} items done), and no run is live "
-        "over its state folder. Continue it with the `windrow run` command that began it."
+        f"Job {job.job_id} is unfinished ({job.items.done:,} of {counted(job.items.total, 'item')} done), and no run "
+        "is live over its state folder. Continue it with the `windrow run` command that began it."
     )
 
 
 def stream_job(
     client: Client, job_id: str, output: str, *, strict: bool, options: str, begun: Job | None = None
 ) -> int:
-    """Show a job until it has ended; return the exit code that stands for its end.
+    """Show a job until it has ended; return the exit code for its end.
 
-    `options` are those by which later commands find its master.
+    `options`: those by which later commands find its master.
     """
     from windrow.cli.display import summary
     from windrow.cli.job_follower import Follower

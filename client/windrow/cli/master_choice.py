@@ -1,4 +1,4 @@
-"""Which master a command means, and by which options a later command finds it again."""
+"""Which master a command means, and the options by which a later command finds it again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.errors import UsageError
 
 
 def choose_master(master: str | None, state: Path | None) -> tuple[str | None, Path | None]:
-    """One of the two where both are there: the environment may give one, and an option that was typed wins."""
+    """One of the two, if both are given: one may come from the environment, and a typed option overrides it."""
     if master and state is not None:
         typed = [name for name in ("--master", "--state") if any(f"{a}=".startswith(f"{name}=") for a in sys.argv)]
         if len(typed) == 2:
@@ -25,7 +25,7 @@ def choose_master(master: str | None, state: Path | None) -> tuple[str | None, P
 
 
 def master_options(master: str | None, state: Path | None) -> str:
-    """The options by which a later command of this user finds the same master, beginning with a blank."""
+    """The options by which a later command of this user finds the same master, with a leading blank."""
     master, state = choose_master(master, state)
     if state is not None:
         named = os.environ.get("WINDROW_STATE")
@@ -37,7 +37,7 @@ def master_options(master: str | None, state: Path | None) -> str:
 
 
 def _elsewhere() -> bool:
-    """A command without options goes to some master, not to the runs in this folder."""
+    """Whether a command without options goes to a master, not to the runs in this folder."""
     from windrow.rpc.contexts import find_access
 
     try:

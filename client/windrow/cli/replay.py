@@ -1,4 +1,4 @@
-"""`windrow mb replay`: brings what it takes here, and has the agent's own parts run it in this terminal."""
+"""`windrow mb replay`: fetches what a mini-batch needs, and lets the agent's code run it in this terminal."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ ITEMS_SHOWN = 5
 
 
 class Replay:
-    """A replay, for a `with` statement: `bring` puts what it takes into a folder, `run` runs it.
+    """A replay, for a `with` statement: `bring` fills a folder with what it needs, `run` runs it.
 
-    A temporary folder is made only within the statement, under a name that is known before: whenever a replay is
-    interrupted, the folder is removed.
+    The name of a temporary folder is known before the folder is made, so an interrupt at any moment removes it.
     """
 
     def __init__(self, keep: Path | None) -> None:
-        """`keep`: the folder, there and empty or not there; None: a temporary one."""
+        """`keep`: an empty or missing folder; None: a temporary one."""
         self._kept = keep is not None
         self._folder = keep.absolute() if keep is not None else _temporary_name()
         self._config = self._folder / "replay.json"
@@ -45,21 +44,21 @@ class Replay:
         self._remove()
 
     def run(self) -> int:
-        """Run it to its end, with this terminal; its exit code."""
-        # Ctrl-C is the script's: it ends run(), and this process tells what came of it. A handler of ours, unlike an
-        # ignored signal, is not passed on.
+        """Run the mini-batch in this terminal; return the exit code."""
+        # Ctrl-C belongs to the script: it ends run(), and this process reports the outcome. Unlike an ignored signal, a
+        # handler is not inherited.
         handlers = {signal.SIGINT: lambda number, frame: None, signal.SIGTERM: _leave, signal.SIGHUP: _leave}
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             done = subprocess.run([sys.executable, "-P", "-m", "windrow_agent.replay", str(self._config)], check=False)
             was_running = any(self._folder.rglob("process000.json.running"))
         finally:
-            # While the handlers are ours, one more Ctrl-C does not interrupt it.
+            # While these handlers are set, one more Ctrl-C does not interrupt the removal.
             self._remove()
             for number, handler in before.items():
                 signal.signal(number, handler)
         if self._kept:
-            say(f"All of it is kept in {self._folder}")
+            say(f"Everything is kept in {self._folder}")
         if done.returncode < 0:
             say(
                 f"The process was ended by {signal_name(-done.returncode)}. In a job this is a `crash` of the "
@@ -86,7 +85,7 @@ class Replay:
         code: Path | None,
         write_outputs: bool,
     ) -> None:
-        """Bring here what a replay takes. Raises UsageError, NotFound, RequestRefused."""
+        """Fill the folder with what the replay needs. Raises UsageError, NotFound, RequestRefused."""
         found = client.replay(job_id, index, step=step)
         spec = found.step
         if spec.command and pdb:
@@ -128,21 +127,19 @@ class Replay:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if any(self._folder.iterdir()):
-                raise UsageError(
-                    f"--keep {self._folder} is not empty. Name a new folder: what was kept before is not mixed up."
-                )
+                raise UsageError(f"--keep {self._folder} is not empty. Name a new or an empty folder.")
         except OSError as error:
             raise UsageError(f"--keep {self._folder} cannot be used: {error.strerror}. Name another folder.") from error
 
 
 def _leave(number: int, frame: object) -> None:
-    """The process that runs is killed, and what was brought here removed, on the way out."""
+    """Leave; on the way out, the running process is killed and the folder removed."""
     raise SystemExit(128 + number)
 
 
 def _checked_code(code: Path, entry_script: str) -> Path:
     if not code.is_dir():
-        raise UsageError(f"--code {code} is no folder. Name the one that holds the step's code.")
+        raise UsageError(f"--code {code} is not a folder. Name the folder that holds the step's code.")
     if entry_script.endswith(".py") and not (code / entry_script).is_file():
         raise UsageError(
             f"--code {code} holds no {entry_script}, the step's entry script. Name the folder that the job file's "
@@ -158,7 +155,7 @@ def _temporary_name() -> Path:
 def _introduce(
     job_id: str, found: job_service_pb2.GetReplayResponse, code: Path | None, *, write_outputs: bool
 ) -> None:
-    """Which mini-batch, with which items, by which code, writing where."""
+    """Say which mini-batch runs, with which items and code, and where it writes."""
     spec, given = found.step, found.assignment
     count = f" ({counted(given.item_count, 'item')})" if given.item_count else ""
     what = "the command" if spec.command else f"mini-batch {given.mini_batch_index}{count}"
@@ -172,11 +169,11 @@ def _introduce(
     local = [output.address for output in spec.stored_outputs if "://" not in output.address]
     remote = [output.name for output in spec.stored_outputs if "://" in output.address]
     if write_outputs and local:
-        say(f"Of the job nothing changes, but what the script writes to {', '.join(local)} (--write-outputs).")
+        say(f"The job does not change, except what the script writes to {', '.join(local)} (--write-outputs).")
     else:
-        say("Of the job nothing changes: what the script writes to its outputs goes to a scratch place.")
+        say("The job does not change: what the script writes to its outputs goes to a scratch folder.")
     if write_outputs and remote:
-        say(f"To a store nothing is brought: what it writes to {', '.join(remote)} goes to a scratch place.")
+        say(f"Nothing is uploaded: what it writes to {', '.join(remote)} goes to a scratch folder.")
     say("─" * min(80, _width()))
 
 

@@ -1,7 +1,6 @@
-"""The first milliseconds of `windrow run`: the start of master and agent.
+"""The first milliseconds of `windrow run`: it starts master and agent before it imports anything else.
 
-Both processes import for a few hundred milliseconds; whatever this one imports before it starts them is added to the
-time until the first `run()`.
+Both processes import for a few hundred milliseconds. Whatever this one imports before delays the first `run()`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run(options: RunOptions) -> int:
-    """Start master and agent, then everything else. Returns the exit code."""
+    """Run a job with these options. Returns the exit code."""
     if options.dry_run:
         try:
             from windrow.cli.dry_run import dry_run
@@ -35,7 +34,7 @@ def run(options: RunOptions) -> int:
 def _run(options: RunOptions) -> int:
     session: Session | None = None
     error: Exception | None = None
-    # For a job file that is not there, nothing is started.
+    # A missing job file starts nothing.
     if os.path.isfile(options.job_file) or (options.retried and not options.job_file):
         from windrow.embedded.session import open_session
         from windrow.errors import WindrowError

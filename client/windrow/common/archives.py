@@ -54,7 +54,7 @@ _IMPORTED = (b".py", b".so")
 
 
 class Hash(Protocol):
-    """As those of ``hashlib``."""
+    """As those of `hashlib`."""
 
     def update(self, data: bytes, /) -> None:
         """Takes in more of the content."""
@@ -100,7 +100,7 @@ def unpack(
     Whether the archive is the one that its digest names is for the caller to verify. `preamble`: how it must begin;
     `for_all`: everybody may read what is unpacked, whatever the umask; `on_bytes` is told again and again how many
     bytes of the archive are done; `on_file` of each file, when it is written: its name, the digest of its content
-    (sha256, or what ``make_hash`` makes), and its status. Raises OSError.
+    (sha256, or what `make_hash` makes), and its status. Raises OSError.
     """
     target = os.fsencode(folder)
     os.makedirs(target, exist_ok=True)

@@ -23,7 +23,7 @@ class TooFewOpenFiles(UsageError):
 
 
 def need_open_files(who: str, workers: int) -> None:
-    """Makes sure that ``who`` can look after so many workers: a soft limit below that is raised to it.
+    """Makes sure that `who` can look after so many workers: a soft limit below that is raised to it.
 
     Raises TooFewOpenFiles where the hard limit is below it.
     """

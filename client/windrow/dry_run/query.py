@@ -68,7 +68,7 @@ def ask(
         line = process.stdout.readline()
         if not line:
             said = process.stderr.read().decode(errors="replace").strip()
-            raise MasterFailed(f"The plan could not be made; please report this. Last words: {said[-1500:]}")
+            raise MasterFailed(f"The plan could not be made. Please report this, with the last output: {said[-1500:]}")
         answer: dict[str, Any] = json.loads(line)
         return answer
     finally:

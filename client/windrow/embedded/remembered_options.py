@@ -1,6 +1,6 @@
-"""How a run on this machine was told to run its scripts, for who retries it: `jobs/<job>/run.json` in the state folder.
+"""The options of a run on this machine, kept for its retry: `jobs/<job>/run.json` in the state folder.
 
-Only what was typed: a run that was told nothing leaves no file.
+Only options that were typed are kept; a run without any leaves no file.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ class RememberedOptions(NamedTuple):
 
 
 def remember(folder: str, job_id: str, python: str | None, environments: str, datastores: Sequence[str]) -> None:
-    """Keep it. Raises OSError."""
-    told = RememberedOptions(python, environments, tuple(_absolute(one) for one in datastores))
+    """Keep the options of a run. Raises OSError."""
+    options = RememberedOptions(python, environments, tuple(_absolute(one) for one in datastores))
     path = _path(folder, job_id)
-    if told == RememberedOptions():
+    if options == RememberedOptions():
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    write_note(path, told._asdict())
+    write_note(path, options._asdict())
 
 
 def recall(folder: str, job_id: str) -> RememberedOptions:
-    """What was kept of a run; where nothing was, that it was told nothing. Raises StateFolderError: it is damaged."""
+    """The options kept of a run; the defaults if nothing was kept. Raises StateFolderError if they are damaged."""
     try:
         found = read_note(_path(folder, job_id))
         return (
@@ -42,8 +42,8 @@ def recall(folder: str, job_id: str) -> RememberedOptions:
         )
     except (NoteDamaged, LookupError, TypeError) as error:
         raise StateFolderError(
-            f"{error}. It says in which Python, and with which datastores, {job_id} ran, so the job is not retried. "
-            f"Run its job file again, with the same options, and `--since {job_id}`: that takes over what is done."
+            f"{error}. It holds the Python and the datastores of {job_id}, so the job is not retried. Run its job file "
+            f"again, with the same options and `--since {job_id}`, which takes over what is done."
         ) from error
     except OSError as error:
         raise StateFolderError(f"{_path(folder, job_id)} cannot be read: {error.strerror}. Check that disk.") from error

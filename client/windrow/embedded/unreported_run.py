@@ -1,8 +1,8 @@
-"""The run whose end nobody has been told yet.
+"""The run whose end has not been reported to the user yet.
 
-`untold` in the state folder holds the id of the run that a command follows, from its beginning until its end has been
-said. A command that is killed in the last moment leaves it behind: the next equal one then tells the end instead of
-running everything again. Any new run takes its place, since that may replace the same outputs.
+`untold` in the state folder holds the id of the run that a command follows, until the command has reported its end. A
+command that is killed in the last moment leaves the file behind: the next equal command then reports that end instead
+of running everything again. A new run replaces the file, since it may replace the same outputs.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ FILE = "untold"
 
 
 def remember(folder: str, job_id: str) -> None:
-    """A run is followed from now on."""
+    """A command follows the run from now on."""
     write_note(os.path.join(folder, FILE), {"job_id": job_id})
 
 
 def remembered(folder: str) -> str:
-    """The run that was followed last, if its end has not been said; else "".
+    """The run that was followed last, if its end is unreported; else "".
 
-    A note that is damaged tells of none: then an equal command runs again what has ended already.
+    A damaged note counts as none: an equal command then runs the job again.
     """
     with contextlib.suppress(NoteDamaged, OSError):
         return str((read_note(os.path.join(folder, FILE)) or {}).get("job_id", ""))
@@ -31,7 +31,7 @@ def remembered(folder: str) -> str:
 
 
 def forget(folder: str, job_id: str) -> None:
-    """The end of a run has been said. Repeatable."""
+    """The end of a run has been reported. Repeatable."""
     if remembered(folder) == job_id:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, FILE))

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 import windrow
+from windrow.common.quantities import counted
 from windrow.job_page import distributions, tables, timeline
 from windrow.job_page.drawing import LEFT, PLOT, WIDTH, line, rect, share, size, span, svg, text, time_axis
 
@@ -225,9 +226,10 @@ def _failed(step: dict[str, Any], name_of: Any, command: Any, *, always: bool = 
 def _counts(step: dict[str, Any]) -> str:
     batches, items = step["mini_batches"], step["items"]
     told = [
-        f"{batches['succeeded'] + batches['failed']:,} of {batches['total']:,} mini-batches done{_taken_over(batches)}"
+        f"{batches['succeeded'] + batches['failed']:,} of {counted(batches['total'], 'mini-batch')} done"
+        f"{_taken_over(batches)}"
     ]
-    told += [f"{items[name]:,} items {name}" for name in ("ok", "failed", "cancelled") if items[name]]
+    told += [f"{counted(items[name], 'item')} {name}" for name in ("ok", "failed", "cancelled") if items[name]]
     if step["retries"]:
         told.append(f"{step['retries']:,} retries")
     return f'<p class="quiet">{", ".join(told)}.</p>'

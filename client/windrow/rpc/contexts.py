@@ -1,7 +1,7 @@
 """Contexts: masters by name, each with its address, the certificates that vouch for it, and the client token.
 
-They lie in one JSON file that only its user may read: `$WINDROW_CONTEXTS`, else `windrow/contexts.json` in
-`$XDG_CONFIG_HOME` or `~/.config`. One of them can be in use: commands that are told no other master go there.
+One JSON file, readable only by its user, holds them: `$WINDROW_CONTEXTS`, else `windrow/contexts.json` in
+`$XDG_CONFIG_HOME` or `~/.config`. Commands that name no master go to the context in use.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Access(NamedTuple):
         return f"Access({self.address!r}, tls={bool(self.ca)}, token={'...' if self.token else ''!r})"
 
     def check(self) -> Access:
-        """Itself. Raises UsageError for parts that cannot be used, or do not go together."""
+        """Return itself. Raises UsageError for parts that are invalid, or do not go together."""
         from windrow.rpc.address import grpc_target
 
         grpc_target(self.address)
@@ -42,7 +42,7 @@ class Access(NamedTuple):
             check_certificates(self.ca, f"What vouches for the master at {self.address}")
         if self.token and not (self.token.isascii() and self.token.isprintable()):
             raise UsageError(
-                f"The client token for {self.address} has characters that no token has. Copy it again, as it is."
+                f"The client token for {self.address} has characters that no token has. Copy it again, unchanged."
             )
         if self.token and not self.ca and not self.address.startswith("unix:"):
             raise UsageError(
@@ -57,45 +57,45 @@ class Access(NamedTuple):
 
 
 def check_certificates(ca: str, what: str) -> None:
-    """Raises UsageError for a text that is not all certificates, in PEM. gRPC would only say that it has failed."""
+    """Raises UsageError unless a text holds only certificates in PEM. gRPC itself would not say what is wrong."""
     import ssl  # only where there is TLS
 
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=ca)
-    except (ssl.SSLError, ValueError, TypeError) as error:  # the last one for what is no ASCII
+    except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: not ASCII
         raise UsageError(
-            f"{what} is no certificate, or a damaged one: it must be PEM, beginning with {PEM}. "
-            f"Take the master's ca.pem over again, as it is."
+            f"{what} is not a certificate, or damaged: it must be PEM, beginning with {PEM}. "
+            f"Copy the master's ca.pem again, unchanged."
         ) from error
 
 
 def access_from_json(text: str | bytes) -> Access:
-    """What `windrow context export` wrote. Raises UsageError."""
+    """Read what `windrow context export` wrote. Raises UsageError."""
     try:
         document = json.loads(text)
     except ValueError:
         document = None
     if not text.strip():
-        raise UsageError("Nothing was read where an exported context should be: did the command before it fail?")
+        raise UsageError("The exported context is empty. Did the command before it fail?")
     if not isinstance(document, dict) or not isinstance(document.get("address"), str):
         raise UsageError(
-            "This is no exported context. Make one with `windrow context export`, and hand all it writes to "
+            "This is not an exported context. Make one with `windrow context export`, and give all of its output to "
             "`windrow context add NAME -`."
         )
     return _access(document).check()
 
 
 def find_access(master: str | None, environment: Mapping[str, str]) -> Access | None:
-    """How to reach a master that is named by its address or by a context; by default $WINDROW_MASTER, else the one in
-    use, else None.
+    """How to reach a master, named by its address or a context [default: $WINDROW_MASTER, else the context in use].
 
-    With an address go the files that WINDROW_CA_FILE and WINDROW_TOKEN_FILE name. Raises UsageError.
+    The files that WINDROW_CA_FILE and WINDROW_TOKEN_FILE name belong to an address. None if nothing names a master.
+    Raises UsageError.
     """
     address = master or environment.get("WINDROW_MASTER")
     if not address:
         return Contexts().in_use()
     if ":" not in address:
-        return Contexts().get(address, f" If a host is meant, its port belongs to it: {address}:8470")
+        return Contexts().get(address, f" If you mean a host, give its port, too: {address}:8470")
     if address.startswith("unix:"):
         return Access(address)
     files = {name: environment.get(name) for name in ("WINDROW_CA_FILE", "WINDROW_TOKEN_FILE")}
@@ -104,7 +104,7 @@ def find_access(master: str | None, environment: Mapping[str, str]) -> Access | 
 
 
 def read_text(file: str | os.PathLike[str], who: str) -> str:
-    """What a file holds, without the blanks around it. `who` names it in an error. Raises UsageError."""
+    """The text of a file, stripped. `who` names the file in an error. Raises UsageError."""
     try:
         text = Path(file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -116,10 +116,10 @@ def read_text(file: str | os.PathLike[str], who: str) -> str:
 
 
 class Contexts:
-    """The file of contexts, read once; each change is written at once."""
+    """The contexts of a user. The file is read once, and each change is written at once."""
 
     def __init__(self, file: Path | None = None) -> None:
-        """Raises UsageError when the file cannot be read, or is none of ours."""
+        """Raises UsageError if the file cannot be read, or is not a file of contexts."""
         self.file = file or _default_file()
         self.current = ""
         self.all: dict[str, Access] = {}
@@ -135,25 +135,26 @@ class Contexts:
             self.current = str(document.get("current") or "")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
-                f"The file of contexts {self.file} is damaged ({error}). Mend it, or delete it and add them again."
+                f"The file of contexts {self.file} is damaged ({error}). Repair it, or delete it and add the "
+                "contexts again."
             ) from error
 
     def get(self, name: str, hint: str = "") -> Access:
-        """Raises UsageError, with the hint, when there is none of this name."""
+        """The context of a name. Raises UsageError, with the hint, if there is none."""
         if name not in self.all:
             names = ", ".join(sorted(self.all)) or "none yet; add one with `windrow context add`"
             raise UsageError(f"There is no context named {name!r}. There are: {names}.{hint}")
         return self.all[name]
 
     def in_use(self) -> Access | None:
-        """The one in use; None where there is none."""
+        """The context in use, if any."""
         return self.all.get(self.current)
 
     def add(self, name: str, access: Access) -> None:
-        """Add or replace one; the first becomes the one in use. Raises UsageError."""
+        """Add or replace a context. The first one is in use at once. Raises UsageError."""
         if not NAME.fullmatch(name) or name == NONE:
             raise UsageError(
-                f"{name!r} is no name for a context: use letters, digits, '_', '.' and '-' (and not {NONE!r})."
+                f"{name!r} cannot be the name of a context: use letters, digits, '_', '.' and '-' (and not {NONE!r})."
             )
         if not self.all:
             self.current = name
@@ -161,14 +162,14 @@ class Contexts:
         self._write()
 
     def use(self, name: str) -> None:
-        """Make one the one in use; NONE: no one. Raises UsageError."""
+        """Use a context from now on; NONE: no context. Raises UsageError."""
         if name != NONE:
             self.get(name)
         self.current = "" if name == NONE else name
         self._write()
 
     def remove(self, name: str) -> None:
-        """Forget one. Raises UsageError."""
+        """Remove a context. Raises UsageError."""
         self.get(name)
         del self.all[name]
         if self.current == name:

@@ -1,4 +1,4 @@
-"""Where each kind of log lies below `logs/<step>` of a job, the master's and its node's alike
+"""Where each kind of log lies below `logs/<step>` of a job; the same on the master and on the node
 (docs/reference/azure-ml/parallel-job.md#logs)."""
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NODE_LOGS = {
 
 
 def place_of(kind: pb.LogKind.ValueType, node: str, number: int) -> PurePosixPath | None:
-    """The place of one log, made of numbers and the name of the node's folder; None for a kind of a later version.
+    """The path of one log; None for a kind that only a later version knows.
 
-    `number`: of the process; of a list of processes the minute, counted from 1970.
+    `number`: of the process; for a list of processes, the minute since 1970.
     """
     if kind in WORKER_LOGS:
         return worker_place(kind, node, number)
@@ -41,6 +41,6 @@ def place_of(kind: pb.LogKind.ValueType, node: str, number: int) -> PurePosixPat
 
 
 def worker_place(kind: pb.LogKind.ValueType, node: str, number: int) -> PurePosixPath:
-    """The place of one of WORKER_LOGS. `number`: of the process."""
+    """The path of one of WORKER_LOGS. `number`: of the process."""
     folder, suffix = WORKER_LOGS[kind]
     return PurePosixPath(folder, node, f"process{number:03d}{suffix}")

@@ -1,4 +1,4 @@
-"""A channel whose calls go to another master from one moment on: stubs, and calls to repeat, outlive the change."""
+"""A channel that can be moved to another master. Stubs, and calls that are retried, survive the move."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Make = Callable[[grpc.Channel], Any]
 
 
 class MovingChannel(grpc.Channel):
-    """Sends each call through the channel of the moment. Safe for use by several threads."""
+    """Sends each call through the present channel. Several threads may share it."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
@@ -20,17 +20,17 @@ class MovingChannel(grpc.Channel):
         self._changing = threading.Lock()
 
     def move(self, channel: grpc.Channel) -> None:
-        """Calls from now on go through this one; those that run on the former end."""
+        """Send calls through this channel from now on. Calls on the former one end."""
         with self._changing:
             former, self._channel = (channel, self._channel) if self._closed else (self._channel, channel)
             former.close()
 
     def is_at(self, channel: grpc.Channel) -> bool:
-        """Whether that one is the channel of the moment."""
+        """Whether this is the present channel."""
         return self._channel is channel
 
     def method(self, make: _Make) -> tuple[grpc.Channel, Any]:
-        """The channel of the moment, and a method made of it. Raises ValueError on a closed one, as gRPC does."""
+        """The present channel, and a method made of it. Raises ValueError if it is closed, as gRPC does."""
         # A method that is made of a closed channel crashes the interpreter (seen with grpcio 1.85).
         with self._changing:
             if self._closed:
@@ -62,22 +62,22 @@ class MovingChannel(grpc.Channel):
         self._channel.unsubscribe(callback)
 
     def close(self) -> None:
-        """End the channel of the moment."""
+        """Close the present channel."""
         with self._changing:
             self._closed = True
             self._channel.close()
 
     def __enter__(self) -> MovingChannel:
-        """Itself."""
+        """Return itself."""
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        """Close."""
+        """Close the channel."""
         self.close()
 
 
 class _Method:
-    """A method of a stub, made anew where the channel has moved."""
+    """A method of a stub, remade after a move of the channel."""
 
     def __init__(self, owner: MovingChannel, make: _Make) -> None:
         self._owner = owner
@@ -102,5 +102,5 @@ class _Method:
                 except ValueError:
                     if self._owner.is_at(channel):
                         raise
-                    # It has moved meanwhile, and closed this one.
+                    # The channel has moved meanwhile, and this one is closed.
             self._made = self._owner.method(self._make)

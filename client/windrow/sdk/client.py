@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from windrow.transfer.local_data import OnUpload
 
 REPORT_TIMEOUT_S = 300.0
-"""A million mini-batches are read from the master's disk."""
+"""For a job of a million mini-batches, which the master reads from disk."""
 WATCH_TIMEOUT_S = 60.0
-"""A stream is opened anew so often: a connection that died without a word is noticed by then."""
+"""A stream is reopened this often, so a connection that died silently is noticed by then."""
 
 
 class LogFile(NamedTuple):
@@ -54,10 +54,10 @@ class LogFile(NamedTuple):
 
 
 class Client:
-    """A connection to a master. Safe for use by several threads; close it, or use it as a context manager.
+    """A connection to a master. Several threads may share it. Close it, or use it as a context manager.
 
-    Calls outlive a restart of the master: they are repeated (harmlessly) until `patience_s` seconds have passed
-    without an answer. Every error raised for a foreseeable cause is a `WindrowError`.
+    Calls survive a restart of the master: they are repeated, without harm, until the master has not answered for
+    `patience_s` seconds. Every foreseeable error is a `WindrowError`.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class Client:
         patience_s: float = 15.0,
         new: bool = False,
     ) -> None:
-        """Connect to a master: at `address` (`host:port`, `unix:/path`, or the name of a context), by an `access`, or
-        to that of an embedded run's `state` folder. By default: $WINDROW_MASTER, else the context in use.
+        """Connect to a master. By default to $WINDROW_MASTER, else to the context in use.
 
-        With an address go the files that $WINDROW_CA_FILE and $WINDROW_TOKEN_FILE name. `state`: where no master is
-        live over that folder, a private one is started for as long as the client is open, also where the process that
-        ran one ends meanwhile; it answers questions but runs nothing; `new`: the folder need not be there yet. Raises
-        UsageError, StateFolderError, MasterFailed.
+        `address`: `host:port`, `unix:/path` or the name of a context. The files that $WINDROW_CA_FILE and
+        $WINDROW_TOKEN_FILE name belong to an address. `access`: an address with its certificates and token. `state`:
+        the state folder of runs on this machine. If no master serves that folder, or the process that ran it ends, the
+        client starts a private master, which answers questions but runs nothing. `new`: the folder may not exist yet.
+        Raises UsageError, StateFolderError, MasterFailed.
         """
         if sum(given is not None for given in (address, state, access)) > 1:
             raise UsageError("Give one of address, state and access.")
@@ -98,13 +98,13 @@ class Client:
         self._stub = job_service_pb2_grpc.JobServiceStub(self.connection.channel)
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the connection."""
         self.close()
 
     @property
@@ -119,12 +119,13 @@ class Client:
 
     @property
     def runs_nothing(self) -> bool:
-        """The master is a private one of this client's own, without an agent: unfinished jobs stand still."""
+        """The master is this client's own, without an agent: unfinished jobs do not continue."""
         return self._private is not None and self._private.runs_nothing
 
     @property
     def stands_in(self) -> bool:
-        """Of a state folder: start a private master when another process's ends. False: calls raise MasterFailed."""
+        """For a state folder: start a private master when the one of another process ends. False: calls raise
+        MasterFailed."""
         return self._private is not None and self._private.stands_in
 
     @stands_in.setter
@@ -133,14 +134,15 @@ class Client:
             self._private.stands_in = wanted
 
     def close(self) -> None:
-        """End the connection, and the private master if there is one. Repeatable."""
+        """Close the connection, and the private master if there is one. Repeatable."""
         self.connection.close()
         if self._private is not None:
             self._private.close()
 
     def _need_runner(self, job_id: str, was_attached: bool) -> None:
-        """Raises OwnerGone where the process that ran an unfinished job has ended: to follow it would never end."""
+        """Raises OwnerGone if the process that ran an unfinished job has ended: following it would never end."""
         if was_attached and self.runs_nothing:
+            from windrow.common.quantities import counted
             from windrow.embedded.session import OwnerGone
 
             job = self.get(job_id)
@@ -148,12 +150,12 @@ class Client:
             if not job.state.ended and job.state != "cancelling":
                 raise OwnerGone(
                     f"The windrow process that ran job {job_id} has ended, and the job is unfinished "
-                    f"({job.items.done:,} of {job.items.total:,} items done). Continue it with the `windrow run` "
-                    "command that began it."
+                    f"({job.items.done:,} of {counted(job.items.total, 'item')} done). Continue it with the "
+                    "`windrow run` command that began it."
                 )
 
     def master(self) -> Master:
-        """What the master is."""
+        """The address, version and state of the master."""
         answer = self.connection.call(self._stub.GetMaster, pb.GetMasterRequest())
         return Master(
             address=self.address,
@@ -178,10 +180,10 @@ class Client:
     ) -> Job:
         """Submit a job file, or what `windrow.spec.load_job` made of one; return the accepted job.
 
-        `sets`: overrides, each `path=value`; `name`: wins over the file's. Code goes along unless the master has it,
-        and so does data at relative paths, unless the master sees the same folder; `on_upload` is told how far it is.
-        Outputs at relative paths that a served master cannot write to are kept there, and `download` fills the paths.
-        `since`: an earlier job whose results are taken over, of items that have not changed (`last`: of this file).
+        `sets`: overrides, each `path=value`. `name`: overrides the file's. Code is uploaded unless the master has it;
+        data at relative paths is uploaded unless the master sees the same folder. `on_upload` is called with the
+        progress. Outputs at relative paths that the master cannot write to stay with it until `download` fetches them.
+        `since`: an earlier job (`last`: the newest of this file) whose results are taken over for unchanged items.
         Raises windrow.spec.JobFileError with all problems of the file, RequestRefused for what the master refuses.
         """
         effective = self._prepared(job, sets, name, priority, weight, on_upload)
@@ -192,7 +194,7 @@ class Client:
         return self.submit_effective(effective)
 
     def load_job(self, job_file: str | os.PathLike[str], sets: Sequence[str] = ()) -> LoadedJob:
-        """A job file, read and checked as one for this master: with its datastores and registry. Nothing is submitted.
+        """Read and check a job file against the datastores and registry of this master. Nothing is submitted.
 
         Raises windrow.spec.JobFileError with all problems of the file.
         """
@@ -212,7 +214,7 @@ class Client:
         weight: int,
         on_upload: OnUpload,
     ) -> EffectiveJob:
-        """The effective job that can be submitted: its code and data are where the master is."""
+        """Upload code and data of a job, and return the effective job to submit."""
         master = self.master()
         if isinstance(job, (str, os.PathLike)):
             job = self.load_job(job, sets)
@@ -238,10 +240,10 @@ class Client:
         priority: int = 0,
         weight: int = 1,
     ) -> EffectiveJob:
-        """Pack the code folders of a loaded job, bring them to the master, and make the job that can be submitted.
+        """Upload the code folders of a loaded job, and return the effective job to submit.
 
-        `data_paths`: where the data of inputs is, by step and name, if not where the job file says; `kept_outputs`: as
-        of `windrow.spec.build_effective`.
+        `data_paths`: where the data of inputs is, by step and name, if not where the job file says. `kept_outputs`: see
+        `windrow.spec.build_effective`.
         """
         from windrow.sdk.submission import upload_code
 
@@ -256,7 +258,7 @@ class Client:
         )
 
     def submit_effective(self, job: EffectiveJob, *, request_id: str | None = None) -> Job:
-        """Submit an effective job whose code the master has. The same `request_id` again returns the first answer."""
+        """Submit an effective job whose code the master has. Repeating a `request_id` returns the first answer."""
         request = pb.SubmitJobRequest(request_id=request_id or os.urandom(16).hex(), document=job.to_json().encode())
         return job_from_message(self.connection.call(self._stub.SubmitJob, request).job)
 
@@ -268,11 +270,11 @@ class Client:
         sets: Sequence[str] = (),
         on_upload: OnUpload = lambda moment: None,
     ) -> Job:
-        """Run what is not done of a job that has ended, into the same outputs; return the job, at work again.
+        """Run the failed and cancelled parts of an ended job again, into the same outputs. Items with a result keep it.
 
-        Items with a result keep it. `job`: the repaired job file, or what `windrow.spec.load_job` made of it, whose
-        code, arguments, limits and retries count from now on; None: as the job was. Raises NotFound, RequestRefused
-        (JOB_NOT_ENDED, NOTHING_TO_RETRY, JOB_INVALID), and what `submit` raises.
+        `job`: the repaired job file, or what `windrow.spec.load_job` made of it. Its code, arguments, limits and
+        retries apply from now on. None: the job as it was. Raises NotFound, RequestRefused (JOB_NOT_ENDED,
+        NOTHING_TO_RETRY, JOB_INVALID), and what `submit` raises.
         """
         generation = self.get(job_id).generation
         document = b""
@@ -287,7 +289,7 @@ class Client:
         return job_from_message(self.connection.call(self._stub.RetryJob, request).job)
 
     def get(self, job_id: str) -> Job:
-        """A job as it stands. Raises NotFound."""
+        """The current state of a job. Raises NotFound."""
         return job_from_message(self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=job_id)).job)
 
     def document(self, job_id: str) -> dict[str, Any]:
@@ -297,12 +299,12 @@ class Client:
         return document
 
     def explain(self, job_id: str) -> list[StepReason]:
-        """Why each step of a job stands where it stands, in their order. Raises NotFound."""
+        """Why each step of a job stands where it stands, in the order of steps. Raises NotFound."""
         answer = self.connection.call(self._stub.ExplainJob, pb.ExplainJobRequest(job_id=job_id))
         return [StepReason(reason.step, reason.code, reason.message) for reason in answer.reasons]
 
     def why_no_work(self, job_id: str) -> str:
-        """Why no node takes work of a job, and what to look at; "" where one does. Raises NotFound."""
+        """Why no node takes work of a job, and what to check; "" if one does. Raises NotFound."""
         waits = [reason for reason in self.explain(job_id) if reason.waits_for_node]
         return " ".join(dict.fromkeys(reason.message for reason in waits))
 
@@ -312,13 +314,13 @@ class Client:
             yield from map(job_from_message, page.jobs)
 
     def cancel(self, job_id: str) -> Job:
-        """Ask for a job's end; one that has ended stays as it is. Raises NotFound."""
+        """Cancel a job. One that has ended stays as it is. Raises NotFound."""
         return job_from_message(self.connection.call(self._stub.CancelJob, pb.CancelJobRequest(job_id=job_id)).job)
 
     def progress(self, job_id: str, *, after_seq: int = 0, timeout_s: float | None = None) -> Iterator[Job]:
-        """The job now and at each change (at most ten a second), until it has ended or is paused.
+        """Yield the job now and at each change (at most ten per second), until it has ended or is paused.
 
-        Goes on by itself after a restart of the master. Raises NotFound, and DeadlinePassed after `timeout_s`.
+        Survives restarts of the master. Raises NotFound, and DeadlinePassed after `timeout_s`.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         patience = Patience(self.connection)
@@ -327,7 +329,7 @@ class Client:
             self._need_runner(job_id, attached)
             left = WATCH_TIMEOUT_S if deadline is None else min(WATCH_TIMEOUT_S, deadline - time.monotonic())
             if left <= 0:
-                raise DeadlinePassed(f"Job {job_id} has not ended within {timeout_s} s. It goes on; ask again.")
+                raise DeadlinePassed(f"Job {job_id} has not ended within {timeout_s} s. It goes on; wait again.")
             request = pb.WatchJobRequest(job_id=job_id, after_seq=after_seq)
             try:
                 with self.connection.stream(self._stub.WatchJob(request, timeout=left)) as responses:
@@ -348,16 +350,16 @@ class Client:
                     patience.wait_or_raise(error)
 
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> Job:
-        """The job when it has ended (or is paused: its `message` tells why). Raises NotFound, DeadlinePassed."""
+        """Wait until a job has ended or is paused (its `message` says why). Raises NotFound, DeadlinePassed."""
         job = None
         for job in self.progress(job_id, timeout_s=timeout_s):  # noqa: B007
             pass
         return job if job is not None else self.get(job_id)
 
     def logs(self, job_id: str, *, step: str = "", node: str = "", mini_batch: int | None = None) -> list[LogFile]:
-        """Names of a job's log files, by path; of those chosen only.
+        """The log files of a job, by path.
 
-        `mini_batch`: of the workers that it was given to. Raises NotFound.
+        `step`, `node`: only of these. `mini_batch`: only of workers that ran it. Raises NotFound.
         """
         if mini_batch is not None and not 0 <= mini_batch < 1 << 63:
             return []  # no number of a mini-batch
@@ -366,7 +368,7 @@ class Client:
         return [LogFile(file.path, file.length) for page in pages for file in page.files]
 
     def read_log(self, job_id: str, path: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
-        """A log file from an offset, in chunks; with `follow`, as it grows, until the job has ended.
+        """Yield a log file from an offset, in chunks; with `follow`, as it grows, until the job has ended.
 
         Raises NotFound.
         """
@@ -396,12 +398,12 @@ class Client:
         newest_first: bool = False,
         page_size: int = 1000,
     ) -> Iterator[MiniBatch]:
-        """Mini-batches of a job as they are now, by step and index, fetched a page at a time.
+        """The mini-batches of a job as they are now, by step and index, fetched a page at a time.
 
-        `state`: only those `queued`, `leased`, `succeeded`, `failed` or `cancelled`. `cause`: only those of which an
-        attempt ended by it (`exception`, `timeout`, …; `no_result`: those whose `run()` returned fewer results than
-        items). `newest_first`: the last begun first, without those never begun. Raises NotFound (of job or step), and
-        UsageError for a state or a cause that there is not.
+        `state`: only those in these states (`queued`, `leased`, `succeeded`, `failed`, `cancelled`). `cause`: only
+        those with an attempt that ended by it (`exception`, `timeout`, …; `no_result`: `run()` returned fewer results
+        than items). `newest_first`: sort by start, without those that never started. Raises NotFound, and UsageError
+        for an unknown state or cause.
         """
         from windrow.sdk.mini_batch import list_request, mini_batch_from_message
 
@@ -410,15 +412,15 @@ class Client:
             yield from map(mini_batch_from_message, page.mini_batches)
 
     def mini_batch(self, job_id: str, index: int, *, step: str | None = None) -> MiniBatchDetails:
-        """One mini-batch with all its attempts. `step` may be left out where the job has only one. Raises NotFound."""
+        """One mini-batch with all its attempts. `step` may be left out if the job has only one. Raises NotFound."""
         from windrow.sdk.mini_batch import details_from_message
 
         request = pb.GetMiniBatchRequest(job_id=job_id, step_name=step or "", mini_batch_index=_index(index))
         return details_from_message(self.connection.call(self._stub.GetMiniBatch, request))
 
     def replay(self, job_id: str, index: int, *, step: str | None = None) -> pb.GetReplayResponse:
-        """What it takes to run a mini-batch again beside the job, as the protocol has it. Raises NotFound,
-        RequestRefused (REPLAY_IMPOSSIBLE)."""
+        """All that a replay of a mini-batch needs, as the protocol has it. Raises NotFound, RequestRefused
+        (REPLAY_IMPOSSIBLE)."""
         request = pb.GetReplayRequest(job_id=job_id, step_name=step or "", mini_batch_index=_index(index))
         return self.connection.call(self._stub.GetReplay, request)
 
@@ -430,7 +432,7 @@ class Client:
         return document
 
     def download_code(self, digest: str, target: Path) -> None:
-        """Bring a code archive into a file; goes on where it broke off. Raises NotFound, OSError."""
+        """Download a code archive into a file. Continues where it broke off. Raises NotFound, OSError."""
         from windrow.transfer.download import download_artifact
 
         download_artifact(self.connection, digest, target)
@@ -438,9 +440,9 @@ class Client:
     def results(self, job_id: str, output: str | None = None) -> Iterator[str]:
         """The rows of a finished job, in order, without line ends.
 
-        `output`: a pipeline output or `step.output`; by default the only one that holds rows. Bytes that are no UTF-8
-        come as `os.fsdecode` gives them.
-        Rows of Parquet come as JSON objects. Raises JobFailed where the job did not end well, NotFound.
+        `output`: a pipeline output or `step.output`; by default the only one that holds rows. Bytes that are not UTF-8
+        come as `os.fsdecode` gives them, rows of Parquet as JSON objects. Raises JobFailed unless the job succeeded,
+        NotFound.
         """
         place, chunks = self._read_rows(job_id, output)
         return rows_of(chunks, place)
@@ -448,7 +450,7 @@ class Client:
     def to_dataframe(self, job_id: str, output: str | None = None, **read_csv: Any) -> pd.DataFrame:
         """The rows of a finished job as a DataFrame, read with the separator that the job wrote them with.
 
-        `read_csv`: keyword arguments of `pandas.read_csv` that win. Raises as `results` does.
+        `read_csv`: keyword arguments of `pandas.read_csv` that override. Raises as `results` does.
         """
         place, chunks = self._read_rows(job_id, output)
         return read_frame(chunks, place, read_csv)
@@ -461,11 +463,11 @@ class Client:
         outputs: Sequence[str] | None = None,
         on_bytes: Callable[[int], None] = lambda count: None,
     ) -> list[Path]:
-        """Bring outputs into a folder, each into a subfolder of its name; return the files received.
+        """Download outputs, each into a subfolder of its name; return the files received.
 
-        Without a folder, an output for which the job file gives a relative path goes there, beside the job file, where
-        that is on this machine, and replaces what the path held; all others go into a folder of the job's name. A
-        download that was broken off goes on where it stopped. Raises JobFailed, NotFound, TransferFailed.
+        Without a folder, an output with a relative path in the job file goes to that path, if the job file is on this
+        machine, and replaces what is there. All others go into a folder named like the job. A download that broke off
+        continues where it stopped. Raises JobFailed, NotFound, TransferFailed.
         """
         job = self.get(job_id)
         need_succeeded(job)
@@ -480,21 +482,21 @@ class Client:
         return place, read_output_file(self.connection, job_id, place.output, place.path)
 
     def list_nodes(self) -> Iterator[Node]:
-        """All nodes, by name; also those that are gone (`lost`) while their names are cordoned."""
+        """All nodes, by name, including lost nodes whose names are cordoned."""
         for page in self.connection.pages(self._stub.ListNodes, pb.ListNodesRequest()):
             yield from map(node_from_message, page.nodes)
 
     def drain_node(self, node_id: str) -> Node:
-        """Ask a node to leave; its name stays cordoned. It has left when it is gone from the list, or `lost` in it.
+        """Ask a node to leave; its name stays cordoned. It has left when it is no longer listed, or listed as `lost`.
 
         Raises RequestRefused (NODE_UNKNOWN).
         """
         return node_from_message(self.connection.call(self._stub.DrainNode, pb.DrainNodeRequest(node_id=node_id)).node)
 
     def cordon_node(self, node_id: str, cordoned: bool = True) -> Node:
-        """Hand a node nothing new, or (`cordoned=False`) work again; it finishes what it has begun.
+        """Give a node no new work, or (`cordoned=False`) work again. It finishes what it has.
 
-        Holds for the name, over restarts of agent and master. Raises RequestRefused (NODE_UNKNOWN).
+        A cordon belongs to the name: it survives restarts of agent and master. Raises RequestRefused (NODE_UNKNOWN).
         """
         request = pb.CordonNodeRequest(node_id=node_id, cordoned=cordoned)
         return node_from_message(self.connection.call(self._stub.CordonNode, request).node)
@@ -525,11 +527,11 @@ class Client:
         tags: Mapping[str, str] | None = None,
         on_upload: OnUpload = lambda moment: None,
     ) -> Asset:
-        """Register data as `azureml:<name>:<version>`; without a version as the next number.
+        """Register data as `azureml:<name>:<version>`; without a version, with the next number.
 
-        `type`: uri_folder, uri_file or mltable. A relative path is data of this machine, and goes along to a served
-        master; an absolute one is the master's. What is registered never changes; the same again is harmless. Raises
-        UsageError, RequestRefused (ASSET_EXISTS, ASSET_INVALID).
+        `type`: uri_folder, uri_file or mltable. Data at a relative path is on this machine and is uploaded to a served
+        master; an absolute path is the master's. A registered version never changes; registering the same again is
+        harmless. Raises UsageError, RequestRefused (ASSET_EXISTS, ASSET_INVALID).
         """
         from windrow.sdk.asset import Asset
 
@@ -549,8 +551,10 @@ class Client:
         tags: Mapping[str, str] | None = None,
         on_upload: OnUpload = lambda moment: None,
     ) -> Asset:
-        """Register a model, a file or a folder, as `create_data` does data. `type`: custom_model, mlflow_model or
-        triton_model."""
+        """Register a model (a file or a folder), like `create_data`.
+
+        `type`: custom_model, mlflow_model or triton_model.
+        """
         from windrow.sdk.asset import Asset
 
         wanted = Asset(
@@ -561,7 +565,7 @@ class Client:
     def create_asset(
         self, asset: Asset, *, folder: str | os.PathLike[str] | None = None, on_upload: OnUpload = lambda moment: None
     ) -> Asset:
-        """Register an asset; `folder`: where relative paths begin, by default the current one. See `create_data`."""
+        """Register an asset, like `create_data`. `folder`: where relative paths begin [default: the current folder]."""
         from windrow.sdk.asset import place_asset
 
         master = self.master()

@@ -1,8 +1,8 @@
-"""A job as its caller sees it: plain, typed, frozen values made from the protocol's messages.
+"""Jobs and their steps, as plain frozen values made from the messages of the protocol.
 
-Named tuples, not dataclasses: making these classes is on the way to the first `run()`, and costs a tenth.
+The numbers of a step belong to one commit, so mini-batches and items always add up.
 
-The numbers of a step are one moment of one commit: mini-batches and items always add up.
+Named tuples cost a tenth of dataclasses to define, and these are on the way to the first `run()`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class JobState(StrEnum):
-    """Where a job stands. Reference: proto/windrow/rpc/v1/job.proto."""
+    """States of jobs, as in proto/windrow/rpc/v1/job.proto."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -36,12 +36,12 @@ class JobState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Nothing more will happen."""
+        """The job has ended."""
         return self in _ENDED
 
     @property
     def succeeded(self) -> bool:
-        """The outputs stand, whole."""
+        """The outputs are complete."""
         return self in (JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES)
 
     @property
@@ -85,7 +85,7 @@ CAUSES = (
 
 
 class MiniBatchCounts(NamedTuple):
-    """Mini-batches, each counted in exactly one field but `total`."""
+    """Numbers of mini-batches. Each counts in exactly one field besides `total`."""
 
     total: int = 0
     queued: int = 0
@@ -94,7 +94,7 @@ class MiniBatchCounts(NamedTuple):
     failed: int = 0
     cancelled: int = 0
     taken_over: int = 0
-    """Of those succeeded, the ones whose result an earlier job has made: they did not run."""
+    """Succeeded mini-batches whose result comes from an earlier job; they did not run."""
 
     @property
     def ended(self) -> int:
@@ -103,12 +103,12 @@ class MiniBatchCounts(NamedTuple):
 
     @property
     def done(self) -> int:
-        """Those that were run, whatever came of it, or taken over."""
+        """Those that ran, whatever the outcome, or were taken over."""
         return self.succeeded + self.failed
 
     @property
     def ran(self) -> int:
-        """Those that were run, whatever came of it."""
+        """Those that ran, whatever the outcome."""
         return self.done - self.taken_over
 
 
@@ -120,7 +120,7 @@ class ItemCounts(NamedTuple):
     failed: int = 0
     cancelled: int = 0
     taken_over: int = 0
-    """Of those ok, the ones whose result an earlier job has made."""
+    """Ok items whose result comes from an earlier job."""
 
     @property
     def ended(self) -> int:
@@ -129,12 +129,12 @@ class ItemCounts(NamedTuple):
 
     @property
     def done(self) -> int:
-        """Those that were run, whatever came of it, or taken over."""
+        """Those that ran, whatever the outcome, or were taken over."""
         return self.ok + self.failed
 
     @property
     def ran(self) -> int:
-        """Those that were run, whatever came of it."""
+        """Those that ran, whatever the outcome."""
         return self.done - self.taken_over
 
 
@@ -147,7 +147,7 @@ class FailureExample(NamedTuple):
     detail: str
     node_id: str
     process_number: int | None
-    """None where no worker had it: its data could not be fetched."""
+    """None if no worker had it, because its data could not be fetched."""
     status: str = ""
     """As in the reports: `RUN_EXCEPTION`, `LOAD_TIMEOUT`, `NODE_LOST`, …"""
     error_category: str = ""
@@ -155,8 +155,7 @@ class FailureExample(NamedTuple):
 
 
 class StepReason(NamedTuple):
-    """Why a step stands where it stands. `code`: a word for programs, such as `NO_NODE`; `message`: what, why, and what
-    to do."""
+    """Why a step stands where it stands. `code`: for programs, such as `NO_NODE`. `message`: what, why, what to do."""
 
     step: str
     code: str
@@ -199,20 +198,20 @@ class Step(NamedTuple):
     error_category: str = ""
     """What kind of error it failed by: `UserError`, `SystemError` or `DependencyError`; empty while it has not."""
     is_command: bool = False
-    """It runs a command, once: its one mini-batch holds no items."""
+    """It runs a command once; its one mini-batch holds no items."""
     step_id: int = 0
-    """Its number, unique for ever over one master's state."""
+    """Its number, unique within one state folder for ever."""
     reused_from: str = ""
-    """The earlier job that has made its outputs, so that nothing of it ran; empty: there is none."""
+    """The earlier job whose outputs are reused, so that this step did not run; empty if there is none."""
 
     @property
-    def told_state(self) -> str:
-        """Its state, in a word for people."""
+    def shown_state(self) -> str:
+        """Its state, or `reused`."""
         return "reused" if self.reused_from else self.state
 
     @property
     def failed_items_file(self) -> str:
-        """The file on the master's machine that lists what failed although the step has ended well; else empty.
+        """The file on the master's machine that lists what failed in a step that ended well; else empty.
 
         `Client.read_log(job_id, f"{step.name}/failed_items.csv")` reads it from any machine.
         """
@@ -222,7 +221,7 @@ class Step(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job at one moment. `seq` rises with every change."""
+    """A job at one moment. `seq` grows with each change."""
 
     job_id: str
     display_name: str
@@ -239,12 +238,12 @@ class Job(NamedTuple):
 
     @property
     def parallel(self) -> Job:
-        """The job with its parallel steps alone that run: what figures of items and mini-batches are about."""
+        """The job with only its parallel steps that run; these have items and mini-batches to count."""
         return self._replace(steps=tuple(step for step in self.steps if not step.is_command and not step.reused_from))
 
     @property
     def commands(self) -> MiniBatchCounts:
-        """Its command steps, as the mini-batch that each of them is."""
+        """Its command steps, counted as one mini-batch each."""
         return self._replace(steps=tuple(step for step in self.steps if step.is_command)).mini_batches
 
     @property

@@ -22,7 +22,7 @@ _BUILDING = 9
 class Node(NamedTuple):
     """A node of the fleet at one moment. Memory in bytes, processor use in percent of all processors.
 
-    What it uses and runs is as of its last heartbeat, ``silent_s`` ago; None: the master has heard none since its own
+    What it uses and runs is as of its last heartbeat, `silent_s` ago; None: the master has heard none since its own
     start, or since the node's.
     """
 

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from windrow.spec.naming.assets import AssetLookup
 
 PATIENCE_S = 120.0
-"""A private master that dies is started again: only its supervisor (`Connection.why_gone`) ends the waiting earlier."""
+"""A private master that dies is started again. Only its supervisor (`Connection.why_gone`) ends the wait earlier."""
 
 
 class PrivateMaster:
-    """The master over a state folder, for one client: another process's while that lives, else one of its own.
+    """The master over a state folder, for one client: that of another process while it lives, else the client's own.
 
-    A private master that the client starts answers questions; it has no agent, so it runs nothing. Close it.
+    The client's own master has no agent: it answers questions and runs nothing. Close it.
     """
 
     def __init__(self, state: str, *, new: bool) -> None:
         """Attach, or start one. `new`: the folder need not be there yet. Raises UsageError, StateFolderError,
         MasterFailed."""
         self.stands_in = True
-        """Start a private master where another process's ends. False: calls raise MasterFailed."""
+        """Start a private master when the one of another process ends. False: calls raise MasterFailed."""
         self._changing = threading.Lock()
         self._session: Session | None = open_session(state, with_agent=False, must_exist=not new)
         try:
@@ -42,11 +42,11 @@ class PrivateMaster:
 
     @property
     def runs_nothing(self) -> bool:
-        """It is this client's own: unfinished jobs stand still."""
+        """It is this client's own: unfinished jobs do not continue."""
         return self._session is not None and not self._session.attached
 
     def why_gone(self, connection: Connection) -> WindrowError | None:
-        """Why the master will not come back; None after a new one has taken its place."""
+        """Why the master will not come back. None: it may, or a new one has taken its place."""
         with self._changing:
             if self._session is None:
                 return None
@@ -67,8 +67,8 @@ class PrivateMaster:
 
 
 def connect(session: Session) -> Client:
-    """A client of an open session; waits until its master serves."""
-    # All of it while the master still imports its own: nothing is left to import between its first word and the job.
+    """A client of an open session. Waits until the master serves."""
+    # Import everything while the master is still importing: nothing is left to import once it serves.
     import windrow.transfer.code_archive
     import windrow.transfer.upload  # noqa: F401
     from windrow.sdk.client import Client
@@ -79,9 +79,9 @@ def connect(session: Session) -> Client:
 
 
 class SessionAssets:
-    """The registry of a state folder, while a job file is read: opened when the file names the first asset.
+    """The registry of a state folder, opened when a job file names its first asset. Close it.
 
-    `session`: gives the open state folder. Close it.
+    `session`: returns the open state folder.
     """
 
     def __init__(self, session: Callable[[], Session]) -> None:

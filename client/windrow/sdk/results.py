@@ -114,7 +114,7 @@ def need_succeeded(job: Job) -> None:
         )
     if not job.state.succeeded:
         why = f": {job.message}" if job.message else ""
-        raise JobFailed(f"Job {job.job_id} is {job.state.value}{why}. It has no whole outputs.")
+        raise JobFailed(f"Job {job.job_id} is {job.state.value}{why}. It has no complete outputs.")
 
 
 def download_outputs(

@@ -1,4 +1,4 @@
-"""A whole embedded run from Python: `windrow.run("job.yml")`, in a notebook or a script."""
+"""`windrow.run("job.yml")`: a whole run on this machine, from a notebook or a script."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class Run(NamedTuple):
-    """A run that has ended. `job` is its last state; `rows` the files that its rows are in."""
+    """A run that has ended. `job`: its last state. `rows`: the files that hold its rows."""
 
     job: Job
     rows: tuple[RowsFile, ...]
@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
     @property
     def succeeded(self) -> bool:
-        """The outputs stand, whole (failures may have been tolerated: see `job.items.failed`)."""
+        """The outputs are complete. Failures may have been tolerated: see `job.items.failed`."""
         return self.job.state.succeeded
 
     def results(self, output: str | None = None) -> Iterator[str]:
@@ -44,7 +44,7 @@ class Run(NamedTuple):
         return rows_of(self._chunks(place), place)
 
     def to_dataframe(self, output: str | None = None, **read_csv: Any) -> pd.DataFrame:
-        """The rows as a DataFrame; `read_csv` are keyword arguments of `pandas.read_csv` that win."""
+        """The rows as a DataFrame; `read_csv`: keyword arguments of `pandas.read_csv` that override."""
         place = self._rows_file(output)
         return read_frame(self._chunks(place), place, read_csv)
 
@@ -77,10 +77,10 @@ def run(
 ) -> Run:
     """Run a job file on this machine, with a private master and agent, and return when it has ended.
 
-    What `windrow run` does, without its display: an unfinished equal run in the folder `state` goes on, interrupting
-    keeps what is done. `python`: interpreter for the script; `environments`: "build" those that steps ask for, or run
-    all scripts in the "own" Python (as with `python`); `slots`: workers at a time; `datastores`: a folder, or
-    the address of a place in a store, by name; `on_progress`: called at each change. Raises windrow.spec.JobFileError,
+    It does what `windrow run` does, without its display: it continues an unfinished equal run of the folder `state`,
+    and an interrupt keeps what is done. `python`: interpreter for the script. `environments`: "build" those that steps
+    ask for, or "own" to run all scripts in one Python (implied by `python`). `slots`: number of workers. `datastores`:
+    by name, a folder or an address in storage. `on_progress`: called at each change. Raises windrow.spec.JobFileError,
     RunChanged, StateFolderError, UsageError, MasterFailed.
     """
     # The two processes import what they need while the job file is read here.

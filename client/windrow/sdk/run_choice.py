@@ -1,9 +1,9 @@
-"""Which run a job file means over a state folder.
+"""Which run a job file means over a state folder: continue an unfinished one, refuse, or begin a new one.
 
-A run is its `run_digest`: settings, inputs (with the MLTable files of those that are divided) and code. Unfinished and
-equal: it goes on. Unfinished and changed: refused, unless told what to do with it. Finished, or never begun: a new run,
-unless the command that followed it was killed before it could say so. Runs of one job file are told by its absolute
-path.
+Runs of one job file are found by its absolute path, and compared by `run_digest`: settings, inputs (with the MLTable
+files of divided ones) and code. An unfinished equal run continues. An unfinished run that differs is refused, unless
+the user says what to do with it. If there is none, a new run begins; but if an equal run has ended and the command that
+followed it was killed before it could report that, the end is reported instead.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from windrow.common.quantities import counted
 from windrow.embedded import unreported_run
 from windrow.errors import NotFound, RequestRefused, RunChanged, UsageError
 from windrow.rpc.errors import JOB_EXISTS
@@ -29,8 +30,8 @@ NAME_MAX = 64
 
 
 class Begun(NamedTuple):
-    """The run that was chosen. `continued`: it had begun before, and may have ended, too, with nobody told; `others`:
-    unfinished runs that go on as well.
+    """The chosen run. `continued`: it began before, and may have ended unreported. `others`: unfinished runs that
+    continue as well.
     """
 
     job: Job
@@ -49,8 +50,8 @@ def begin(
 ) -> Begun:
     """Continue the unfinished run of this job file in a state folder, or submit a new one.
 
-    Until `unreported_run.forget`, its end counts as unreported. `restart`: cancel what is unfinished and begin anew.
-    `keep_rows`: continue the unfinished run as it was begun, although the job file or its code have changed since.
+    Until `unreported_run.forget`, its end counts as unreported. `restart`: cancel the unfinished run and begin a new
+    one. `keep_rows`: continue the unfinished run as it was begun, although the job file or its code has changed.
     `since`: see `windrow.spec.earlier_results`. Raises RunChanged, and what `Client.submit` raises.
     """
     begun = _choose(client, loaded, folder, since, restart=restart, keep_rows=keep_rows)
@@ -59,9 +60,9 @@ def begin(
 
 
 def retry(client: Client, job_id: str, loaded: LoadedJob | None, folder: str) -> Begun:
-    """Run what is not done of a run that has ended; one that has not goes on as it is.
+    """Run the failed and cancelled parts of an ended run again. An unfinished run continues as it is.
 
-    `loaded`: what it is from now on. Raises what `Client.retry` raises.
+    `loaded`: the repaired job file. Raises what `Client.retry` raises.
     """
     job = client.get(job_id)
     if job.state.ended:
@@ -103,7 +104,7 @@ def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, resta
 
 
 def _ended_unreported(client: Client, effective: EffectiveJob, folder: str) -> Job | None:
-    """The equal run that has succeeded while nobody followed it any more, and whose outputs are still there."""
+    """The equal run that succeeded while nobody followed it, and whose outputs are still there."""
     job_id = unreported_run.remembered(folder)
     if not job_id:
         return None
@@ -117,7 +118,7 @@ def _ended_unreported(client: Client, effective: EffectiveJob, folder: str) -> J
         return None
     places = [file.place for file in rows_files(job, document)]
     places += [out.path for step in job.steps for out in step.outputs]
-    # Whether an output in a store is still there, only the master can tell; it was there when the run ended.
+    # Only the master can tell whether an output in a store is still there; it was when the run ended.
     return job if all(is_remote(place) or os.path.exists(place) for place in places) else None
 
 
@@ -130,7 +131,7 @@ def _split(client: Client, unfinished: Iterable[Job], job_file: str) -> tuple[li
 
 
 def _submit_new(client: Client, effective: EffectiveJob) -> Job:
-    """Submit; where an earlier run has the job file's name, with the next free number behind it."""
+    """Submit under the job file's name, with the next free number appended if an earlier run has that name."""
     name, number = effective.name, 1
     while True:
         try:
@@ -145,11 +146,11 @@ def _submit_new(client: Client, effective: EffectiveJob) -> Job:
 
 def _changed(job: Job, job_file: str) -> RunChanged:
     items = job.items
-    done = f"{items.done:,} of {items.total:,} items done" if items.total else "nothing done yet"
+    done = f"{items.done:,} of {counted(items.total, 'item')} done" if items.total else "nothing done yet"
     return RunChanged(
         f"The unfinished run {job.job_id} of {job_file} ({done}) was begun with other settings, inputs "
         "(or MLTable files), code or --since. Choose:\n"
-        f"  --restart    drop that run and begin anew with what is there now\n"
-        f"  --keep-rows  finish that run as it was begun, with its own settings and code, keeping its rows\n"
+        f"  --restart    cancel that run and start a new one with what is there now\n"
+        f"  --keep-rows  finish that run as it was begun, with its own settings and code\n"
         f"or undo the change, and the same command continues it."
     )

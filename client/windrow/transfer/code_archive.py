@@ -1,9 +1,9 @@
 """Code folders as archives: packed by the client, addressed by their sha256, unpacked by agents.
 
-Format: docs/contracts.md, section 1. A tar of regular files in the order of their names, with every field that is not
-content fixed, so that equal folders give equal digests on every machine. It is not compressed: what equal bytes become
-differs between versions of a compressor, and a digest of that would make a new run of an old one. The packing side
-decides what belongs in it; the unpacking side trusts nothing.
+Format: docs/contracts.md, section 1. A tar of regular files, sorted by name, in which every field besides content is
+fixed, so that equal folders have equal digests on every machine. It is not compressed, because versions of a compressor
+differ, and another digest would mean another run. The packing side decides what belongs in it; the unpacking side
+trusts nothing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from windrow.common.state_mark import STATE_MARK
 ALWAYS_LEFT_OUT = frozenset(
     {".git", "__pycache__", ".windrow", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
-"""Names of folders that never belong to a job's code: they change from run to run without the code having changed."""
+"""Folders that never belong to a job's code: they change from run to run although the code does not."""
 
 IGNORE_FILES = (".amlignore", ".gitignore")
-"""The first of these in the folder's root says, with git's patterns, what is left out."""
+"""The first of these in the root of the folder lists, as git patterns, what is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,11 @@ def pack(
     required: Sequence[str] = (),
     limits: ArchiveLimits = CODE_LIMITS,
 ) -> CodeArchive:
-    """Packs a code folder into `archive`, a file that is open for writing and empty, and returns its digest.
+    """Pack a code folder into `archive`, an empty file that is open for writing, and return its digest.
 
-    "" as folder packs nothing: the code of a command that brings none.
-
-    `required` are paths relative to the folder (the entry script) that must not be left out. Links to files inside the
-    folder are packed as the files they lead to. Raises ArchiveError for links that lead elsewhere, special files,
-    missing required files and folders beyond the limits; OSError for what cannot be read.
+    `folder`: "" packs nothing, for a command without code. `required`: relative paths (the entry script) that must not
+    be left out. Links to files inside the folder are packed as those files. Raises ArchiveError for links that lead
+    elsewhere, special files, missing required files and folders beyond the limits; OSError for what cannot be read.
     """
     root = Path(folder)
     files = list(_files(root, limits)) if os.fspath(folder) else []
@@ -72,9 +70,9 @@ def pack(
 def measure(
     folder: str | os.PathLike[str], *, required: Sequence[str] = (), limits: ArchiveLimits = CODE_LIMITS
 ) -> tuple[int, int]:
-    """How many files `pack` would take of a code folder, and how many bytes they hold. Reads none of them.
+    """The number and the bytes of the files that `pack` would take. Reads none of them.
 
-    Raises ArchiveError where `pack` would; OSError for what cannot be looked at.
+    Raises ArchiveError as `pack` does; OSError.
     """
     root = Path(folder)
     files = list(_files(root, limits))
@@ -86,7 +84,7 @@ def measure(
 
 
 def _need(required: Sequence[str], files: Sequence[tuple[str, Path]], root: Path) -> None:
-    """Raises ArchiveError where a file that the job needs would be left out."""
+    """Raises ArchiveError if a file that the job needs would be left out."""
     names = {name for name, _ in files}
     for name in required:
         if name not in names:
@@ -103,7 +101,7 @@ def _files(root: Path, limits: ArchiveLimits) -> Iterator[tuple[str, Path]]:
     found = sorted(_walk(root, "", _ignored_by(root), root.resolve()), key=lambda entry: os.fsencode(entry[0]))
     if len(found) > limits.files_max:
         raise ArchiveError(
-            f"the code folder {root} holds more than {limits.files_max} files; leave data out of it, "
+            f"the code folder {root} holds more than {limits.files_max:,} files; leave data out of it, "
             f"with a {IGNORE_FILES[0]} file or by a narrower `code`."
         )
     yield from found
@@ -123,7 +121,7 @@ def _walk(folder: Path, prefix: str, ignored: Callable[[str], bool], root: Path)
 
 
 def _regular_file(path: Path, name: str, root: Path) -> Path:
-    """The file itself, links followed as long as they stay inside the folder."""
+    """The file, with links resolved that stay inside the folder."""
     if not path.is_symlink():
         if not path.is_file():
             raise ArchiveError(
@@ -149,7 +147,7 @@ def _regular_file(path: Path, name: str, root: Path) -> Path:
 
 
 def _ignored_by(root: Path) -> Callable[[str], bool]:
-    """Whether a name (a folder's with a `/` at its end) is left out by the folder's ignore file."""
+    """A test whether the ignore file leaves out a name; names of folders end with `/`."""
     for file_name in IGNORE_FILES:
         try:
             lines = (root / file_name).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -163,9 +161,9 @@ def _ignored_by(root: Path) -> Callable[[str], bool]:
 
 
 def _add(tar: tarfile.TarFile, name: str, path: Path) -> int:
-    """Adds one file as it is at this moment.
+    """Add one file as it is now.
 
-    Its length is taken from the open file, so that one that grows cannot tear the archive.
+    Its length is taken from the open file, so that a growing file cannot break the archive.
     """
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
@@ -195,7 +193,7 @@ def _too_large(root: Path, limits: ArchiveLimits) -> str:
 
 
 class _Hashing(io.RawIOBase):
-    """A file written through, its sha256 and length kept."""
+    """Writes through to a file, and keeps sha256 and length."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw

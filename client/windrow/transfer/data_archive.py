@@ -1,10 +1,8 @@
-"""Data of a client as an archive that is nowhere written down: its bytes are made when they are read.
+"""Data of a client as an archive that is never written to disk: its bytes are made when they are read.
 
-The layout of a tar follows from the names and lengths of its files alone. So the archive of a folder, or of one file,
-needs no room on the client's disk, is hashed by reading the data once, and can be read again from any offset, as an
-upload that was broken off has to. Format: docs/contracts.md, section 1a.
-
-A million files are kept as one list of names and a few arrays of numbers.
+The layout of a tar follows from the names and lengths of its files. So the archive of a folder, or of one file, needs
+no disk space, is hashed by reading the data once, and can be read from any offset to continue an upload. A million
+files are kept as one list of names and a few arrays of numbers. Format: docs/contracts.md, section 1a.
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ _ENTRIES_TOLD = "put the data into a folder that is a datastore of the master, a
 
 
 class DataArchive:
-    """A folder, or one file, as an archive. Reading is safe from several threads."""
+    """A folder, or one file, as an archive. Several threads may read it."""
 
     def __init__(self, path: str | os.PathLike[str], limits: ArchiveLimits = DATA_LIMITS) -> None:
-        """Look at all files that are there now.
+        """Find all files.
 
-        Links to files inside the folder are packed as the files they lead to; `path` itself may be a link. Raises
+        Links to files inside the folder are packed as those files; `path` itself may be a link. Raises
         ArchiveError for links that lead elsewhere, special files, and data beyond the limits; OSError for what cannot
         be read.
         """
@@ -75,7 +73,7 @@ class DataArchive:
         return len(self._names)
 
     def digest(self, on_bytes: Callable[[int], None] = lambda done: None) -> str:
-        """The archive's sha256, hexadecimal; reads all files once. `on_bytes`: told how many bytes are read.
+        """The archive's sha256, hexadecimal; reads all files once. `on_bytes`: called with the number of bytes read.
 
         Raises as `read_at` does.
         """
@@ -88,7 +86,7 @@ class DataArchive:
     def read_at(self, offset: int, size: int) -> bytes:
         """Bytes of the archive from `offset` on: `size` of them, or fewer where it ends.
 
-        Raises ArchiveError for a file that is not what it was when the archive was made, OSError.
+        Raises ArchiveError if a file has changed since the archive was made, OSError.
         """
         end = min(offset + size, self.length)
         out = bytearray(self._preamble[offset:end])
@@ -112,14 +110,14 @@ class DataArchive:
     def _content(self, index: int, offset: int, size: int) -> bytes:
         place = self._place(index)
         try:
-            # Without waiting, should a pipe stand there by now.
+            # Do not block if the file has become a pipe.
             descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             raise _changed(place) from None
         try:
             regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
             data = _read(descriptor, offset, size) if regular else b""
-            # Looked at behind the reading: what was written meanwhile is seen as well.
+            # Checked after reading, to see writes that happened meanwhile.
             status = os.fstat(descriptor)
         finally:
             os.close(descriptor)
@@ -143,7 +141,7 @@ class DataArchive:
         return self._root + b"/" + self._names[index]
 
     def _names_in(self, root: bytes) -> list[bytes]:
-        """Names of all files below a folder, relative to it, sorted by their bytes; none of a state folder."""
+        """Relative names of all files below a folder, sorted by bytes, without state folders."""
         real_root = os.path.realpath(root)
         names: list[bytes] = []
         folders = [b""]
@@ -171,7 +169,7 @@ class DataArchive:
 
 
 def _read(descriptor: int, offset: int, size: int) -> bytes:
-    """So many bytes, or fewer where the file ends. Raises OSError."""
+    """Read `size` bytes, or fewer at the end of the file. Raises OSError."""
     data = os.pread(descriptor, size, offset)
     while len(data) < size and (more := os.pread(descriptor, size - len(data), offset + len(data))):
         data += more

@@ -1,4 +1,4 @@
-"""Outputs and code on their way from a master. A download that broke off goes on where it stopped."""
+"""Downloads of outputs and code from a master. A download that broke off continues where it stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARTIFACT_TIMEOUT_S: Final = 3600.0
 class OutputFile(NamedTuple):
     """A file whose bytes follow, from `offset` on.
 
-    `path`: below the output, b"" where the output is one file; `length`: of the whole file.
+    `path`: below the output; b"" if the output is one file. `length`: of the whole file.
     """
 
     path: bytes
@@ -33,7 +33,7 @@ class OutputFile(NamedTuple):
 
 
 class FileEnd(NamedTuple):
-    """All bytes of a file have come. `crc32`: of the whole file, as the master read it."""
+    """The end of a file. `crc32`: of the whole file, as the master read it."""
 
     crc32: int
 
@@ -44,7 +44,7 @@ Piece = OutputFile | bytes | FileEnd
 def stream_output(
     connection: Connection, job_id: str, output: str, *, path: bytes = b"", from_path: bytes = b"", offset: int = 0
 ) -> Generator[Piece, None, None]:
-    """An output's files one after another: an OutputFile, its bytes in chunks, a FileEnd. One try: raises
+    """Yield the files of an output: for each an OutputFile, its bytes in chunks, a FileEnd. Does not retry: raises
     grpc.RpcError."""
     stub = job_service_pb2_grpc.JobServiceStub(connection.channel)
     request = job_pb.DownloadOutputRequest(job_id=job_id, output=output, path=path, from_path=from_path, offset=offset)
@@ -59,7 +59,7 @@ def stream_output(
 
 
 def read_output_file(connection: Connection, job_id: str, output: str, path: bytes) -> Iterator[bytes]:
-    """The bytes of one file of an output, across breaks of the connection. Raises WindrowError."""
+    """Yield the bytes of one file of an output, across breaks of the connection. Raises WindrowError."""
     patience = Patience(connection)
     offset = length = crc32 = 0
     while True:
@@ -96,11 +96,10 @@ def safe_parts(path: bytes) -> list[str]:
 
 
 class Download:
-    """One output on its way into a folder.
+    """The download of one output into a folder.
 
-    Each file is written beside its place, under a name that holds the job and its generation, and renamed when all its
-    bytes are there: what stands under its own name is whole. A download that was broken off goes on after the last
-    whole file, in the middle of the next; a file in the folder tells which one that is.
+    Each file is written under a temporary name, with the job and its generation in it, and renamed when it is complete.
+    A download that broke off continues in the middle of the next file; a mark in the folder names that file.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class Download:
         single_name: str,
         on_bytes: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """`single_name`: the file's name where the output is one file; `on_bytes`: told about received bytes."""
+        """`single_name`: the name of the file if the output is one file. `on_bytes`: called with received bytes."""
         self._connection = connection
         self._job_id = job_id
         self._output = output
@@ -126,7 +125,7 @@ class Download:
         self._written: dict[Path, None] = {}
 
     def run(self) -> list[Path]:
-        """All files that were received now, under their own names. Raises WindrowError."""
+        """Download; return the files received now. Raises WindrowError."""
         patience = Patience(self._connection)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -165,7 +164,7 @@ class Download:
         self._make_parents(place)
         self._mark.write_bytes(wanted.path)
         following: OutputFile | None = None
-        # O_NOFOLLOW: a link that somebody laid at the place of the partial file leads nowhere.
+        # O_NOFOLLOW: never follow a link at the place of the partial file.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         with os.fdopen(os.open(partial, flags, 0o666), "r+b") as file:
             if wanted.offset > os.fstat(file.fileno()).st_size:
@@ -197,7 +196,7 @@ class Download:
         return place.with_name(f".{place.name[:100]}{self._suffix}")
 
     def _make_parents(self, place: Path) -> None:
-        """Make the folders down to a file. A link among them could lead out of the target folder: refused."""
+        """Make the parent folders of a file. Refuses links, which could lead out of the target folder."""
         folder = self._folder
         for part in place.relative_to(self._folder).parts[:-1]:
             folder = folder / part
@@ -210,7 +209,7 @@ class Download:
 
 
 def download_artifact(connection: Connection, digest: str, target: Path) -> None:
-    """Bring a code archive into a file; goes on where it broke off. Raises NotFound, OSError."""
+    """Download a code archive into a file. Continues where it broke off. Raises NotFound, OSError."""
     stub = artifact_service_pb2_grpc.ArtifactServiceStub(connection.channel)
     patience = Patience(connection)
     with target.open("wb") as file:

@@ -1,9 +1,9 @@
-"""Where a download puts outputs that a job file places beside itself, of a job that a served master runs.
+"""Where a download puts outputs that a job file places beside itself.
 
-The master cannot write on the machine of a client. It keeps such an output in its default place, and the job's document
-says under `fetch` where the client wants it: a path below the folder of the job file. Whoever submits a job makes its
-document, but a download writes on the machine of whoever downloads. So a path is followed only if the job file is on
-that machine, and only to ordinary places below its folder.
+A served master cannot write on the machine of a client. It keeps such an output in its default place, and `fetch` in
+the job's document holds the path that the client wants, below the folder of the job file. The submitter writes the
+document, but a download writes on the machine of somebody else. So a path is used only if the job file is on that
+machine, and only for ordinary places below its folder.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any
 
 
 def path_below(path: str, job_file: str) -> str | None:
-    """The path of an output as `fetch` has it: from the folder of the job file. None where it leads out of it."""
+    """The path of an output relative to the folder of the job file, as in `fetch`. None if it leads out of that
+    folder."""
     below = os.path.relpath(path, os.path.dirname(job_file))  # noqa: PTH120  also for paths of no machine
     return below if _is_below(below) else None
 
 
 def fetch_paths(document: Mapping[str, Any], job_id: str) -> dict[str, str]:
-    """Where the client wants outputs, below the folder of the job file, by the outputs' names for downloads."""
+    """Where the client wants outputs, below the folder of the job file, by name for downloads."""
     named = {f"{bound['step']}.{bound['output']}": name for name, bound in document.get("outputs", {}).items()}
     return {
         named.get(key, key): path.replace("${{name}}", job_id)
@@ -31,9 +32,9 @@ def fetch_paths(document: Mapping[str, Any], job_id: str) -> dict[str, str]:
 
 
 def fetch_places(document: Mapping[str, Any], job_id: str) -> dict[str, Path]:
-    """Where a download without a folder puts outputs, by name; none where the job file is not on this machine."""
+    """Where a download without a folder puts outputs, by name; empty if the job file is not on this machine."""
     job_file = Path(document.get("job_file", ""))
-    # Not Path.is_file, which raises where this user may not look: then there is none, either.
+    # Path.is_file would raise where this user may not look.
     if not job_file.is_absolute() or not os.path.isfile(job_file):  # noqa: PTH113
         return {}
     return {
@@ -44,7 +45,7 @@ def fetch_places(document: Mapping[str, Any], job_id: str) -> dict[str, Path]:
 
 
 def shown_places(document: Mapping[str, Any], job_id: str) -> list[str]:
-    """What a download without a folder fills, as a user of this machine would name it from the working folder."""
+    """The paths that a download without a folder fills, as a user would type them."""
     return [shown(place) for place in fetch_places(document, job_id).values()]
 
 
@@ -57,7 +58,7 @@ def shown(place: Path) -> str:
 
 
 def is_one_file(document: Mapping[str, Any], name: str) -> bool:
-    """Whether an output, by its name for downloads, is one file and no folder."""
+    """Whether an output, by its name for downloads, is one file, not a folder."""
     bound = document.get("outputs", {}).get(name)
     step_name, _, output = (bound["step"], "", bound["output"]) if bound else name.partition(".")
     return any(
@@ -67,6 +68,6 @@ def is_one_file(document: Mapping[str, Any], name: str) -> bool:
 
 
 def _is_below(path: str) -> bool:
-    """Whether a path stays below the folder where it starts, and names nothing hidden there."""
+    """Whether a path stays below its folder, and names nothing hidden."""
     parts = path.split("/")
     return "\0" not in path and all(part and not part.startswith(".") for part in parts)

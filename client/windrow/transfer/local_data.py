@@ -1,10 +1,10 @@
-"""Data of the client's own on its way to a served master: what a job file names by a relative path.
+"""Upload of local data to a served master: what a job file names by a relative path.
 
-Outputs at relative paths are the client's as well: the master keeps them, unless it can write to the same folder.
+If the master sees the same folder under the same path (one machine, a share, a volume), nothing is uploaded. Else the
+data goes, as an archive named by its digest, into the master's default datastore. It is uploaded once, however often it
+is submitted, and a broken upload continues where it stopped.
 
-Where the master sees the same folder under the same path (one machine, a share, a volume), nothing is uploaded. Else
-the data goes as an archive, named by its digest, into the master's default datastore: once, however often it is
-submitted, and from where it stopped when it was broken off.
+Outputs at relative paths are local, too: the master keeps them, unless it can write to the same folder.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ if TYPE_CHECKING:
 DEFAULT_DATASTORE: Final = "default"
 READING, UPLOADING, UNPACKING, PLACED = "reading", "uploading", "unpacking", "placed"
 _LOOKS = 3
-"""How often two machines' views of a path are compared, where it changes while they are."""
+"""How often the two views of a path are compared, if it changes meanwhile."""
 
 
 class UploadMoment(NamedTuple):
-    """How far an input's data is.
+    """The progress of an input's upload.
 
-    `key`: which input, as in the job file; `phase`: `reading` (its digest is made), `uploading`, `unpacking` (by the
-    master), each with bytes `done` of `total`; at last `placed`, with the bytes that were sent now, of those of all
-    files.
+    `key`: the input, as in the job file. `phase`: `reading` (for the digest), `uploading`, `unpacking` (by the master),
+    each with bytes `done` of `total`; at last `placed`, with the bytes sent now, of those of all files.
     """
 
     key: str
@@ -58,7 +57,7 @@ OnUpload = Callable[[UploadMoment], None]
 def upload_data(
     connection: Connection, loaded: LoadedJob, datastores: dict[str, str], on_upload: OnUpload
 ) -> dict[tuple[str, str], str]:
-    """Bring the client's own data to a served master; return where it is there, by step and input.
+    """Upload local data to a served master; return its paths there, by step and input.
 
     `datastores`: the master's. Raises WindrowError; JobFileError for a table that names files elsewhere.
     """
@@ -82,18 +81,18 @@ def upload_data(
 def upload_path(
     connection: Connection, key: str, given: DataInput, datastores: dict[str, str], on_upload: OnUpload
 ) -> str:
-    """Bring data of this machine to a served master, as an input's; return where it is there. `key`: what it is called
-    in messages. Raises as `upload_data`."""
+    """Upload local data like that of an input; return its path on the master. `key`: its name in messages. Raises as
+    `upload_data` does."""
     return _Uploads(connection, datastores, on_upload).bring(key, given)
 
 
 def refuse_before_uploads(connection: Connection, loaded: LoadedJob, datastores: dict[str, str]) -> None:
-    """Refuse what a master would refuse of a job's places, without uploading anything. Raises WindrowError."""
+    """Check the paths of a job as the master would, without uploading anything. Raises WindrowError."""
     _refuse_before_uploads(_Uploads(connection, datastores, lambda moment: None), loaded)
 
 
 def to_be_uploaded(connection: Connection, loaded: LoadedJob, datastores: dict[str, str]) -> set[tuple[str, str]]:
-    """The inputs, by step and name, whose data the master does not see where it is. Raises WindrowError."""
+    """The inputs, by step and name, whose data must be uploaded. Raises WindrowError."""
     master = _Uploads(connection, datastores, lambda moment: None)
     inputs = {(step.name, name): given for step in loaded.job.steps for name, given in step.inputs.items()}
     own = {key: given for key in loaded.own_inputs if isinstance(given := inputs.get(key), DataInput)}
@@ -103,10 +102,10 @@ def to_be_uploaded(connection: Connection, loaded: LoadedJob, datastores: dict[s
 def outputs_kept(
     connection: Connection, loaded: LoadedJob, datastores: dict[str, str]
 ) -> dict[tuple[str, str], str | None]:
-    """The outputs at relative paths that the master keeps, since it does not see this machine's folder: by step and
-    name, each with the path below the folder of the job file that a download fills. None: it leads out of that folder.
+    """The outputs at relative paths that the master keeps, since it does not see the folder of this machine.
 
-    Raises WindrowError.
+    By step and name, each with the path below the folder of the job file that a download fills; None if that path leads
+    out of the folder. Raises WindrowError.
     """
     master = _Uploads(connection, datastores, lambda moment: None)
     kept: dict[tuple[str, str], str | None] = {}
@@ -123,15 +122,13 @@ def outputs_kept(
 
 
 def _refuse_before_uploads(master: _Uploads, loaded: LoadedJob) -> None:
-    """The master will look at all its own paths when the job is submitted; whoever uploads for an hour hears of a
-    wrong one before. Raises WindrowError.
-    """
+    """Check the master's own paths before an upload of perhaps an hour, not only at submission. Raises WindrowError."""
     for step in loaded.job.steps:
         for name, given in step.inputs.items():
             if not isinstance(given, DataInput) or (step.name, name) in loaded.own_inputs or is_elsewhere(given.path):
                 continue
             if given.asset is not None:
-                continue  # it was looked at when it was registered, and may lie among the master's own outputs
+                continue  # checked when it was registered, and perhaps among the master's own outputs
             if not master.look(given.path).exists:
                 raise UsageError(
                     f"Step {step.name!r}, input {name!r}: {given.path} does not exist on the machine of the master "
@@ -144,7 +141,7 @@ def _refuse_before_uploads(master: _Uploads, loaded: LoadedJob) -> None:
 
 
 class _Uploads:
-    """The master's side of it."""
+    """Uploads to one master."""
 
     def __init__(self, connection: Connection, datastores: dict[str, str], on_upload: OnUpload) -> None:
         self._connection = connection
@@ -162,7 +159,7 @@ class _Uploads:
         return response
 
     def sees(self, path: str) -> bool:
-        """Whether the master has the very same file or folder at this path. Raises WindrowError, OSError."""
+        """Whether the master has the same file or folder at this path. Raises WindrowError, OSError."""
         for _ in range(_LOOKS):
             here = _look(path)
             try:
@@ -178,7 +175,8 @@ class _Uploads:
         return False
 
     def bring(self, key: str, given: DataInput) -> str:
-        """Where the data of an input is on the master, uploaded if it must be. Raises WindrowError, JobFileError."""
+        """Upload the data of an input if necessary; return its path on the master. Raises WindrowError,
+        JobFileError."""
         try:
             if self.sees(given.path):
                 return given.path
@@ -218,7 +216,7 @@ class _Uploads:
         )
 
     def _unpacked(self, digest: str, on_bytes: Callable[[int], None]) -> str:
-        """The folder of unpacked data; "" when the master has no such archive. Raises WindrowError."""
+        """The folder of the unpacked data; "" if the master lacks the archive. Raises WindrowError."""
         patience = Patience(self._connection)
         while True:
             try:
@@ -240,14 +238,14 @@ class _Uploads:
 
 
 def _look(path: str) -> tuple[bool, int, int, int]:
-    """What is at a path of this machine, in the terms of StatData. Raises OSError."""
+    """What is at a local path, in the terms of StatData. Raises OSError."""
     status = Path(path).stat()
     is_folder = stat.S_ISDIR(status.st_mode)
     return is_folder, status.st_ino, status.st_mtime_ns, 0 if is_folder else status.st_size
 
 
 def _archived(given: DataInput) -> tuple[str, str]:
-    """What goes into an input's archive, and the input's path below the folder that is made of it."""
+    """The path to archive for an input, and the path of the input inside the unpacked folder."""
     from windrow.spec.tables.mltable import FILE_NAME
 
     path = Path(given.path)
@@ -259,7 +257,7 @@ def _archived(given: DataInput) -> tuple[str, str]:
 
 
 def _check_table(folder: str, key: str) -> None:
-    """Refuse an MLTable file whose relative paths lead out of its folder: they would not be there. JobFileError."""
+    """Raises JobFileError for an MLTable file with relative paths out of its folder, which is all that is uploaded."""
     from windrow.spec.reading.problems import Problems
     from windrow.spec.tables.mltable import FILE_NAME, read_mltable
 

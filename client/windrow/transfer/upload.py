@@ -1,4 +1,4 @@
-"""Archives on their way to a master. An upload that broke off goes on where it stopped."""
+"""Uploads of archives to a master. An upload that broke off continues where it stopped."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from windrow.rpc.v1 import artifact_service_pb2_grpc
 
 CHUNK_BYTES: Final = 1 << 20
 UPLOAD_TRIES: Final = 3
-"""How often an upload may be found damaged or out of step before that is an error."""
+"""How often an upload may arrive damaged or at a wrong offset before that is an error."""
 
 
 class ArchiveSource(Protocol):
-    """An archive to upload. It is read by a thread of gRPC's, and from any offset again where an upload broke."""
+    """An archive to upload. A thread of gRPC reads it, from any offset again if an upload breaks."""
 
     @property
     def length(self) -> int:
-        """Its bytes."""
+        """Its length in bytes."""
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """So many bytes from an offset, or fewer where it ends."""
+        """Up to `size` bytes from an offset; fewer at the end."""
 
 
 class FileSource:
@@ -39,17 +39,17 @@ class FileSource:
         self.length = os.fstat(self._descriptor).st_size
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Without the file's position: the thread of a broken try may still be reading while the next one begins."""
+        """Does not use the position of the file: the thread of a broken try may still be reading."""
         return os.pread(self._descriptor, size, offset)
 
 
 def upload_artifact(
     connection: Connection, digest: str, source: ArchiveSource, *, on_bytes: Callable[[int], None] = lambda done: None
 ) -> int:
-    """Bring an archive to the master, unless it has it; return how many bytes were sent.
+    """Upload an archive, unless the master has it; return the number of bytes sent.
 
-    `on_bytes`: told how many of its bytes are there or on their way; fewer than before when an upload broke. Raises
-    WindrowError, and what reading the source raises.
+    `on_bytes`: called with the number of bytes sent so far; it falls when an upload breaks. Raises WindrowError, and
+    what reading the source raises.
     """
     stub = artifact_service_pb2_grpc.ArtifactServiceStub(connection.channel)
     patience = Patience(connection)
@@ -86,7 +86,7 @@ def upload_artifact(
 
 
 class _Pieces:
-    """The messages of one try of an upload. What reading them raises ends the call, and is kept in `fault`."""
+    """The messages of one try of an upload. An error in reading the source ends the call, and is kept in `fault`."""
 
     def __init__(self, source: ArchiveSource, digest: str, offset: int, on_bytes: Callable[[int], None]) -> None:
         self._source = source
@@ -98,12 +98,12 @@ class _Pieces:
         self.sent = 0
 
     def begin(self, call: Any) -> None:
-        """Say which call it is."""
+        """Set the call that these messages belong to."""
         self._call = call
         self._begun.set()
 
     def __iter__(self) -> Iterator[artifact_pb.UploadArtifactRequest]:
-        # gRPC iterates in a thread of its own, and would print a traceback of what is raised there.
+        # gRPC iterates in its own thread, and would print the traceback of an error.
         try:
             chunk = self._source.read_at(self._offset, CHUNK_BYTES)
             yield artifact_pb.UploadArtifactRequest(

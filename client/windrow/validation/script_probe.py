@@ -1,9 +1,9 @@
-"""Run by the Python of a user's scripts, as ``python script_look.py CODE_FOLDER ENTRY_SCRIPT PROVIDED...``: reads an
+"""Run by the Python of a user's scripts, as `python script_look.py CODE_FOLDER ENTRY_SCRIPT PROVIDED...`: reads an
 entry script, and the modules beside it that it imports, without importing anything.
 
-Prints one line, ``windrow: `` and JSON: ``{"findings": [[kind, file, line, column, text], ...]}``. Kinds: ``syntax``
-and ``entry`` (the script cannot serve), ``missing`` (text: the name of a package that this Python lacks).
-``PROVIDED``: modules that are there when the script runs, though not in this Python.
+Prints one line, `windrow: ` and JSON: `{"findings": [[kind, file, line, column, text], ...]}`. Kinds: `syntax`
+and `entry` (the script cannot serve), `missing` (text: the name of a package that this Python lacks).
+`PROVIDED`: modules that are there when the script runs, though not in this Python.
 
 Python 3.8 or newer, standard library only.
 """
@@ -26,7 +26,7 @@ _FORGIVING = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException"
 
 
 class Look:
-    """One look at a script. ``findings`` is what comes of it."""
+    """One look at a script. `findings` is what comes of it."""
 
     def __init__(self, folder: str, provided: list[str]) -> None:
         self.folder = folder
@@ -161,7 +161,7 @@ class Look:
 
 
 def _statements(body: list[Any], everything: bool) -> list[Any]:
-    """Statements that run when the module is imported; without ``everything`` only those that do so in any case."""
+    """Statements that run when the module is imported; without `everything` only those that do so in any case."""
     found: list[Any] = []
     for node in body:
         found.append(node)

@@ -247,11 +247,12 @@ def lease_limit(state: CoreState, step: Step, node: Node, now: Moment) -> int | 
 def forget_standing(state: CoreState, node_id: NodeId, now: Moment) -> None:
     """A node is gone. What comes next under its name may have been mended: where it was set aside, it is on trial."""
     for step in state.steps.values():
-        standing = step.standings.pop(node_id, None)
-        step.doubted.discard(node_id)
-        if standing is not None and standing.asides:
-            step.standings[node_id] = Standing(asides=standing.asides, aside_until_s=now.monotonic_s)
-            step.doubted.add(node_id)
+        with state.contained(step):
+            standing = step.standings.pop(node_id, None)
+            step.doubted.discard(node_id)
+            if standing is not None and standing.asides:
+                step.standings[node_id] = Standing(asides=standing.asides, aside_until_s=now.monotonic_s)
+                step.doubted.add(node_id)
 
 
 def _good_others(state: CoreState, step: Step, node_id: NodeId) -> list[Node]:

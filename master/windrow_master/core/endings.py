@@ -18,12 +18,11 @@ ENDING_TOLD_AFTER_S = 3.0
 """Most workers have ended before anybody could wonder."""
 
 
-def tell_endings(state: CoreState, now: Moment) -> None:
-    """Say of steps that wait for their workers for a while what they wait for."""
-    for step in state.steps.values():
-        if now.monotonic_s > ending_told_s(step):
-            step.message = ENDING
-            state.touch_step(step)
+def tell_ending(state: CoreState, step: Step, now: Moment) -> None:
+    """Say of a step that waits for its workers for a while what it waits for."""
+    if now.monotonic_s > ending_told_s(step):
+        step.message = ENDING
+        state.touch_step(step)
 
 
 def ending_told_s(step: Step) -> float:
@@ -59,26 +58,30 @@ def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) 
 def forget_node_of_endings(state: CoreState, node: Node, now: Moment, *, left: bool) -> None:
     """A node will not say any more that it has ended its workers. `left`: it went in good order, and had."""
     for step in list(state.steps.values()):
-        if step.state in ENDED_STEPS:
-            _forget_node(state, step, node, now)
-            continue
-        step.sent_to.discard(node.node_id)
-        if node.node_id not in step.ending_on:
-            continue
-        step.ending_on.discard(node.node_id)
-        if not left:
-            name = repr(step.settings.name)
-            what = (
-                f"was lost while it ended its workers of step {name}"
-                if node.greeted
-                else f"has not come back since the master was started anew, and may have had workers of step {name}"
-            )
-            message = (
-                f"Node {node.node_id} {what}: what their shutdown() was to do may be missing. What run() did is there."
-            )
-            warn_of(state, step, message)
-            state.add_event(now, step.job_key, "shutdown_lost", message)
-        make_output(state, step)
+        with state.contained(step):
+            if step.state in ENDED_STEPS:
+                _forget_node(state, step, node, now)
+            else:
+                step.sent_to.discard(node.node_id)
+                if node.node_id in step.ending_on:
+                    _go_on_without(state, step, node, now, left=left)
+
+
+def _go_on_without(state: CoreState, step: Step, node: Node, now: Moment, *, left: bool) -> None:
+    step.ending_on.discard(node.node_id)
+    if not left:
+        name = repr(step.settings.name)
+        what = (
+            f"was lost while it ended its workers of step {name}"
+            if node.greeted
+            else f"has not come back since the master was started anew, and may have had workers of step {name}"
+        )
+        message = (
+            f"Node {node.node_id} {what}: what their shutdown() was to do may be missing. What run() did is there."
+        )
+        warn_of(state, step, message)
+        state.add_event(now, step.job_key, "shutdown_lost", message)
+    make_output(state, step)
 
 
 def _forget_node(state: CoreState, step: Step, node: Node, now: Moment) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -324,9 +325,24 @@ class CoreState:
     dirty_steps: set[StepId] = field(default_factory=set)
     dirty_nodes: set[NodeId] = field(default_factory=set)
     effects: list[Effect] = field(default_factory=list)
+    raised: dict[StepId, Exception] = field(default_factory=dict)
+    """What the command in hand raised at steps, for `Core.handle` to tell (`contained`)."""
     scheduling_wanted: bool = False
     picked_s: float = -math.inf
     """When leases were last handed out, or might have been."""
+
+    @contextlib.contextmanager
+    def contained(self, step: Step) -> Iterator[None]:
+        """Keep what is raised at one step from the others: its job is paused when the command is done."""
+        try:
+            yield
+        except Exception as error:
+            self.raised.setdefault(step.step_id, error)
+
+    def take_raised(self) -> dict[StepId, Exception]:
+        """What `contained` has kept since the last call."""
+        raised, self.raised = self.raised, {}
+        return raised
 
     def next_lease_ids(self, count: int) -> Sequence[LeaseId]:
         """Lease ids that were never given before."""

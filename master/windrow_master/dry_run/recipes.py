@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from windrow_master.planning.stamps import stamp_of
+from windrow_master.planning.listing.stamps import stamp_of
 
 
 def bytes_of(reader: dict[str, Any], recipe: bytes) -> int | None:

@@ -13,6 +13,6 @@ asks for them.
 
 from __future__ import annotations
 
-from windrow_master.planning.describe import describe_items
+from windrow_master.planning.recipes.description import describe_items
 
 __all__ = ["describe_items"]

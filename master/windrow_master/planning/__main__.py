@@ -18,12 +18,12 @@ garbage_collector.pause()
 
 from windrow.storage.credentials import hide_credentials
 
-from windrow_master.one_request import read_request
-from windrow_master.planning.checkpoint import Checkpoint
+from windrow_master.helper_process import read_request
 from windrow_master.planning.emitter import Emitter, Output
 from windrow_master.planning.errors import PlanningError
-from windrow_master.planning.journal import Journal
-from windrow_master.planning.places import PlacesNoted
+from windrow_master.planning.journal.checkpoint import Checkpoint
+from windrow_master.planning.journal.journal import Journal
+from windrow_master.planning.journal.places_seen import PlacesNoted
 from windrow_master.planning.request import Request, parse_request
 
 STDOUT, STDERR = 1, 2
@@ -67,7 +67,7 @@ def _plan(request: Request, journal: Journal, emitter: Emitter) -> None:
         emitter.take_over(request.earlier)
     if request.file_format is not None or any(given.type == "mltable" for given in request.inputs):
         # Tables bring YAML and the reader of tables along; file lists start without.
-        from windrow_master.planning.tables.plan import plan_tables
+        from windrow_master.planning.mltable_inputs import plan_tables
 
         plan_tables(request, journal, emitter)
         return

@@ -18,11 +18,11 @@ import zlib
 from array import array
 from typing import Any
 
-from windrow_master.planning.checkpoint import Checkpoint
-from windrow_master.planning.earlier import NONE, Earlier, EarlierRecipes
+from windrow_master.planning.earlier.earlier import NONE, Earlier, EarlierRecipes
 from windrow_master.planning.errors import PlanningError
-from windrow_master.planning.journal import Journal
-from windrow_master.planning.places import PlacesNoted
+from windrow_master.planning.journal.checkpoint import Checkpoint
+from windrow_master.planning.journal.journal import Journal
+from windrow_master.planning.journal.places_seen import PlacesNoted
 
 HEAD = struct.Struct("<II")
 RECORD = struct.Struct("<QIQII")

@@ -18,15 +18,15 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windrow_master.planning.checkpoint import Checkpoint
-from windrow_master.planning.earlier import NONE, Earlier
+from windrow_master.planning.earlier.earlier import NONE, Earlier
 from windrow_master.planning.emitter import Emitter
-from windrow_master.planning.entries import AnyEntry, common_root, nothing_found
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.inputs import about
-from windrow_master.planning.journal import Journal
+from windrow_master.planning.journal.checkpoint import Checkpoint
+from windrow_master.planning.journal.journal import Journal
+from windrow_master.planning.listing.entries import AnyEntry, common_root, nothing_found
+from windrow_master.planning.listing.stamps import through
 from windrow_master.planning.request import DividedInput, Request
-from windrow_master.planning.stamps import through
 
 if TYPE_CHECKING:
     # It brings YAML along, which lists of files start without.

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from windrow_master.planning.emitter import Emitter
-from windrow_master.planning.entries import AnyEntry, file_entry, folder_entry
 from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.listing.entries import AnyEntry, file_entry, folder_entry
 from windrow_master.planning.request import DividedInput, Request
 from windrow_master.roots import Roots
 
@@ -18,7 +18,7 @@ def input_entry(given: DividedInput, roots: Roots | None) -> AnyEntry:
     text = os.fsdecode(given.path)
     is_folder = given.type == "uri_folder"
     if given.is_remote:
-        from windrow_master.planning.remote import remote_file, remote_folder
+        from windrow_master.planning.listing.remote import remote_file, remote_folder
 
         return (remote_folder if is_folder else remote_file)(given.path, text, roots)
     return (folder_entry if is_folder else file_entry)(given.path, text, roots)

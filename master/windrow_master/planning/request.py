@@ -11,12 +11,12 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.datastores import Datastores
 from windrow_master.files.state_files import StepFiles
-from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
+from windrow_master.planning.journal.checkpoint import Checkpoint
 from windrow_master.roots import Roots
 
 if TYPE_CHECKING:
-    from windrow_master.planning.earlier import Earlier
+    from windrow_master.planning.earlier.earlier import Earlier
 
 INPUT_TYPES = ("uri_folder", "uri_file", "mltable")
 
@@ -42,7 +42,7 @@ class DividedInput(NamedTuple):
 
 class Request(NamedTuple):
     """A step to plan. `inputs`: what is divided, one after the other; a step without any takes no planner
-    (`without_input`).
+    (`no_input`).
     `mini_batch_size`: files for a file list, bytes for a table; `mini_batch_rows`: records, where `file_format` is
     jsonl; `exact_row_index`: count the records of tables; `mixed_types`: columns of JSON lines keep values of several
     kinds; `roots`: where everything that is read must lie, None:
@@ -105,7 +105,7 @@ def _earlier_of(given: dict[str, Any] | None) -> Earlier | None:
     if given is None:
         return None
     # Here, and not at the top: few steps take results over, and the first run() waits for imports.
-    from windrow_master.planning.earlier import Earlier
+    from windrow_master.planning.earlier.earlier import Earlier
 
     return Earlier(given)
 

@@ -16,7 +16,7 @@ from windrow_worker.loading import is_row_index_exact
 
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.inputs import about
-from windrow_master.planning.journal import Journal
+from windrow_master.planning.journal.journal import Journal
 from windrow_master.planning.request import DividedInput, Request
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from windrow_master.planning.patterns import compile_pattern, is_wild
+from windrow_master.planning.listing.patterns import compile_pattern, is_wild
 
 FILE_NAME = b"MLTable"
 

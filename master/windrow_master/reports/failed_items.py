@@ -90,7 +90,7 @@ def copy_list(source: Path, target: Path, step_id: StepId, *, before: Callable[[
 
 def describer(reader: dict[str, Any]) -> Describer:
     """The describer of recipes for this reader."""
-    from windrow_master.planning.describe import describe_items, describe_partition, has_partition
+    from windrow_master.planning.recipes.description import describe_items, describe_partition, has_partition
 
     return Describer(
         lambda recipe: describe_items(reader, recipe),

@@ -18,7 +18,7 @@ from typing import Any
 from windrow.storage.credentials import hide_credentials
 
 from windrow_master.datastores import Datastores, UnknownDatastore
-from windrow_master.one_request import read_request
+from windrow_master.helper_process import read_request
 from windrow_master.reuse.digest_cache import remove_unused
 from windrow_master.reuse.digests import Digests, NoDigest, Place
 from windrow_master.roots import Roots

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow_master.datastores import Datastores
-from windrow_master.one_request import command_of
+from windrow_master.helper_process import command_of
 from windrow_master.reuse.digests import NoDigest, Place
 from windrow_master.roots import Roots
 

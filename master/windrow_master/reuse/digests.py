@@ -17,8 +17,8 @@ from typing import NamedTuple
 from windrow.storage.urls import is_remote
 
 from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.listing.walk import Guard, outside, walk
 from windrow_master.planning.table_paths import definition_of, places_in
-from windrow_master.planning.walk import Guard, outside, walk
 from windrow_master.reuse.digest_cache import NO_MARKS, DigestCache, Marks
 from windrow_master.roots import Roots
 

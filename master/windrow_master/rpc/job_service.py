@@ -16,7 +16,7 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
-from windrow_master.core.reasons import Reason, reason_of_ended
+from windrow_master.core.reasons import reason_of_ended
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import StepState
@@ -24,9 +24,10 @@ from windrow_master.files.state_files import StateFiles
 from windrow_master.jobs import Jobs
 from windrow_master.rpc.downloads import pieces_of
 from windrow_master.rpc.files import file_below, files_at, read_file_chunks
-from windrow_master.rpc.log_choice import chosen_logs
+from windrow_master.rpc.log_selection import select_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
+from windrow_master.rpc.reason_words import words_of
 from windrow_master.rpc.refusals import CODES, Context, refuse
 from windrow_master.rpc.views import job_message
 from windrow_master.shell.reporting import Reporter
@@ -142,12 +143,10 @@ class JobService(MiniBatchCalls, NodeCalls):
         job, steps = await self._job(request.job_id, context)
         if isinstance(reply, commands.Refused):
             # It has ended so long ago that only its rows are left.
-            reply = [
-                Reason(step.name, *reason_of_ended(StepState(step.state), step.message, job.message)) for step in steps
-            ]
+            reply = [reason_of_ended(step.name, StepState(step.state), step.message, job.message) for step in steps]
         return pb.ExplainJobResponse(
             job=job_message(job, steps),
-            reasons=[pb.StepReason(step=reason.step, code=reason.code, message=reason.message) for reason in reply],
+            reasons=[pb.StepReason(step=reason.step, code=reason.code, message=words_of(reason)) for reason in reply],
         )
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
@@ -180,7 +179,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         root = self._files.logs(job.job_id)
         files = [
             pb.LogFile(path=path, length=length)
-            for path, length in await in_thread(chosen_logs, request, root, self._jobs, steps)
+            for path, length in await in_thread(select_logs, request, root, self._jobs, steps)
             if not request.page_token or path > request.page_token
         ]
         response = pb.ListLogsResponse(files=files[:size])

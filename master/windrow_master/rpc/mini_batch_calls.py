@@ -214,8 +214,8 @@ class MiniBatchCalls:
     def _looked_at(
         self, job: JobRow, step: StepRow, row: MiniBatchRow, lease: mini_batch_pb2.MiniBatchAttempt | None
     ) -> pb.GetMiniBatchResponse:
-        from windrow_master.planning.describe import describe_items, describe_partition
-        from windrow_master.planning.recipe_json import recipe_json
+        from windrow_master.planning.recipes.description import describe_items, describe_partition
+        from windrow_master.planning.recipes.recipe_json import recipe_json
 
         rows = self._jobs.reader.attempts_of_mini_batch(step.step_id, row.mini_batch)
         logs = self._files.logs(job.job_id)
@@ -253,7 +253,7 @@ class MiniBatchCalls:
         return response
 
     def _replayed(self, job: JobRow, step: StepRow, row: MiniBatchRow) -> pb.GetReplayResponse:
-        from windrow_master.planning.describe import describe_items
+        from windrow_master.planning.recipes.description import describe_items
 
         recipe = self._recipe(job, step, row)
         document = EffectiveJob.from_json(job.document)

@@ -1,7 +1,7 @@
 """The host's two descriptors, kept safe from the script.
 
-Scripts fork, close what they did not open, and put descriptors on other numbers. So both channels are moved to high
-numbers, closed on exec and in forked children, and looked at before each use: what is no longer ours is not written to.
+Scripts fork, close what they did not open, and move descriptors. So both channels are moved to high numbers, closed on
+exec and in forked children, and checked before each use: what is no longer ours is not written to.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def move_away(fd: int) -> int:
 
 
 def _identity(fd: int) -> Tuple[int, int]:
-    """What tells one open socket from any other file."""
+    """What distinguishes an open socket from any other file."""
     status = _fstat(fd)
     return status.st_dev, status.st_ino
 
 
 class WaitInterrupted(Exception):
-    """A signal handler of the script raised while nothing ran; nothing has been taken. Its exception is the cause."""
+    """A signal handler of the script raised during the wait; no packet was taken. Its exception is the cause."""
 
 
 class _Channel:
@@ -78,13 +78,13 @@ class _Channel:
             return False
 
     def close_in_child(self) -> None:
-        """Closes it in a process forked by the script, if it still is ours there."""
+        """Closes it in a process that the script forked, if it still is ours there."""
         if self.is_ours():
             _close(self._fd)
 
 
 class WorkChannel(_Channel):
-    """Where mini-batches come from: packets, one a mini-batch. The agent may take unread ones back."""
+    """Brings packets, one for each mini-batch. The agent may take unread ones back."""
 
     def __init__(self, fd: int, packet_bytes_max: int) -> None:
         super().__init__(fd)
@@ -94,10 +94,10 @@ class WorkChannel(_Channel):
         self._poll.register(self._fd, POLLIN)
 
     def take(self) -> int:
-        """Waits for the next packet; its bytes are in `view`. Returns its length, which is more than the view's where
-        the packet has been cut. Raises AgentGone, ChannelClosed, WaitInterrupted.
+        """Waits for the next packet, and puts its bytes into `view`. Returns its length, which exceeds that of the view
+        if the packet was cut. Raises AgentGone, ChannelClosed, WaitInterrupted.
 
-        Waiting is done in `poll`: what a signal handler of the script raises there interrupts nothing that matters.
+        The wait is in `poll`, where an exception from a signal handler of the script interrupts nothing important.
         """
         receive = self._socket.recv_into
         while True:
@@ -119,13 +119,13 @@ class WorkChannel(_Channel):
                 self._poll.poll()
             except BaseException as error:
                 raise WaitInterrupted from error
-            # The number may have been given to another file, by a thread of the script, while we waited.
+            # A thread of the script may have given the number to another file during the wait.
             if not self.is_ours():
                 raise ChannelClosed
 
 
 class ResultChannel(_Channel):
-    """Where frames go: a byte stream."""
+    """Takes frames, as a byte stream."""
 
     def send(self, frame: Union[bytes, bytearray]) -> None:
         """Writes all of a frame. Raises AgentGone, ChannelClosed."""

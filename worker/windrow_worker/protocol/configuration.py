@@ -1,4 +1,4 @@
-"""The worker's configuration: the file that the agent writes before it starts a worker (contracts, section 4)."""
+"""The worker's configuration, a file that the agent writes before it starts a worker (docs/contracts.md, section 4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class BadConfiguration(Exception):
 
 
 class Configuration:
-    """What a worker is to host. Attributes are the keys of the file; paths are absolute."""
+    """What a worker hosts. Attributes are the keys of the file; paths are absolute."""
 
     __slots__ = (
         "arguments",
@@ -81,7 +81,7 @@ class Configuration:
 
 
 class _Taker:
-    """Takes keys out of a document, each with the type it must have."""
+    """Reads keys of a document, each with its type."""
 
     def __init__(self, document: Dict[str, Any]) -> None:
         self._document = document
@@ -96,16 +96,17 @@ class _Taker:
 
 
 def read_configuration(path: str) -> Tuple[Configuration, Dict[str, Any]]:
-    """Reads the file; returns the whole object, too. Raises BadConfiguration, also for a file that cannot be read, or
-    that is not what its first line says."""
+    """Reads the file; also returns the whole object. Raises BadConfiguration, also for a file that cannot be read or
+    does not match its checksum.
+    """
     try:
         with open(path, "rb") as file:
             head, _, content = file.read().partition(b"\n")
         if head != b"%08x" % crc32(content):
-            raise BadConfiguration("it was changed since it was written: check this node's disk")
+            raise BadConfiguration("it has changed since it was written: check this node's disk")
         document = json.loads(content)
         if not isinstance(document, dict):
-            raise BadConfiguration("it holds no JSON object")
+            raise BadConfiguration("it is not a JSON object")
         return Configuration(document), document
     except (OSError, ValueError, BadConfiguration) as error:
         raise BadConfiguration(f"the worker's configuration {path} cannot be used: {error}") from error

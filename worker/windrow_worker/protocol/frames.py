@@ -1,4 +1,4 @@
-"""Wire formats of the two channels between agent and worker (contracts, section 4): packets in, frames out."""
+"""The wire formats of the two channels (docs/contracts.md, section 4): packets in, frames out."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PACKET = struct.Struct("<BBHIQQQI")
 RUN = 1
 SHUTDOWN = 2
 RECIPE_IN_FILE = 1
-"""Flag of a packet: what follows is the crc32 of the recipe (little endian), and the path of a file that holds it."""
+"""Flag of a packet: the crc32 of the recipe (little endian) follows, then the path of the file that holds it."""
 
 PACKET_BYTES_MAX = 1 << 20
-"""A longer packet is a fault of the agent's: long recipes travel in files."""
+"""A longer packet is a fault of the agent: long recipes go through files."""
 
 FRAME = struct.Struct("<IIBBHQIIIIqQQQQQI")
 """magic, header_length, type, flags, process 0, lease_id, item_count, result_count, row_count, rows_crc32,
@@ -32,11 +32,11 @@ FAILED = 4
 STOPPED = 5
 
 ROWS_IN_FILE = 1
-"""Flag of a frame: in place of the rows stands the path of a file in scratch, ended by NUL."""
+"""Flag of a frame: instead of the rows, it has the path of a file in scratch, ended by NUL."""
 
 
 class Report:
-    """Figures of one attempt, as a frame carries them: times in µs, memory in KiB. One object serves all attempts."""
+    """Figures of one attempt for its frame: times in µs, memory in KiB. One object serves all attempts."""
 
     __slots__ = (
         "cpu_us",
@@ -75,7 +75,7 @@ def encode_frame(
     rows_length: int = -1,
     rows_path: bytes = b"",
 ) -> bytes:
-    """One frame. With `rows_path` the rows (`rows_length` bytes) are in that file, else `rows` holds them."""
+    """Encodes a frame. With `rows_path`, the rows (`rows_length` bytes) are in that file; otherwise in `rows`."""
     head = FRAME.pack(
         MAGIC,
         len(header),

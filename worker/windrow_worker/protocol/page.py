@@ -1,12 +1,12 @@
-"""The page shared with the agent: what this process does at this moment (contracts, section 4).
+"""The page shared with the agent: what this process is doing now (docs/contracts.md, section 4).
 
 Phases: 1 starting -> 2 init -> 3 idle <-> (4 loading -> 5 running -> 6 returning) -> 7 stopping.
 
-1. The version is odd while the page is being written, and even at rest.
-2. From "loading" until the attempt's frame has been written, the page names the attempt's lease; a worker that dies
-   in between has started exactly that one.
+1. The version is odd while the page is being written, and even otherwise.
+2. From "loading" until the attempt's frame is written, the page names the attempt's lease: a worker that dies in
+   between has started exactly that one.
 3. `items` is known from "running" on, also when `run()` never returns.
-4. The phase's start is CLOCK_MONOTONIC, so that the agent compares it with its own clock.
+4. The phase's start is in CLOCK_MONOTONIC, so that the agent can compare it with its own clock.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _VERSION = struct.Struct("<Q")
 
 
 class Page:
-    """This process's view of the page. It survives whatever the script does to its descriptors."""
+    """This process's view of the page, which survives whatever the script does to descriptors."""
 
     def __init__(self, path: str) -> None:
-        """Maps the file at `path`, which the agent has made. Raises OSError or ValueError (shorter than a page)."""
+        """Maps the file at `path`, which the agent has made. Raises OSError, or ValueError if it is too short."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             self._map = mmap.mmap(fd, PAGE_BYTES)
@@ -46,7 +46,7 @@ class Page:
         self.completed = 0
 
     def enter(self, phase: int, lease_id: int = 0, mini_batch_index: int = 0, items: int = 0) -> int:
-        """Shows another phase. Returns its start, in ns of CLOCK_MONOTONIC."""
+        """Shows a new phase. Returns its start, in ns of CLOCK_MONOTONIC."""
         now = monotonic_ns()
         version = self._version + 2
         self._version = version

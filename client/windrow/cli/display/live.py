@@ -145,7 +145,7 @@ class LiveDisplay:
         if not workers:
             return ""
         nodes = sum(1 for node in self._nodes if node.state in ("ready", "draining"))
-        return counted(workers, "worker") + (f" on {nodes} nodes" if nodes > 1 else "")
+        return counted(workers, "worker") + (f" on {counted(nodes, 'node')}" if nodes > 1 else "")
 
     def _troubles(self, job: Job) -> str:
         parts = []

@@ -15,14 +15,14 @@ from typing import Any
 from windrow_worker.tables.partition_format import PathColumns, compile_format
 
 from windrow_master.planning.emitter import Emitter
-from windrow_master.planning.entries import AnyEntry, common_root, nothing_found
 from windrow_master.planning.file_lists import reader_of_files
 from windrow_master.planning.file_steps import FileSteps
-from windrow_master.planning.journal import AppendFile, Journal
+from windrow_master.planning.journal.journal import AppendFile, Journal
+from windrow_master.planning.listing.entries import AnyEntry, common_root, nothing_found
+from windrow_master.planning.listing.stamps import through, unstamped
 from windrow_master.planning.partitions.grouping import Grouping
 from windrow_master.planning.partitions.keys import Unmatched
 from windrow_master.planning.sections import Section
-from windrow_master.planning.stamps import through, unstamped
 
 _READ_BYTES = 1024 * 1024
 

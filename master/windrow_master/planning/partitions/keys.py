@@ -11,7 +11,7 @@ from windrow.spec.tables.steps import SelectPartitions, Skip, Step, Take
 from windrow_worker.tables.partition_format import PathColumns
 
 from windrow_master.planning.errors import PlanningError, shown
-from windrow_master.planning.walk import Warn
+from windrow_master.planning.listing.walk import Warn
 
 _KNOWN_MAX = 50
 

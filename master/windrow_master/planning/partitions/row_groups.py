@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from windrow_master.files.durable import sync_folder
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
-from windrow_master.planning.journal import Journal
+from windrow_master.planning.journal.journal import Journal
 from windrow_master.planning.sections import Section
 from windrow_master.planning.tables.cut import recipes
 

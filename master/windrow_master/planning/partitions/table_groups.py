@@ -14,7 +14,7 @@ from typing import Any
 from windrow_worker.tables.path_values import PathColumnsPlan
 
 from windrow_master.planning.emitter import Emitter
-from windrow_master.planning.journal import Journal
+from windrow_master.planning.journal.journal import Journal
 from windrow_master.planning.partitions.grouping import Grouping
 from windrow_master.planning.sections import Section
 from windrow_master.planning.tables import listing

@@ -20,7 +20,7 @@ from windrow_master.planning.counts import Counts
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError, shown
 from windrow_master.planning.file_steps import salt_of
-from windrow_master.planning.journal import Journal
+from windrow_master.planning.journal.journal import Journal
 from windrow_master.planning.tables import listing
 from windrow_master.planning.tables.cutting import Cutter, slices, slices_of_lines
 from windrow_master.planning.tables.delimited_files import Format

@@ -11,7 +11,7 @@ from typing import Any
 from windrow.storage.objects import read_part
 from windrow.storage.urls import parse_url
 
-from windrow_master.planning.remote import storage_errors
+from windrow_master.planning.listing.remote import storage_errors
 
 PART_BYTES = 4 << 20
 """One request reads so much at most: what a slice takes of the memory while it is fetched."""

@@ -12,7 +12,7 @@ from windrow.storage.objects import read_part
 from windrow.storage.urls import parse_url
 
 from windrow_master.planning.errors import PlanningError, shown
-from windrow_master.planning.remote import storage_errors
+from windrow_master.planning.listing.remote import storage_errors
 from windrow_master.planning.tables.window import Window
 
 _COMPRESSED = {

@@ -17,11 +17,11 @@ from windrow_worker.tables.files import PATH
 from windrow_worker.tables.partition_format import PathColumns
 
 from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.listing.walk import Warn
 from windrow_master.planning.tables.column_types import column_of
 from windrow_master.planning.tables.delimited_files import Format, Head, read_head, sample_records
 from windrow_master.planning.tables.files import TableFile, opened
 from windrow_master.planning.tables.pin_paths import check_names, check_path_column, path_columns_json
-from windrow_master.planning.walk import Warn
 
 
 class PinnedDelimited(NamedTuple):

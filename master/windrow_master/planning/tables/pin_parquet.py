@@ -20,7 +20,7 @@ from windrow.storage.urls import parse_url
 from windrow_worker.tables.parquet import converted, pack_schema
 
 from windrow_master.planning.errors import PlanningError, shown
-from windrow_master.planning.remote import storage_errors
+from windrow_master.planning.listing.remote import storage_errors
 from windrow_master.planning.tables.files import TableFile
 from windrow_master.planning.tables.pin_paths import check_path_column
 

@@ -14,17 +14,17 @@ from windrow.storage.objects import read_part, stat_object
 from windrow.storage.urls import is_remote
 
 from windrow_master.datastores import Datastores, UnknownDatastore
-from windrow_master.planning.entries import AnyEntry, file_entry, folder_entry, pattern_entry
 from windrow_master.planning.errors import PlanningError, shown
-from windrow_master.planning.remote import (
+from windrow_master.planning.listing.entries import AnyEntry, file_entry, folder_entry, pattern_entry
+from windrow_master.planning.listing.remote import (
     remote_file,
     remote_folder,
     remote_pattern,
     remote_url,
     storage_errors,
 )
+from windrow_master.planning.listing.walk import Warn
 from windrow_master.planning.table_paths import definition_of
-from windrow_master.planning.walk import Warn
 from windrow_master.roots import Roots
 
 

@@ -16,7 +16,7 @@ from windrow_master.reports.whole_files import PARTIAL_SUFFIX
 from windrow_master.rpc.files import walk_files
 
 
-def chosen_logs(request: pb.ListLogsRequest, root: Path, jobs: Jobs, steps: Iterable[StepRow]) -> list[tuple[str, int]]:
+def select_logs(request: pb.ListLogsRequest, root: Path, jobs: Jobs, steps: Iterable[StepRow]) -> list[tuple[str, int]]:
     """(path below `root`, bytes) of the files that a request chooses, by path; blocks on disk and store.
 
     Files that are just being made, and those that are for Windrow alone, are left out. Raises OSError, StateError.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class ArrowTarget:
+class ArrowSink:
     """Takes bytes in order, and knows how many it has taken."""
 
     closed = False

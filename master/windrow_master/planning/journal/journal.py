@@ -21,9 +21,9 @@ from functools import partial
 from windrow_master.files.durable import is_full, sync_folder
 from windrow_master.files.state_files import StepFiles
 from windrow_master.files.step_damage import StepDamaged, read_part
-from windrow_master.planning.checked import BLOCK_BYTES, BlockSums
-from windrow_master.planning.checkpoint import Checkpoint
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
+from windrow_master.planning.journal.block_checksums import BLOCK_BYTES, BlockSums
+from windrow_master.planning.journal.checkpoint import Checkpoint
 
 RETRY_FULL_S = 1.0
 _READ_BYTES = 1 << 20

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from windrow_master.planning.errors import shown
-from windrow_master.planning.stamps import unstamped
+from windrow_master.planning.listing.stamps import unstamped
 
 BYTES_MAX = 256 << 10
 

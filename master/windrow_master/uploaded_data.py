@@ -36,7 +36,7 @@ class Stopped(Exception):
     """The master ends: unpacking was given up, and may be asked for again."""
 
 
-class PlacedData:
+class UploadedData:
     """`uploads` in the default datastore. All methods block on the disk; any thread may call them."""
 
     def __init__(self, artifacts: ArtifactFolder, datastore: Path | None, lists: Path) -> None:
@@ -50,7 +50,7 @@ class PlacedData:
         self._stopped = threading.Event()
         self._remove_old_lists()
 
-    def told(self) -> dict[str, str] | None:
+    def for_planner(self) -> dict[str, str] | None:
         """What a planner is told of uploads (docs/contracts.md, section 3); None: no data is taken."""
         return None if self._folder is None else {"folder": str(self._folder), "lists": str(self._lists)}
 

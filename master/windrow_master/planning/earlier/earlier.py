@@ -20,9 +20,9 @@ from zlib import crc32
 from windrow.storage.recipe_files import local_files
 
 from windrow_master.files.step_damage import StepDamaged
+from windrow_master.planning.earlier.uploads import Uploads
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
-from windrow_master.planning.places import PlacesKnown
-from windrow_master.planning.uploads import Uploads
+from windrow_master.planning.journal.places_seen import PlacesKnown
 
 NONE = -1
 """In place of a mini-batch of an earlier job."""

@@ -21,19 +21,19 @@ from windrow.storage.copies import copied
 from windrow_worker.tables.partition_format import PathColumns
 
 from windrow_master.planning.emitter import Emitter
-from windrow_master.planning.entries import nothing_found
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.file_lists import FileList, plan_file_lists, refuse_some_copies
 from windrow_master.planning.file_steps import FileSteps
 from windrow_master.planning.inputs import about, input_entry
-from windrow_master.planning.journal import Journal
+from windrow_master.planning.journal.journal import Journal
+from windrow_master.planning.listing.entries import nothing_found
+from windrow_master.planning.listing.stamps import name_of, stamp_of, through
 from windrow_master.planning.partitions.file_groups import emit_file_groups, list_file_groups
 from windrow_master.planning.partitions.keys import Unmatched, check_keys, counts_rows, path_columns
 from windrow_master.planning.partitions.row_groups import RowsPlace, emit_row_groups, sort_rows
 from windrow_master.planning.partitions.table_groups import emit_table_groups
 from windrow_master.planning.request import DividedInput, Request
 from windrow_master.planning.sections import Listed, Section, plan_sections
-from windrow_master.planning.stamps import name_of, stamp_of, through
 from windrow_master.planning.tables import listing
 from windrow_master.planning.tables.cut import cut
 from windrow_master.planning.tables.files import TableFile, stat_file

@@ -23,7 +23,7 @@ _HEALTH = "/grpc.health.v1.Health/"
 _AGENTS = ".AgentService/"
 
 
-class StandingStill(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
+class DamagedStateHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
     """Refuses every call of ours: FAILED_PRECONDITION, reason STATE_DAMAGED."""
 
     def __init__(self, damage: StateDamaged) -> None:
@@ -43,7 +43,7 @@ class StandingStill(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generi
         return handler
 
 
-class TellDamage(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
+class DamageInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
     """Whoever asks for what is damaged is told so: a job, its logs, its rows. AgentService asks for nothing durable."""
 
     async def intercept_service(

@@ -14,9 +14,9 @@ from windrow.storage.objects import stat_object
 from windrow.storage.urls import BadUrl, StorageUrl, parse_url
 
 from windrow_master.planning.errors import DEPENDENCY_ERROR, USER_ERROR, PlanningError, shown
-from windrow_master.planning.patterns import Pattern, compile_pattern, is_wild
-from windrow_master.planning.stamps import name_of, stamped
-from windrow_master.planning.walk import Note, Warn, outside
+from windrow_master.planning.listing.patterns import Pattern, compile_pattern, is_wild
+from windrow_master.planning.listing.stamps import name_of, stamped
+from windrow_master.planning.listing.walk import Note, Warn, outside
 from windrow_master.roots import Roots
 
 

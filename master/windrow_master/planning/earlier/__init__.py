@@ -1,0 +1,3 @@
+"""Mini-batches of an earlier job whose results are taken over."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Recipes of mini-batches as people see them."""
+
+from __future__ import annotations
