@@ -14,7 +14,7 @@ _PUBLISH = (
     "pipelines are not published. Keep the notebook or pipeline.to_yaml() in a file, and run that: `windrow run "
     "pipeline.yml`, or Experiment.submit"
 )
-_SCHEDULE = "nothing is run by the clock. Let cron, or what else starts programs by it, call `windrow job create FILE`"
+_SCHEDULE = "Windrow has no schedules. Let cron, or another timer, run `windrow job create FILE`"
 _ONE_STEP = "runs of a single script are pipelines of one step: PythonScriptStep, and Pipeline(workspace, [step])"
 _CONTAINERS = "workers are no containers. Give the Environment its conda_dependencies, and leave this out"
 _SEARCH = (
